@@ -1,0 +1,63 @@
+"""A durable inbox and memory for agents: one directory, no server.
+
+`eventq.open(path)` gives a `Thread`; `records.py` says what its methods give back, `errors.py` what they raise. The names below
+are imported when they are first used, as start-up time is a feature.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.aio import AsyncThread
+    from eventq.errors import EventqError, FilterError, InputError, LogicError, StoreError, UsageError
+    from eventq.event import Event
+    from eventq.records import Batch, ConsumerInfo, Source, Subscription, ThreadInfo
+    from eventq.thread import Thread, destroy, exists, init
+    from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncThread",
+    "Batch",
+    "ConsumerInfo",
+    "Event",
+    "EventqError",
+    "FilterError",
+    "InputError",
+    "LogicError",
+    "Source",
+    "StoreError",
+    "Subscription",
+    "Thread",
+    "ThreadInfo",
+    "UsageError",
+    "destroy",
+    "exists",
+    "init",
+    "open",
+]
+
+_HOMES = {
+    "eventq.aio": ("AsyncThread",),
+    "eventq.errors": ("EventqError", "FilterError", "InputError", "LogicError", "StoreError", "UsageError"),
+    "eventq.event": ("Event",),
+    "eventq.records": ("Batch", "ConsumerInfo", "Source", "Subscription", "ThreadInfo"),
+    "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562)."""
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            found = getattr(import_module(home), "open_thread" if name == "open" else name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'eventq' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m eventq`: the command line."""
+
+from eventq.cli import main
+
+main()

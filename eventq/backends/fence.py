@@ -1,0 +1,366 @@
+"""The fenced connection: where filters run, and all that a filter can reach.
+
+A filter is somebody's string. It was accepted and rewritten by `eventq.filters`; here it is compiled as one expression
+in parentheses, on a read-only connection whose authorizer knows the columns of `events` and the listed functions only.
+
+What stops a bomb, from the inside out: the functions that are not linear in SQLite are replaced by Python's, which are;
+LIKE patterns are judged before they run; and a window of ids that takes more than a second of processor time is tried
+again in smaller windows, down to one event, which has three seconds. So a slow filter on large events only goes slowly,
+and one that takes forever is refused. The budget is processor time, not steps: between two steps a single function may
+work through 64 MiB; and not wall time: a busy or sleeping machine is nobody's fault.
+"""
+
+from __future__ import annotations
+
+from time import thread_time
+
+import apsw
+
+from eventq.errors import FilterError
+from eventq.filters import COLUMNS, FUNCTIONS, Fragment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    Row = tuple[Any, ...]
+
+WINDOW = 10_000  # ids a statement looks at: 2 ms of small events
+WINDOW_SECONDS = 1.0
+EVENT_SECONDS = 3.0
+STEPS = 500  # of SQLite between two looks at the clock: 30 events or so, and 5 % of the time
+MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, and some slack
+MAX_MADE = 130 << 20  # characters that replace() and hex() may make
+LARGE = 1 << 16  # characters that are worth a look at the clock
+MAX_TRIM = 64  # characters that trim() may be asked to remove
+MAX_PATTERN, MAX_LOOSE_PATTERN = 500, 64  # bytes of a LIKE pattern: written out and so judged before, or computed
+MAX_CACHED = 64
+
+# NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
+_ROWS = """SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED
+WHERE id > ? AND id <= ? AND (
+{}
+) ORDER BY id LIMIT ?"""
+_ROWS_DOWN = """SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED
+WHERE id > ? AND id <= ? AND (
+{}
+) ORDER BY id DESC LIMIT ?"""
+_LINES = """SELECT id, json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,
+'subtype', subtype, 'content', content) FROM events NOT INDEXED
+WHERE id > ? AND id <= ? AND (
+{}
+) ORDER BY id LIMIT ?"""
+_LINES_DOWN = """SELECT id, json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,
+'subtype', subtype, 'content', content) FROM events NOT INDEXED
+WHERE id > ? AND id <= ? AND (
+{}
+) ORDER BY id DESC LIMIT ?"""
+_IDS = """SELECT id FROM events NOT INDEXED
+WHERE id > ? AND id <= ? AND (
+{}
+) ORDER BY id LIMIT ?"""
+_PAGES = {(False, False): _ROWS, (True, False): _ROWS_DOWN, (False, True): _LINES, (True, True): _LINES_DOWN}
+_NEXT = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT 1"
+_NEXT_DOWN = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"
+
+# One made-up event: compiles everything, reads no table, and finds what SQLite only notices when it runs (a JSON path).
+_PROBE = """SELECT 1 FROM (SELECT 1 AS id, '2026-01-01T00:00:00.000Z' AS created_at, 'self' AS source, 'record' AS type,
+'note' AS subtype, '{ }' AS content)
+WHERE (
+{}
+)"""
+
+_CALLABLE = FUNCTIONS | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
+
+
+# A statement that needs no column but the id reads the column "" of no database.
+_READABLE = {(column, "main") for column in COLUMNS} | {("", None), ("", "main")}
+
+
+class Fence:
+    """A second, read-only connection on which filters run; it opens on first use. One caller at a time."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._db: apsw.Connection | None = None
+        self._fragments: dict[str, Fragment] = {}
+        self._registered: set[str] = set()
+        self._deadline = float("inf")
+        self._late = False
+
+    def check(self, text: str | None) -> str:
+        """Give the filter as it is to be kept, or raise `FilterError` with the place of the fault; no event is read."""
+        fragment = self._fragment(text or "")
+        if fragment.text:
+            try:
+                self._fetch(fragment, _PROBE, (), 1, WINDOW_SECONDS)
+            except _TooLongError:
+                _too_much(fragment)
+        return fragment.text
+
+    def page(  # noqa: PLR0913  each is a different question
+        self,
+        text: str,
+        after: int,
+        upto: int,
+        limit: int,
+        *,
+        newest: bool = False,
+        lines: bool = False,
+        max_bytes: int = 4 << 20,
+    ) -> tuple[list[Row], int]:
+        """Give the matching events with `after` < id <= `upto`, and the id at which to go on.
+
+        Ids ascend, and the next page begins after the second value; with `newest` they descend, and the next page ends
+        at it. A page has at most `limit` rows, and no more once they hold `max_bytes` (counted in characters). A row is
+        (id, created_at, source, type, subtype, content), or with `lines` (id, the event's JSON).
+        """
+        return self._scan(
+            self._fragment(text), _PAGES[newest, lines], _Range(after, upto, newest=newest), limit, max_bytes
+        )
+
+    def first(self, text: str, after: int, upto: int) -> int | None:
+        """Give the lowest id of a matching event with `after` < id <= `upto`, or None."""
+        rows, _ = self._scan(self._fragment(text), _IDS, _Range(after, upto, newest=False), 1, 1)
+        return int(rows[0][0]) if rows else None
+
+    def close(self) -> None:
+        """Close the connection; a later use opens another one."""
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+        self._registered.clear()
+
+    def _fragment(self, text: str) -> Fragment:
+        """Give the accepted filter, from the last few."""
+        found = self._fragments.get(text)
+        if found is None:
+            if len(self._fragments) >= MAX_CACHED:
+                self._fragments.clear()
+            found = self._fragments[text] = Fragment(text)
+        return found
+
+    def _open(self) -> apsw.Connection:
+        if self._db is None:
+            self._db = db = self._connect()
+            db.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+            db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+            db.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+            db.authorizer = _authorize
+            db.set_progress_handler(self._is_late, STEPS)
+        return self._db
+
+    def _is_late(self) -> bool:
+        self._late = thread_time() > self._deadline
+        return self._late
+
+    def _scan(self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int) -> tuple[list[Row], int]:
+        """Gather rows window by window; nothing is left open in between."""
+        rows: list[Row] = []
+        while ids.remain() and len(rows) < limit:
+            try:
+                seconds = WINDOW_SECONDS if ids.width > 1 else EVENT_SECONDS
+                found, room = self._fetch(fragment, sql, (*ids.window(), limit - len(rows)), room, seconds)
+            except _TooLongError:
+                if ids.width == 1:
+                    _too_much(fragment, f" on event {ids.window()[1]}")
+                ids.shrink()
+                continue
+            rows += found
+            if room <= 0 or len(rows) >= limit:
+                return rows, ids.edge(int(rows[-1][0]))
+            ids.advance()
+            if not found:
+                self._skip(ids)
+        return rows, ids.rest()
+
+    def _skip(self, ids: _Range) -> None:
+        """Jump over ids that no event has, so that a pruned thread is not walked window by window."""
+        if ids.remain():
+            row = self._open().execute(_NEXT_DOWN if ids.newest else _NEXT, (ids.after, ids.upto)).fetchone()
+            ids.jump(row[0] if row else None)
+
+    def _fetch(
+        self, fragment: Fragment, sql: str, values: tuple[int, ...], room: int, seconds: float
+    ) -> tuple[list[Row], int]:
+        """Run one statement to its end, or until the rows fill the room; give them and the room that is left."""
+        db = self._open()
+        self._prepare(db, fragment)
+        head, _, tail = sql.partition("{}")
+        self._deadline = thread_time() + seconds
+        try:
+            return _take(db.execute(f"{head}{fragment.sql}{tail}", values), room)
+        except apsw.InterruptError:
+            if self._late:
+                raise _TooLongError from None
+            raise
+        except (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, _RefusedError) as error:
+            _translate(error, fragment, len(head.encode()))
+        finally:
+            self._deadline, self._late = float("inf"), False
+
+    def _prepare(self, db: apsw.Connection, fragment: Fragment) -> None:
+        """Register what the filter mentions of Python's functions, and set the longest pattern it may use."""
+        db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN)
+        for name in fragment.calls & _SCALARS.keys() - self._registered:
+            function, count = _SCALARS[name]
+            db.create_scalar_function(name, self._clocked(function), count, deterministic=True)
+            self._registered.add(name)
+
+    def _clocked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
+            if None in values:
+                return "" if function is _hex else None
+            made = function(*values)
+            if made.__class__ is str and len(made) > LARGE and thread_time() > self._deadline:
+                raise _TooLongError
+            return made
+
+        return call
+
+
+class _TooLongError(Exception):
+    """A statement used up its time."""
+
+
+class _RefusedError(Exception):
+    """A function was asked for too much."""
+
+
+class _Range:
+    """The ids that are still to be looked at, from one end, in windows."""
+
+    def __init__(self, after: int, upto: int, *, newest: bool) -> None:
+        self.after, self.upto, self.newest = after, upto, newest
+        self.width = WINDOW
+
+    def remain(self) -> bool:
+        return self.after < self.upto
+
+    def window(self) -> tuple[int, int]:
+        if self.newest:
+            return max(self.after, self.upto - self.width), self.upto
+        return self.after, min(self.upto, self.after + self.width)
+
+    def advance(self) -> None:
+        """Leave the window behind, and try a wider one if this was narrowed."""
+        low, high = self.window()
+        self.after, self.upto = (self.after, low) if self.newest else (high, self.upto)
+        self.width = min(WINDOW, self.width * 2)
+
+    def shrink(self) -> None:
+        self.width = max(1, self.width // 100)
+
+    def jump(self, found: int | None) -> None:
+        """Go on at an id that exists, or nowhere."""
+        if self.newest:
+            self.upto = self.after if found is None else found
+        else:
+            self.after = self.upto if found is None else found - 1
+
+    def edge(self, last: int) -> int:
+        """Give where to go on after a row."""
+        return last - 1 if self.newest else last
+
+    def rest(self) -> int:
+        """Give where to go on after the last window."""
+        return self.upto if self.newest else self.after
+
+
+def _authorize(action: int, first: str | None, second: str | None, database: str | None, _: str | None) -> int:
+    """Allow the statement itself, the columns of events, and the listed functions; deny all else."""
+    if action == apsw.SQLITE_SELECT:
+        return apsw.SQLITE_OK
+    if action == apsw.SQLITE_READ and first == "events" and (second, database) in _READABLE:
+        return apsw.SQLITE_OK
+    if action == apsw.SQLITE_FUNCTION and (second or "").lower() in _CALLABLE:
+        return apsw.SQLITE_OK
+    return apsw.SQLITE_DENY
+
+
+def _take(cursor: apsw.Cursor, room: int) -> tuple[list[Row], int]:
+    """Give the rows that fit, at least one, and the room that is left; the statement is reset."""
+    rows = []
+    for row in cursor:
+        rows.append(row)
+        room -= len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
+        if room <= 0:
+            cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
+            break
+    return rows, room
+
+
+def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
+    what = f"the filter takes too long{where}"
+    raise FilterError(what, fragment.text, 0, "use fewer and simpler functions, or shorter patterns")
+
+
+def _translate(error: Exception, fragment: Fragment, before: int) -> NoReturn:
+    """Raise what SQLite said about a filter as a `FilterError`; a table that is missing is not the filter's fault."""
+    message = str(error)
+    if message.startswith("no such table"):
+        raise error
+    offset = getattr(error, "error_offset", -1)
+    at = fragment.place(offset - before) if offset >= before else _quoted(fragment.text, message)
+    if isinstance(error, apsw.TooBigError):
+        message = "it makes values that are too large"
+    if at >= len(fragment.text):
+        message = "it ends too early"
+    raise FilterError(f"the filter does not work: {message}", fragment.text, at) from error
+
+
+def _quoted(text: str, message: str) -> int:
+    """Give where a filter has what a message quotes: errors found while running come without a place."""
+    quoted = message[message.find("'") :]
+    return max(text.find(quoted), 0) if quoted.endswith("'") else 0
+
+
+# --- functions that are not linear in SQLite, or grow: the same, in Python ---
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _instr(text: Any, part: Any) -> int:
+    if isinstance(text, bytes) and isinstance(part, bytes):
+        return text.find(part) + 1
+    return _text(text).find(_text(part)) + 1
+
+
+def _replace(value: Any, old: Any, new: Any) -> Any:
+    text, old, new = _text(value), _text(old), _text(new)
+    if not old:
+        return value
+    if len(new) > len(old) and len(text) + text.count(old) * (len(new) - len(old)) > MAX_MADE:
+        raise _RefusedError("replace() makes a text that is too large")
+    return text.replace(old, new)
+
+
+def _hex(value: Any) -> str:
+    data = value if isinstance(value, bytes) else _text(value).encode()
+    if len(data) * 2 > MAX_MADE:
+        raise _RefusedError("hex() makes a text that is too large")
+    return data.hex().upper()
+
+
+def _trimmer(strip: Callable[[str, str], str]) -> Callable[[Any, Any], str]:
+    def trim(value: Any, chars: Any) -> str:
+        text = "".join(set(_text(chars)))
+        if len(text) > MAX_TRIM:
+            raise _RefusedError(f"trim() removes at most {MAX_TRIM} different characters")
+        return strip(_text(value), text) if text else _text(value)
+
+    return trim
+
+
+# Name to function and number of arguments: trim() with one argument stays SQLite's.
+_SCALARS: dict[str, tuple[Callable[..., Any], int]] = {
+    "hex": (_hex, 1),
+    "instr": (_instr, 2),
+    "ltrim": (_trimmer(str.lstrip), 2),
+    "replace": (_replace, 3),
+    "rtrim": (_trimmer(str.rstrip), 2),
+    "trim": (_trimmer(str.strip), 2),
+}

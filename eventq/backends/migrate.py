@@ -1,0 +1,82 @@
+"""The numbered files of `migrations/<database>/`, applied once each, in order, each in one transaction with its record."""
+
+from __future__ import annotations
+
+import os
+
+from eventq.errors import DamagedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import apsw
+
+SCHEMA = 1  # the number of the newest migration: a test compares it with the files
+APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
+
+_COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]
+
+
+def folder() -> str:
+    """Give the folder of the migrations: inside the package when installed, beside it in a checkout."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inside = os.path.join(here, "migrations")
+    return os.path.join(inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"), "sqlite")
+
+
+def files() -> list[tuple[int, str]]:
+    """Give number and path of every migration, in order."""
+    names = sorted(n for n in os.listdir(folder()) if n.endswith(".sql"))
+    return [(int(name.split("_", 1)[0]), os.path.join(folder(), name)) for name in names]
+
+
+def version(connection: apsw.Connection, path: str) -> int:
+    """Give the number of the newest migration that a database has; 0 for one made by the older `thread` tool.
+
+    Raises DamagedError, naming the file, for a database that is not eventq's or is newer than this program.
+    """
+    number = connection.pragma("user_version")
+    if number == SCHEMA:
+        return SCHEMA
+    if number > SCHEMA or number < 0:
+        if connection.pragma("application_id") == APPLICATION_ID:
+            raise DamagedError(f"'{path}' was written by a newer eventq (schema {number})", "upgrade eventq to open it")
+        raise foreign(path)
+    if number == 0:
+        found = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
+        if found != _COLUMNS:
+            raise foreign(path)
+    return int(number)
+
+
+def foreign(path: str) -> DamagedError:
+    """Give the error for a database that another program made."""
+    return DamagedError(
+        f"'{path}' is a database, but not one of eventq", "move it away and run 'eventq init' on its directory"
+    )
+
+
+def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
+    """Bring a database up to SCHEMA, one transaction a migration; somebody who was quicker is fine."""
+    connection.pragma("journal_mode", "wal")
+    for number, path in files()[start:]:
+        with open(path, encoding="utf-8") as file:
+            script = file.read()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if connection.pragma("user_version") < number:
+                _apply_one(connection, number, os.path.basename(path), script, stamp)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _apply_one(connection: apsw.Connection, number: int, name: str, script: str, stamp: str) -> None:
+    connection.execute(script)
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations"
+        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
+    )
+    connection.execute("INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)", (number, name, stamp))
+    connection.pragma("user_version", number)
+    connection.pragma("application_id", APPLICATION_ID)

@@ -1,0 +1,740 @@
+"""The store on SQLite: one connection, WAL, one writer at a time, and all of the log's SQL.
+
+Literal statements with bound parameters, grouped as the package is: events, subscriptions, upkeep.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+
+import apsw
+
+from eventq import system
+from eventq.backends import migrate
+from eventq.backends.fence import Fence
+from eventq.errors import (
+    BusyError,
+    ClosedError,
+    DamagedError,
+    DiskError,
+    EventqError,
+    FilterError,
+    InputError,
+    NotAThreadError,
+    ReadOnlyError,
+    StoreError,
+)
+from eventq.event import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+    from typing import Any
+
+BUSY_SECONDS = 30.0
+LONG_WAL = 800_000  # bytes; the next process to open the store reads a WAL from end to end, so a long one is cut at close
+PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
+PAGE_ROWS = 1_000
+
+_INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
+_LINE = (
+    "json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,"
+    " 'subtype', subtype, 'content', content)"
+)
+
+
+def translate(error: Exception, path: str) -> EventqError:
+    """Give eventq's error for one of SQLite's; `path` is the database."""
+    for kind, make in _TRANSLATIONS:
+        if isinstance(error, kind):
+            return make(error, path)
+    if isinstance(error, apsw.SQLError) and "no such " in str(error):
+        return migrate.foreign(path)
+    return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
+
+
+_TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqError]]] = [
+    (
+        apsw.BusyError,
+        lambda _, p: BusyError(
+            f"another writer held '{p}' for more than {BUSY_SECONDS:g} seconds", "nothing was stored; try again"
+        ),
+    ),
+    (apsw.LockedError, lambda _, p: BusyError(f"'{p}' is locked", "nothing was stored; try again")),
+    (
+        apsw.FullError,
+        lambda _, p: DiskError(f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"),
+    ),
+    (
+        apsw.IOError,
+        lambda e, p: DiskError(f"the system could not read or write '{p}' ({e})", "check the disk, then try again"),
+    ),
+    (
+        apsw.ReadOnlyError,
+        lambda _, p: ReadOnlyError(f"'{p}' cannot be written", "check the permissions of the file and its directory"),
+    ),
+    (
+        apsw.PermissionsError,
+        lambda _, p: ReadOnlyError(f"'{p}' may not be used", "check the permissions of the file and its directory"),
+    ),
+    (
+        apsw.CantOpenError,
+        lambda _, p: ReadOnlyError(f"'{p}' cannot be opened", "check the permissions of the file and its directory"),
+    ),
+    (
+        apsw.NotADBError,
+        lambda _, p: DamagedError(
+            f"'{p}' is not a database", "move it away and run 'eventq init' on its directory, or restore a backup"
+        ),
+    ),
+    (
+        apsw.CorruptError,
+        lambda _, p: DamagedError(f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"),
+    ),
+    (
+        UnicodeEncodeError,
+        lambda _, __: InputError("the text holds half a character (a lone surrogate)", "give whole Unicode characters"),
+    ),
+    (apsw.TooBigError, lambda _, __: InputError("the value is too large for the database", "split it")),
+]
+
+
+class Busy:
+    """A busy handler with short random waits: SQLite's own back-off starves whoever waits longest."""
+
+    def __init__(self) -> None:
+        """Start with no wait under way."""
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a moment; give False when the time is up."""
+        if tries == 0:
+            self._until = system.monotonic() + BUSY_SECONDS
+        elif system.monotonic() > self._until:
+            return False
+        system.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
+        return True
+
+
+class Write:
+    """One `with store.write()`: begins at once, joins an outer one, rolls back on anything."""
+
+    def __init__(self, store: Store) -> None:
+        """Prepare a transaction of `store`; nothing begins yet."""
+        self._store = store
+
+    def __enter__(self) -> Write:
+        """Begin, or set a savepoint inside the transaction under way."""
+        self._store.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Commit, or undo what was done since the matching `__enter__`."""
+        if kind is None:
+            self._store.commit()
+        else:
+            self._store.rollback()
+
+
+class Store:
+    """One connection to one `events.db`; safe to use from several threads, of one process."""
+
+    def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
+        """Open the database in `directory`; `write=False` never creates or changes a file.
+
+        Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
+        """
+        self.directory = directory
+        self.path = os.path.join(directory, "events.db")
+        self.writable = write
+        self.lock = RLock()
+        self.depth = 0
+        self._after: list[Callable[[], None]] = []
+        self._marks: list[int] = []  # how many effects there were when each transaction under way began
+        self._vfs = vfs
+        self._pid = os.getpid()
+        self._inodes = self._look()
+        self._folder_time = -1
+        self._connection: apsw.Connection | None = None
+        self._stamp: tuple[int, int, int] | None = None  # of the file, when it is read as an immutable one
+        try:
+            self._connection = self._open()
+            self.version = migrate.version(self._connection, self.path)
+            if write and self.version < migrate.SCHEMA:
+                migrate.apply(self._connection, system.stamp(system.now()), self.version)
+                self.version = migrate.SCHEMA
+        except (apsw.Error, OSError) as error:
+            self.close()
+            raise self._explain(error) from error
+        except EventqError:
+            self.close()
+            raise
+        self._cursor = self._connection.cursor()
+        self.fence = Fence(lambda: self._connect(write=False))
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    def _look(self) -> tuple[int, int]:
+        """Give the inodes of the directory and the database: what tells this thread from a later one at its path."""
+        try:
+            return os.stat(self.directory).st_ino, os.stat(self.path).st_ino
+        except PermissionError as error:
+            raise ReadOnlyError(f"'{self.directory}' may not be read", "check its permissions") from error
+        except (OSError, ValueError) as error:
+            raise NotAThreadError(self.directory) from error
+
+    def _open(self) -> apsw.Connection:
+        if os.path.isdir(self.path):
+            raise DamagedError(f"'{self.path}' is a directory", "move it away and run 'eventq init' again")
+        if os.stat(self.path).st_size == 0:
+            raise DamagedError(f"'{self.path}' is empty", "run 'eventq init' on its directory to make it anew")
+        return self._choose()
+
+    def _choose(self) -> apsw.Connection:
+        stamp = self._stamp_now()
+        self._stamp = None if self.writable or stamp[2] else stamp
+        return self._connect(write=self.writable)
+
+    def _connect(self, *, write: bool) -> apsw.Connection:
+        if write:
+            connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        else:
+            connection = self._connect_to_read()
+        connection.set_busy_handler(Busy())
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        if write and system.env("EVENTQ_SYNCHRONOUS").lower() == "normal":
+            connection.pragma("synchronous", "normal")
+        return connection
+
+    def _connect_to_read(self) -> apsw.Connection:
+        """Open without a right to change anything: through the WAL if there is one, else as an immutable file.
+
+        A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds everything, and
+        its stamp, looked at before and after each reading, says whether somebody has begun one.
+        """
+        quoted = "file:" + "".join(c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path)
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        how = "mode=ro&readonly_shm=1" if self._stamp is None else "immutable=1"
+        return apsw.Connection(f"{quoted}?{how}", flags, vfs=self._vfs)
+
+    def _stamp_now(self) -> tuple[int, int, int]:
+        found = os.stat(self.path)
+        try:
+            wal = os.stat(self.path + "-wal").st_size
+        except OSError:
+            wal = 0
+        return found.st_mtime_ns, found.st_size, wal
+
+    def _steady(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 (whatever the call gives)
+        """Run a reading, again if the immutable file that it read was changed meanwhile; translate SQLite's errors."""
+        with self.lock:
+            while True:
+                try:
+                    if self._stamp is not None and self._stamp != self._stamp_now():
+                        self._reopen()
+                    self.connection  # noqa: B018 (refuses use after close)
+                    found = call()
+                    if self._stamp is None or self._stamp == self._stamp_now():
+                        return found
+                except (apsw.Error, UnicodeEncodeError) as error:
+                    if self._stamp is None or self._stamp == self._stamp_now():
+                        raise self._explain(error) from error
+                except OSError as error:
+                    raise NotAThreadError(self.directory) from error
+
+    def _reopen(self) -> None:
+        self.fence.close()
+        self.connection.close()
+        self._connection = self._choose()
+        self._cursor = self._connection.cursor()
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The open connection; raises ClosedError after `close` and in a forked process."""
+        if self._connection is None or self._pid != os.getpid():
+            raise self._gone()
+        return self._connection
+
+    def _gone(self) -> ClosedError:
+        if self._pid != os.getpid():
+            return ClosedError("the thread was opened before this process was forked", "open it again after the fork")
+        return ClosedError("the thread is closed", "open it again with eventq.open")
+
+    def close(self) -> None:
+        """Close the connection, cutting a WAL that has grown long; a second call and one after a fork do nothing."""
+        connection = self._connection
+        if connection is None or self._pid != os.getpid():
+            return
+        with self.lock:
+            self._connection = None
+            if hasattr(self, "fence"):
+                self.fence.close()
+            if self.writable:
+                self._cut_wal(connection)
+            connection.close()
+
+    def _cut_wal(self, connection: apsw.Connection) -> None:
+        try:
+            if os.stat(self.path + "-wal").st_size > LONG_WAL:
+                connection.set_busy_handler(None)  # a reader that is in the way is no reason to wait
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError):
+            pass  # the WAL is as good as the database; the next one cuts it
+
+    def _explain(self, error: Exception) -> EventqError:
+        return error if isinstance(error, EventqError) else translate(error, self.path)
+
+    def alive(self) -> int:
+        """Give the time of change of the directory, in ns; raise NotAThreadError when the thread was deleted or replaced."""
+        try:
+            folder = os.stat(self.directory)
+            if folder.st_mtime_ns != self._folder_time:
+                if (folder.st_ino, os.stat(self.path).st_ino) != self._inodes:
+                    raise NotAThreadError(self.directory)
+                self._folder_time = folder.st_mtime_ns
+        except OSError as error:
+            raise NotAThreadError(self.directory) from error
+        return folder.st_mtime_ns
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def write(self) -> Write:
+        """Give the context manager of one change."""
+        return Write(self)
+
+    def begin(self) -> None:
+        """Begin a transaction, or a savepoint inside one."""
+        if not self.writable:
+            raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
+        self.lock.acquire()
+        try:
+            self.connection.execute("BEGIN IMMEDIATE" if self.depth == 0 else f"SAVEPOINT s{self.depth}")
+        except BaseException as error:
+            self.lock.release()
+            if isinstance(error, apsw.Error):
+                raise self._explain(error) from error
+            raise
+        self.depth += 1
+        self._marks.append(len(self._after))
+
+    def commit(self) -> None:
+        """End the innermost transaction; the outermost one commits, then runs what waits for that."""
+        effects: list[Callable[[], None]] = []
+        try:
+            if self.depth > 1:
+                self.connection.execute(f"RELEASE s{self.depth - 1}")
+            else:
+                self.connection.execute("COMMIT")
+                effects, self._after = self._after, []
+        except apsw.Error as error:
+            self._undo()
+            raise self._explain(error) from error
+        finally:
+            self._leave()
+        if self.depth == 0:
+            self.alive()
+        for effect in effects:
+            effect()
+
+    def rollback(self) -> None:
+        """Undo the innermost transaction."""
+        try:
+            self._undo()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.depth -= 1
+        self._marks.pop()
+        self.lock.release()
+
+    def _undo(self) -> None:
+        connection = self._connection
+        del self._after[self._marks[-1] :]
+        if connection is None or self._pid != os.getpid() or connection.get_autocommit():
+            return
+        if self.depth > 1:
+            connection.execute(f"ROLLBACK TO s{self.depth - 1}; RELEASE s{self.depth - 1}")
+        else:
+            connection.execute("ROLLBACK")
+
+    def after(self, effect: Callable[[], None]) -> None:
+        """Run `effect` once the transaction under way has committed, or now when there is none."""
+        if self.depth:
+            self._after.append(effect)
+        else:
+            effect()
+
+    def _run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
+        if self._stamp is not None:
+            return self._steady(lambda: self.connection.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
+        with self.lock:
+            try:
+                return self.connection.execute(sql, bindings).fetchall()
+            except (apsw.Error, UnicodeEncodeError) as error:
+                raise self._explain(error) from error
+
+    def _one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401 (a column's value)
+        rows = self._run(sql, bindings)
+        return rows[0][0] if rows else None
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def insert(self, created_at: str, source: str, kind: str, subtype: str | None, content: str) -> int:
+        """Store one event and give its id: one statement, which is its own transaction outside of `write`."""
+        with self.lock:
+            connection = self.connection
+            try:
+                self._cursor.execute(_INSERT, (created_at, source, kind, subtype, content))
+            except (apsw.Error, UnicodeEncodeError) as error:
+                raise self._explain(error) from error
+            return connection.last_insert_rowid()
+
+    def insert_many(self, rows: Iterable[tuple[str, str, str, str | None, str]]) -> None:
+        """Store events inside `write`."""
+        try:
+            self._cursor.executemany(_INSERT, rows)
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise self._explain(error) from error
+
+    def last_id(self) -> int:
+        """Give the id of the newest event there ever was, 0 when there was none."""
+        return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0
+
+    def count(self) -> int:
+        """Give the number of stored events."""
+        return int(self._one("SELECT count(*) FROM events"))
+
+    def first_id(self) -> int:
+        """Give the id of the oldest stored event, 0 when there is none."""
+        return self._one("SELECT min(id) FROM events") or 0
+
+    def event(self, number: int) -> Event | None:
+        """Give one event, or None."""
+        rows = self._run("SELECT id, created_at, source, type, subtype, content FROM events WHERE id = ?", (number,))
+        return Event._make(rows[0]) if rows else None
+
+    def after_id(self, after: int) -> int | None:
+        """Give the lowest id above `after`, or None."""
+        return self._one("SELECT id FROM events WHERE id > ? ORDER BY id LIMIT 1", (after,))  # type: ignore[no-any-return]
+
+    def id_from_end(self, count: int) -> int:
+        """Give the id of the `count`-th newest event, or of the oldest when there are fewer; 0 for none at all."""
+        sql = "SELECT min(id) FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)"
+        return self._one(sql, (count,)) or 0
+
+    def page(self, text: str, after: int, upto: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
+        """Give matching rows with after < id <= upto, in order, and the id that the search has got to.
+
+        A row has the six columns, or `(id, line)` with `lines`; at most `limit`, and fewer when they are large.
+        """
+        if text:
+            return self._steady(lambda: self.fence.page(text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES))
+        sql = (
+            f"SELECT id, {_LINE} FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"  # noqa: S608
+            if lines
+            else "SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED"
+            " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        )
+        bindings = (after, upto, min(limit, PAGE_ROWS))
+        rows, whole = self._steady(lambda: _gather(self.connection.execute(sql, bindings)))
+        done = whole and len(rows) < min(limit, PAGE_ROWS)
+        return rows, upto if done else rows[-1][0]
+
+    def newest(self, text: str, upto: int, limit: int) -> list[Any]:
+        """Give the newest `limit` matching rows with id <= upto, oldest first."""
+        found: list[Any] = []
+        while upto > 0 and len(found) < limit:
+            rows, upto = self._newest_page(text, upto, limit - len(found))
+            found += rows
+        found.reverse()
+        return found
+
+    def _newest_page(self, text: str, upto: int, limit: int) -> tuple[list[Any], int]:
+        if text:
+            rows, low = self._steady(lambda: self.fence.page(text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES))
+            return rows, low
+        sql = (
+            "SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED"
+            " WHERE id <= ? ORDER BY id DESC LIMIT ?"
+        )
+        return self._run(sql, (upto, limit)), 0
+
+    def first_match(self, text: str, after: int, upto: int) -> int | None:
+        """Give the lowest id with after < id <= upto that a filter matches, or None."""
+        if text:
+            return self._steady(lambda: self.fence.first(text, after, upto))
+        found = self.after_id(after)
+        return found if found is not None and found <= upto else None
+
+    def count_matches(self, text: str, after: int, upto: int) -> int:
+        """Count the events with after < id <= upto that a filter matches."""
+        if not text:
+            return int(self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto)))
+        count = 0
+        while after < upto:
+            rows, after = self._steady(lambda at=after: self.fence.page(text, at, upto, PAGE_ROWS, max_bytes=PAGE_BYTES))
+            count += len(rows)
+        return count
+
+    def check_filter(self, text: str | None) -> str:
+        """Give the filter as it is run, "" for all; raise FilterError when it is refused."""
+        return self._steady(lambda: self.fence.check(text)) if text else ""
+
+    def lines(self, after: int, upto: int) -> Iterator[bytes]:
+        """Give the events with after < id <= upto as NDJSON, in blocks of bounded size."""
+        step = PAGE_ROWS
+        sql = f"SELECT group_concat({_LINE}, char(10)) FROM (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"  # noqa: S608, E501
+        while after < upto:
+            to = min(after + step, upto)
+            size = self._one(
+                "SELECT total(octet_length(content)) FROM events NOT INDEXED WHERE id > ? AND id <= ?", (after, to)
+            )
+            if size > PAGE_BYTES and to - after > 1:
+                step = max(1, (to - after) // 2)
+                continue
+            text = self._one(sql, (after, to))
+            if text is not None:
+                yield text.encode("utf-8", "replace") + b"\n"
+            after, step = to, min(step * 2, PAGE_ROWS)
+
+    def key(self, key: str) -> int | None:
+        """Give the id of the event that was pushed with a key, or None; a key whose event is gone is free again."""
+        sql = "SELECT event_id FROM event_keys JOIN events ON events.id = event_id WHERE key = ?"
+        return self._one(sql, (key,))  # type: ignore[no-any-return]
+
+    def set_key(self, key: str, number: int) -> None:
+        """Note that an event was pushed with a key."""
+        self._run("INSERT OR REPLACE INTO event_keys (key, event_id) VALUES (?, ?)", (key, number))
+
+    def latest(self, column: str) -> list[Any]:
+        """Give the newest event for each value of a column, in the order of their ids."""
+        sql = {
+            "source": "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY source ORDER BY 1",
+            "type": "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY type ORDER BY 1",
+        }
+        if column not in sql:
+            raise InputError(f"cannot group by '{column}'", "use 'source' or 'type'")
+        return self._run(sql[column])
+
+    def data_version(self) -> int:
+        """Give a number that changes when another process has committed."""
+        return int(self._one("PRAGMA data_version"))
+
+    # --- subscriptions --------------------------------------------------------------------------------------------
+
+    def subscriptions(self, consumer: str | None = None) -> list[Any]:
+        """Give the rows of all subscriptions, oldest first, or of one.
+
+        Columns: consumer_id, handler_cmd, filter, last_acked_id, updated_at, max_attempts, timeout, attempts,
+        attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter.
+        """
+        if self.version == 0:  # a thread of the older tool, opened to read
+            sql = (
+                "SELECT s.consumer_id, handler_cmd, filter, coalesce(last_acked_id, 0), updated_at,"
+                " 5, NULL, 0, 0, NULL, 0, 0, 0, NULL FROM subscriptions s LEFT JOIN consumer_progress p"
+                " ON p.consumer_id = s.consumer_id WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"
+            )
+        else:
+            sql = (
+                "SELECT s.consumer_id, handler_cmd, filter, coalesce(last_acked_id, 0), updated_at,"
+                " coalesce(max_attempts, 5), timeout, coalesce(attempts, 0), coalesce(attempts_at, 0), stalled,"
+                " coalesce(stalled_at, 0), coalesce(scanned_after, 0), coalesce(scanned_id, 0), scanned_filter"
+                " FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id"
+                " LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id"
+                " WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"
+            )
+        return self._run(sql, (consumer,))
+
+    def filter_of(self, consumer: str) -> str | None | bool:
+        """Give the filter of a consumer, None for all events, and False when it is not subscribed."""
+        rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))
+        return rows[0][0] if rows else False
+
+    def add_subscription(self, consumer: str, handler: str, text: str | None, attempts: int, timeout: float | None) -> bool:
+        """Store a subscription, with a clean state; give False when there is one of that name."""
+        sql = "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
+        self._run(sql, (consumer, handler, text))
+        if not self.connection.changes():
+            return False
+        sql = "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES (?, ?, ?)"
+        self._run(sql, (consumer, attempts, timeout))
+        return True
+
+    def drop_subscription(self, consumer: str) -> bool:
+        """Delete a subscription, keeping its progress; give False when there is none."""
+        self._run("DELETE FROM subscriptions WHERE consumer_id = ?", (consumer,))
+        gone = bool(self.connection.changes())
+        self._run("DELETE FROM subscription_state WHERE consumer_id = ?", (consumer,))
+        return gone
+
+    def acked(self, consumer: str) -> int | None:
+        """Give the last acked id of a consumer, None before its first ack."""
+        return self._one("SELECT last_acked_id FROM consumer_progress WHERE consumer_id = ?", (consumer,))  # type: ignore[no-any-return]
+
+    def set_acked(self, consumer: str, number: int, stamp: str) -> None:
+        """Note how far a consumer has got."""
+        sql = (
+            "INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at) VALUES (?, ?, ?)"
+            " ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,"
+            " updated_at = excluded.updated_at"
+        )
+        self._run(sql, (consumer, number, stamp))
+
+    def relaxed(self) -> Relaxed:
+        """Give a block whose commits need not be on the disk at once: an ack that is lost only means a second delivery."""
+        return Relaxed(self)
+
+    def set_watermark(self, consumer: str, after: int, number: int, text: str) -> None:
+        """Note that no event with after < id <= number matches a consumer's filter."""
+        sql = (
+            "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE consumer_id = ?"
+        )
+        self._run(sql, (after, number, text, consumer))
+
+    def set_attempts(self, consumer: str, attempts: int, acked: int) -> None:
+        """Note how many runs in a row made no progress past `acked`."""
+        self._run("INSERT OR IGNORE INTO subscription_state (consumer_id) VALUES (?)", (consumer,))
+        sql = "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
+        self._run(sql, (attempts, acked, consumer))
+
+    def set_stalled(self, consumer: str, reason: str | None, acked: int) -> None:
+        """Note why no handler is started any more for what comes after `acked`; None ends a stall and its attempts."""
+        self._run("INSERT OR IGNORE INTO subscription_state (consumer_id) VALUES (?)", (consumer,))
+        sql = "UPDATE subscription_state SET stalled = ?, stalled_at = ?, attempts = attempts * ? WHERE consumer_id = ?"
+        self._run(sql, (reason, acked, reason is not None, consumer))
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def prune(self, before: int) -> int:
+        """Delete the events below an id, with their keys, inside `write`; give their number."""
+        self._run("DELETE FROM event_keys WHERE event_id < ?", (before,))
+        self._run("DELETE FROM events WHERE id < ?", (before,))
+        return self.connection.changes()
+
+    def vacuum(self) -> None:
+        """Give the space of deleted rows back to the system."""
+        self._run("VACUUM")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def faults(self) -> Iterator[str]:
+        """Say what is broken inside the database, a sentence each."""
+        for (text,) in self._run("PRAGMA integrity_check(20)"):
+            if text != "ok":
+                yield f"the database is damaged: {text}"
+        for number, what in self._run(_ODD_EVENTS):
+            yield f"event {number} {what}"
+        last = self.last_id()
+        for consumer, acked in self._run(
+            "SELECT consumer_id, last_acked_id FROM consumer_progress WHERE last_acked_id > ? OR last_acked_id < 0",
+            (last,),
+        ):
+            yield f"consumer '{consumer}' has acked {acked}, but the newest event is {last}"
+        if self.version:
+            yield from self._state_faults(last)
+
+    def _state_faults(self, last: int) -> Iterator[str]:
+        for key, number in self._run(
+            "SELECT key, event_id FROM event_keys WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id) LIMIT 20"
+        ):
+            yield f"key '{key}' names event {number}, which is not stored"
+        for (consumer,) in self._run(
+            "SELECT consumer_id FROM subscription_state WHERE consumer_id NOT IN (SELECT consumer_id FROM subscriptions)"
+        ):
+            yield f"there is a state but no subscription for consumer '{consumer}'"
+        for consumer, after, number, text in self._run(
+            "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM subscription_state WHERE scanned_id > 0"
+        ):
+            yield from self._watermark_fault(consumer, after, min(number, last), text)
+
+    def _watermark_fault(self, consumer: str, after: int, number: int, text: str | None) -> Iterator[str]:
+        try:
+            hit = self.first_match(text or "", after, number)
+        except FilterError:
+            return  # a filter that does not run any more stalls its consumer: nothing is skipped
+        if hit is not None:
+            yield f"consumer '{consumer}' would skip event {hit}: its watermark is {number}"
+
+
+_ODD_EVENTS = """
+SELECT id, CASE WHEN id < 1 THEN 'has an id below 1'
+                WHEN typeof(content) <> 'text' THEN 'has content that is not text'
+                WHEN typeof(source) <> 'text' OR source = '' THEN 'has no source'
+                WHEN typeof(type) <> 'text' OR type = '' THEN 'has no type'
+                ELSE 'has no time' END
+FROM events WHERE id < 1 OR typeof(content) <> 'text' OR typeof(source) <> 'text' OR source = ''
+   OR typeof(type) <> 'text' OR type = '' OR typeof(created_at) <> 'text' LIMIT 20
+"""
+
+
+class Relaxed:
+    """A block at `synchronous=NORMAL`, unless a transaction is under way that needs more."""
+
+    def __init__(self, store: Store) -> None:
+        """Prepare; nothing changes yet."""
+        self._store = store
+        self._was = 0
+
+    def __enter__(self) -> None:
+        """Relax, remembering what was set."""
+        store = self._store
+        store.lock.acquire()
+        if store.depth == 0:
+            self._was = int(store.connection.pragma("synchronous"))
+            if self._was > 1:
+                store.connection.pragma("synchronous", 1)
+
+    def __exit__(self, *_: object) -> None:
+        """Put back what was set."""
+        store = self._store
+        if self._was > 1 and store.depth == 0:
+            store.connection.pragma("synchronous", self._was)
+        store.lock.release()
+
+
+def _quote(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
+
+
+def _gather(cursor: apsw.Cursor) -> tuple[list[Any], bool]:
+    """Fetch rows until they hold PAGE_BYTES; give them and whether that was all."""
+    rows = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += len(row[-1])
+        if size > PAGE_BYTES:
+            cursor.close()
+            return rows, False
+    return rows, True
+
+
+def create(directory: str, path: str, mode: int) -> bool:
+    """Make the database of a new thread at `path`, whole or not at all; give False when there is one already.
+
+    The caller holds the directory's lock, so what an init that crashed left behind may be removed.
+    """
+    fresh = os.path.join(directory, "events.db.new")
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        if os.path.lexists(fresh + suffix):
+            os.unlink(fresh + suffix)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    try:
+        connection = apsw.Connection(fresh, apsw.SQLITE_OPEN_READWRITE)
+        connection.pragma("page_size", 4096)
+        migrate.apply(connection, system.stamp(system.now()))
+        connection.close()  # the last connection: what the WAL holds goes into the file, and the WAL goes
+        if os.path.exists(path) and os.path.getsize(path) == 0:
+            os.unlink(path)  # an init of another kind died before its first byte
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    finally:
+        os.unlink(fresh)
+    return True

@@ -1,0 +1,42 @@
+"""The command line: a skin over the library.
+
+Plain `--name value` pairs are recognised here, from the same table that click's commands are built from; everything else (help,
+errors, completion, anything unusual) is left to click, whose import alone costs more than a push. A test holds that the quick way
+either declines or agrees with click.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from eventq.cli.options import COMMANDS, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command that `sys.argv` names and exit with its status."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
+    os._exit(code)  # nothing is left to tidy up, and the interpreter takes its time over it
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command and give its exit status."""
+    if not any(name.startswith(("_EVENTQ_COMPLETE", "_THREAD_COMPLETE")) for name in os.environ):
+        raw = parse(argv)
+        if raw is not None:
+            from eventq.cli.show import execute
+
+            return execute(COMMANDS[argv[0]], raw)
+    from eventq.cli.app import run_click
+
+    return run_click(list(argv))

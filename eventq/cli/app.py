@@ -1,0 +1,154 @@
+"""The click application, built from the table of options: help, usage errors, completion."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+from eventq import __version__
+from eventq.cli import show
+from eventq.cli.options import COMMANDS, Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def program() -> str:
+    """Give the name that the program was called by."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name if name in ("eventq", "thread") else "eventq"
+
+
+def _callback(command: Command) -> Any:
+    def call(**values: Any) -> int:
+        raw = {option.name: values[option.name.replace("-", "_")] for option in command.options}
+        if command.argument:
+            raw[command.argument] = values[command.argument.lower()]
+        return show.execute(command, raw)
+
+    return call
+
+
+def _params(command: Command) -> list[click.Parameter]:
+    params: list[click.Parameter] = []
+    if command.argument:
+        params.append(click.Argument([command.argument.lower()], metavar=command.argument))
+    for option in command.options:
+        names = ["--" + option.name] + ([f"-{option.short}"] if option.short else [])
+        flag = option.value is None
+        params.append(
+            click.Option(
+                names,
+                metavar=option.value,
+                help=option.help,
+                required=option.required,
+                is_flag=flag,
+                default=False if flag else None,
+                type=click.Path() if option.value in ("PATH", "FILE") else None if flag else str,
+            )
+        )
+    return params
+
+
+def _command(name: str, command: Command) -> click.Command:
+    examples = "\n".join(f"  {line}" for line in command.examples)
+    return click.Command(
+        name,
+        params=_params(command),
+        callback=_callback(command),
+        help=command.help,
+        epilog=f"\b\nExample:\n{examples}",
+        short_help=command.help.split(":")[0].split(";")[0].rstrip("."),
+    )
+
+
+def build() -> click.Group:
+    """Give the application."""
+    app = click.Group(
+        "eventq",
+        help="A durable inbox and memory for agents: one directory, no server.",
+        epilog="\b\nExample:\n  eventq init ./inbox\n"
+        "  eventq push --thread ./inbox --source self --type message --content hello\n"
+        "  eventq peek --thread ./inbox --last 1",
+        context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+    )
+    for name, command in COMMANDS.items():
+        words = name.split()
+        group = app
+        if len(words) == 2:
+            group = app.commands.get(words[0]) or _group(words[0])  # type: ignore[assignment]
+            app.add_command(group)
+        group.add_command(_command(words[-1], command))
+    app.params.append(
+        click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+    )
+    return app
+
+
+def _group(name: str) -> click.Group:
+    return click.Group(
+        name, help="Look after events.jsonl.", epilog="\b\nExample:\n  eventq mirror rebuild --thread ./inbox"
+    )
+
+
+def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+    if value:
+        show.say(f"{program()} {__version__}")
+        context.exit(0)
+
+
+def run_click(argv: list[str]) -> int:
+    """Run a command line through click and give its exit status; its errors take eventq's form."""
+    if _completing():
+        return 0
+    as_json = "--json" in argv
+    silent = argv[:1] == ["hook"]
+    try:
+        code = build().main(argv, prog_name=program(), standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        show.say(error.format_message())
+        return 0 if silent else 2
+    except click.UsageError as error:
+        if not silent:
+            path = error.ctx.command_path if error.ctx else program()
+            show.error(error.format_message().rstrip("."), f"run '{path} --help'", as_json=as_json)
+        return 0 if silent else 2
+    except click.ClickException as error:
+        show.error(error.format_message().rstrip("."), f"run '{program()} --help'", as_json=as_json)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except (show.Closed, BrokenPipeError):
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+_CLASSES = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+def completion_script(shell: str) -> str:
+    """Give the script that a shell sources to complete both names of the program."""
+    return "\n".join(_CLASSES[shell](build(), {}, name, _variable(name)).source_template % _names(name) for name in ("eventq", "thread"))
+
+
+def _names(name: str) -> dict[str, str]:
+    return {"complete_func": f"_{name}_completion", "complete_var": _variable(name), "prog_name": name}
+
+
+def _variable(name: str) -> str:
+    return f"_{name.upper()}_COMPLETE"
+
+
+def _completing() -> bool:
+    """Answer a shell that asks for completions; say whether one did."""
+    for name in ("eventq", "thread"):
+        asked = os.environ.get(_variable(name), "")
+        shell = asked.partition("_")[0]
+        if asked.endswith("_complete") and shell in _CLASSES:
+            show.say(_CLASSES[shell](build(), {}, name, _variable(name)).complete())
+            return True
+    return False

@@ -1,0 +1,141 @@
+"""JSON from stdin: the lines of a batch, and what a hook gives.
+
+Read with the C scanner under the `json` package: the package itself takes as long to import as a push takes in all.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventq.errors import InputError
+
+try:
+    from _json import make_scanner, scanstring
+except ImportError:  # pragma: no cover (an interpreter without the C module)
+    from json.decoder import scanstring  # type: ignore[no-redef]
+    from json.scanner import make_scanner  # type: ignore[no-redef]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_LONGEST = 512 << 20  # bytes of a line: six times the largest event, as JSON may spell each byte in six
+_BLANKS = " \t\r\n"
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Rules:
+    """How the scanner makes values; numbers are never looked at, so they cost nothing and cannot be too long."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = staticmethod(len)
+    parse_int = staticmethod(len)
+    parse_constant = staticmethod(_constant)
+    memo: dict[str, str] = {}  # noqa: RUF012 (asked for by the Python version of the scanner)
+    parse_string = staticmethod(scanstring)
+
+
+_scan = make_scanner(_Rules)
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Give the object that a text spells; raise ValueError for anything else. Numbers in it are not their values."""
+    start = _skip(text, 0)
+    if text[start : start + 1] != "{":
+        raise ValueError("not a JSON object")
+    try:
+        value, end = _scan(text, start)
+    except StopIteration as error:
+        raise ValueError(f"not JSON, at character {error.value}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if _skip(text, end) != len(text):
+        raise ValueError(f"more than one JSON value, at character {end}")
+    return value  # type: ignore[no-any-return]
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def as_written(text: str, name: str) -> str:
+    """Give the JSON text of the member `name` of an object that was parsed already; of several, the last."""
+    found = ""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        key, at = scanstring(text, at + 1, True)  # noqa: FBT003
+        start = _skip(text, _skip(text, at) + 1)
+        at = _scan(text, start)[1]
+        if key == name:
+            found = text[start:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return found
+
+
+class Lines:
+    """The events of NDJSON on a descriptor, ready for `push_many`; blank lines are skipped."""
+
+    def __init__(self, fd: int) -> None:
+        """Take the descriptor; nothing is read yet."""
+        self._fd = fd
+        self._line = 0
+
+    def where(self, _: int) -> str:
+        """Name the line that was read last."""
+        return f"line {self._line}"
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Give source, type, content, subtype and key of each line; raise InputError, naming the line."""
+        with os.fdopen(self._fd, "rb", buffering=1 << 18, closefd=False) as file:
+            while data := file.readline(_LONGEST):
+                self._line += 1
+                if data.isspace():
+                    continue
+                try:
+                    yield event_of(data.decode("utf-8-sig" if self._line == 1 else "utf-8"))
+                except UnicodeDecodeError as error:
+                    raise self._bad(f"not UTF-8 (byte {error.start})") from error
+                except ValueError as error:
+                    raise self._bad(str(error)) from error
+
+    def _bad(self, what: str) -> InputError:
+        return InputError(f"{self.where(0)}: {what}", "give one JSON object a line; nothing of the batch was stored")
+
+
+def event_of(text: str) -> tuple[Any, ...]:
+    """Give source, type, content, subtype and key of a JSON object; raise ValueError for one that lacks something."""
+    value = parse_object(text)
+    for name in ("source", "type", "content"):
+        if value.get(name) is None:
+            raise ValueError(f"{name} is missing")
+    content = value["content"]
+    if type(content) is not str:
+        content = as_written(text, "content")
+    for name in ("source", "type", "subtype", "key"):
+        if not isinstance(value.get(name), str | None):
+            raise ValueError(f"{name} is not a string")
+    return value["source"], value["type"], content, value.get("subtype"), value.get("key")
+
+
+def hook_event(data: bytes, source: str) -> tuple[str, str, str, str | None, str | None]:
+    """Give source, type, content, subtype and key of the event for a hook's JSON object.
+
+    The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use, as the
+    hooks before and after a tool share the id.
+    """
+    text = data.decode().strip()
+    value = parse_object(text)
+    name, use = value.get("hook_event_name"), value.get("tool_use_id")
+    subtype = name if isinstance(name, str) and name else None
+    key = f"{subtype or 'hook'}:{use}" if isinstance(use, str) and use else None
+    return source, "record", text, subtype, key

@@ -1,0 +1,186 @@
+"""The commands of the log: each parses, makes one call, and shows the result."""
+
+from __future__ import annotations
+
+import os
+
+from eventq.cli import show
+from eventq.cli.options import number, seconds, text
+from eventq.errors import EventqError, InputError, LogicError, UsageError
+from eventq.event import Event
+from eventq.log.mirror import line
+from eventq.thread import Thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.cli.options import Raw
+
+
+def open_thread(raw: Raw, *, read_only: bool = False) -> Thread:
+    """Open the thread that `--thread` names; whatever else is wrong with a command line is said after this."""
+    path = text(raw, "thread")
+    return Thread(path or "", read_only=read_only, strict_source=True if raw.get("strict-source") else None)
+
+
+def need(raw: Raw, *names: str) -> None:
+    """Raise UsageError for an option that is missing."""
+    for name in names:
+        if raw[name] is None:
+            raise UsageError(f"--{name} is missing", f"give --{name}")
+
+
+def push(raw: Raw) -> None:
+    """Store one event, or a batch from stdin."""
+    if raw["batch"]:
+        _push_batch(raw)
+        return
+    need(raw, "source", "type")
+    if (raw["content"] is None) == (raw["content-file"] is None):
+        raise UsageError("push needs --content or --content-file, and not both", "give one of the two")
+    with open_thread(raw) as thread:
+        source, kind, key = text(raw, "source") or "", text(raw, "type") or "", text(raw, "key")
+        subtype = None if raw["subtype"] is None else str(raw["subtype"])
+        content = str(raw["content"]) if raw["content"] is not None else _read_content(text(raw, "content-file") or "")
+        event = thread.push(source, kind, content, subtype, key)
+        if raw["json"]:
+            show.say(line(event))
+
+
+def _push_batch(raw: Raw) -> None:
+    from eventq.cli.batch import Lines
+
+    with open_thread(raw) as thread:
+        given = Lines(show.stdin())
+        batch = thread.log.push_many(given, where=given.where)
+        if raw["json"]:
+            count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
+            show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
+
+
+def _read_content(path: str) -> str:
+    try:
+        fd = show.stdin() if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", closefd=path != "-") as file:
+            return file.read().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path}' is not UTF-8 text (byte {error.start})", "encode it, for example as base64") from error
+    except (OSError, ValueError) as error:
+        raise LogicError(f"'{path}' could not be read: {error}", "check the path of --content-file") from error
+
+
+def pop(raw: Raw) -> None:
+    """Ack and read on."""
+    with open_thread(raw) as thread:
+        acked, limit, wait = number(raw, "last-event-id"), number(raw, "limit", 100, least=1), seconds(raw, "wait")
+        consumer = text(raw, "consumer") or ""
+        rows = thread.pop_rows(consumer, acked, limit=limit, wait=wait or 0, lines=True)
+        show.lines(rows)
+
+
+def ack(raw: Raw) -> None:
+    """Ack."""
+    with open_thread(raw) as thread:
+        acked = number(raw, "last-event-id")
+        thread.ack(text(raw, "consumer") or "", acked)
+
+
+def peek(raw: Raw) -> None:
+    """Read without consuming."""
+    if (raw["last-event-id"] is None) == (raw["last"] is None):
+        raise UsageError("peek needs --last-event-id or --last, and not both", "give one of the two")
+    with open_thread(raw, read_only=True) as thread:
+        after, limit, last = number(raw, "last-event-id"), number(raw, "limit", 100, least=1), number(raw, "last", least=1)
+        condition = None if raw["filter"] is None else str(raw["filter"])
+        if raw["last"] is not None:
+            _show_events(thread.last(last, filter=condition))
+            return
+        accepted = thread.store.check_filter(condition)
+        for rows, _ in thread.log.scan(accepted, after, limit, lines=True):
+            show.lines(rows)
+
+
+def _show_events(events: Sequence[Event]) -> None:
+    show.lines([(event.id, line(event)) for event in events])
+
+
+def tail(raw: Raw) -> int:
+    """Show the newest events, and perhaps those that follow."""
+    with open_thread(raw, read_only=True) as thread:
+        count = number(raw, "lines", 10)
+        condition = None if raw["filter"] is None else str(raw["filter"])
+        accepted = thread.store.check_filter(condition)
+        upto = thread.last_id()
+        show_page = _show_events if raw["json"] else _show_readable
+        try:
+            show_page([Event._make(row) for row in thread.store.newest(accepted, upto, count)] if count else [])
+            if raw["follow"]:
+                for rows in thread.follow_pages(upto, condition, tick=_end_when_unread):
+                    show_page([Event._make(row) for row in rows])
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _end_when_unread() -> None:
+    if show.stdout_closed():
+        raise show.Closed
+
+
+def _show_readable(events: Sequence[Event]) -> None:
+    for event in events:
+        kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
+        show.say(f"{event.created_at}  #{event.id}  {event.source}  {kind}  {show.readable(event.content)}")
+
+
+def subscribe(raw: Raw) -> None:
+    """Store a subscription."""
+    with open_thread(raw) as thread:
+        attempts, timeout = number(raw, "max-attempts", 5, least=1), seconds(raw, "timeout")
+        consumer, handler = text(raw, "consumer") or "", text(raw, "handler") or ""
+        condition = None if raw["filter"] is None else str(raw["filter"])
+        new = thread.subscribe(
+            consumer, handler, filter=condition, from_now=bool(raw["from-now"]), max_attempts=attempts, timeout=timeout
+        )
+        if raw["json"]:
+            show.dump({"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter})
+        else:
+            show.say(f"Subscribed consumer '{consumer}'")
+
+
+def unsubscribe(raw: Raw) -> None:
+    """Delete a subscription."""
+    with open_thread(raw) as thread:
+        consumer = text(raw, "consumer") or ""
+        thread.unsubscribe(consumer)
+        show.say(f"Unsubscribed consumer '{consumer}'")
+
+
+def dispatch(raw: Raw) -> None:
+    """Look who is due, and leave a supervisor behind that runs the handlers."""
+    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor
+
+    with open_thread(raw) as thread:
+        leave_queue()
+        locks = Dispatch(thread.consumers, thread.layout, thread.journal).scan()
+        directory = thread.path
+    if locks:  # the store is closed now: no connection crosses the fork
+        start_supervisor(directory, locks)
+
+
+def hook(raw: Raw) -> int:
+    """Store what a hook gives; whatever goes wrong is for the journal only, as an agent must not be held up."""
+    from eventq.cli.batch import hook_event
+
+    try:
+        with open_thread(raw) as thread:
+            try:
+                with os.fdopen(show.stdin(), "rb", closefd=False) as file:
+                    thread.push(*hook_event(file.read(), str(raw["source"] or "self")))
+            except (EventqError, OSError, RecursionError, ValueError) as error:
+                thread.journal.warn(f"hook: {error}")
+    except (EventqError, OSError, KeyboardInterrupt):
+        pass
+    return 0
+

@@ -1,0 +1,115 @@
+"""What a command shows: results on stdout, errors on stderr, and the status that follows from them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from eventq.errors import EventqError, FilterError, LogicError
+from eventq.log.layout import write_all
+from eventq.log.mirror import quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.options import Command, Raw
+
+
+class Closed(Exception):  # noqa: N818 (not an error)
+    """Nobody reads stdout any more."""
+
+
+def out(data: bytes) -> None:
+    """Write to stdout, past Python's buffer; raise Closed when its reader has gone."""
+    try:
+        write_all(1, data)
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EBADF):
+            raise Closed from error
+        raise LogicError(f"stdout could not be written: {error.strerror}", "check where it goes") from error
+
+
+def say(line: str) -> None:
+    """Write a line to stdout."""
+    out(line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def lines(rows: list[tuple[int, str]]) -> None:
+    """Write the JSON lines of a page of events."""
+    if rows:
+        out(("\n".join([row[1] for row in rows]) + "\n").encode("utf-8", "replace"))
+
+
+def dump(value: object) -> None:
+    """Write a value as one line of JSON."""
+    import json
+
+    say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def error(what: str, fix: str, *, as_json: bool) -> None:
+    """Write an error to stderr in the form that was asked for."""
+    if as_json:
+        text = f'{{"error":{quote(what)},"suggestion":{quote(fix)}}}\n'
+    else:
+        text = f"Error: {what} - {fix}\n"
+    _err(text)
+
+
+def _err(text: str) -> None:
+    try:
+        write_all(2, text.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # nowhere to say it; the exit status does
+
+
+def execute(command: Command, raw: Raw) -> int:
+    """Run a command's function and give its exit status; everything that can go wrong becomes a sentence."""
+    as_json = bool(raw.get("json"))
+    try:
+        return _function(command)(raw) or 0
+    except Closed:
+        return 0
+    except EventqError as failure:
+        error(failure.what, failure.fix, as_json=as_json)
+        if isinstance(failure, FilterError) and not as_json:
+            _err(failure.caret() + "\n")
+        return failure.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        error("not enough memory", "give less at once", as_json=as_json)
+    except OSError as failure:
+        error(f"the system refused: {failure}", "check the path, its permissions and the disk", as_json=as_json)
+    return 1
+
+
+def _function(command: Command):  # type: ignore[no-untyped-def]  # noqa: ANN202 (a command's function: Raw -> int | None)
+    module = f"eventq.cli.{command.module}"
+    __import__(module)
+    return getattr(sys.modules[module], command.function)
+
+
+def readable(text: str) -> str:
+    """Give text on one line, control characters escaped."""
+    from eventq.log.journal import printable
+
+    return printable(text)
+
+
+def stdout_closed() -> bool:
+    """Say whether the reader of stdout has gone."""
+    import select
+
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(happened & (select.POLLERR | select.POLLNVAL) for _, happened in poll.poll(0))
+
+
+def stdin() -> int:
+    """Give the descriptor of stdin; raise LogicError when it is closed."""
+    try:
+        os.fstat(0)
+    except OSError as failure:
+        raise LogicError("stdin is closed", "give the input on stdin") from failure
+    return 0

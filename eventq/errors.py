@@ -1,0 +1,188 @@
+"""Every exception of eventq, one tree, each class with its exit code and its wire code.
+
+    EventqError                 1  500
+    ├── UsageError              2  400   the caller's words are wrong
+    │   ├── FilterError         2  422   a filter that is refused, with a caret under the fault
+    │   └── InputError          2  422   a line or a value of the input
+    └── LogicError              1  409   the words are right, the store says no
+        ├── NotAThreadError     1  404
+        ├── ThreadExistsError   1  409
+        ├── UnknownConsumerError 1 404
+        ├── ConsumerExistsError 1  409
+        ├── AckError            1  409   an ack beyond the newest event
+        ├── TooLargeError       1  413
+        ├── ClosedError         1  409   used after close, or in a forked process
+        ├── PlatformError       1  500   this system lacks what the call needs
+        └── StoreError          1  500
+            ├── DamagedError    1  500   not a database, a foreign one, a newer one, or a broken one
+            ├── BusyError       1  503
+            ├── ReadOnlyError   1  403
+            └── DiskError       1  507   no space, or the system refused to read or write
+
+`str(error)` reads `<what went wrong> - <how to fix>`; both halves are attributes.
+"""
+
+from __future__ import annotations
+
+
+class EventqError(Exception):
+    """The root: `what` went wrong and how to `fix` it."""
+
+    exit_code = 1
+    wire_code = 500
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what, fix)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        """Give both halves in one line."""
+        return f"{self.what} - {self.fix}"
+
+
+class UsageError(EventqError):
+    """The call itself is wrong: an option, a number, a name."""
+
+    exit_code = 2
+    wire_code = 400
+
+
+class InputError(UsageError):
+    """A value that was given as data cannot be stored as it is."""
+
+    wire_code = 422
+
+
+class FilterError(UsageError):
+    """A filter is refused; `text` is the filter and `at` the offset, in characters, of the fault."""
+
+    wire_code = 422
+
+    def __init__(
+        self,
+        what: str,
+        text: str,
+        at: int,
+        fix: str = "write one condition over id, created_at, source, type, subtype, content",
+    ) -> None:
+        super().__init__(what, fix)
+        self.text = text
+        self.at = at
+
+    def __str__(self) -> str:
+        """Give the message, then the line of the filter at fault with a caret under it."""
+        return f"{self.what} - {self.fix}\n{self.caret()}"
+
+    def caret(self) -> str:
+        """Give the line of the filter at fault and, below it, a caret under the fault."""
+        at = min(max(self.at, 0), len(self.text))
+        start = self.text.rfind("\n", 0, at) + 1
+        end = self.text.find("\n", at)
+        line = self.text[start : end if end >= 0 else len(self.text)]
+        column = at - start
+        if len(line) > 120:  # a window of the line, or the caret would be off the screen
+            left = max(0, column - 60)
+            line, column = line[left : left + 120], column - left
+        shown = "".join(c if c.isprintable() else " " for c in line)
+        return f"  {shown}\n  {' ' * column}^"
+
+
+class LogicError(EventqError):
+    """The call is right and the store says no."""
+
+    wire_code = 409
+
+
+class NotAThreadError(LogicError):
+    """There is no thread at the path."""
+
+    wire_code = 404
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"'{path}' is not a thread", f"run 'eventq init {path}' first")
+
+
+class ThreadExistsError(LogicError):
+    """There is a thread at the path already."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"'{path}' is already a thread", "use it as it is, or choose another path")
+
+
+class UnknownConsumerError(LogicError):
+    """No subscription has this consumer id."""
+
+    wire_code = 404
+
+    def __init__(self, consumer: str) -> None:
+        super().__init__(f"consumer '{consumer}' is not subscribed", "run 'eventq subscribe' for it first")
+
+
+class ConsumerExistsError(LogicError):
+    """A subscription has this consumer id already."""
+
+    def __init__(self, consumer: str) -> None:
+        super().__init__(
+            f"consumer '{consumer}' is already subscribed", "run 'eventq unsubscribe' first, then subscribe again"
+        )
+
+
+class AckError(LogicError):
+    """An ack names an event that does not exist yet; `last_id` is the newest that does."""
+
+    def __init__(self, asked: int, last_id: int) -> None:
+        super().__init__(
+            f"cannot ack event {asked}: the newest event is {last_id}", "ack the id of an event that was read"
+        )
+        self.last_id = last_id
+
+
+class TooLargeError(LogicError):
+    """An event is larger than the limit."""
+
+    wire_code = 413
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the event is too large ({size} bytes, the limit is {limit})",
+            "put the data in a file and push its path, or raise EVENTQ_MAX_EVENT_BYTES",
+        )
+
+
+class ClosedError(LogicError):
+    """A thread is used after `close`, or in a process forked from its opener."""
+
+
+class PlatformError(LogicError):
+    """This system lacks what the call needs."""
+
+    wire_code = 500
+
+
+class StoreError(LogicError):
+    """The database or its directory does not do what it should."""
+
+    wire_code = 500
+
+
+class DamagedError(StoreError):
+    """The file is not a database, not eventq's, newer than this program, or broken."""
+
+
+class BusyError(StoreError):
+    """Another writer held the store longer than the busy timeout; nothing was stored."""
+
+    wire_code = 503
+
+
+class ReadOnlyError(StoreError):
+    """The directory or its database cannot be written by this user."""
+
+    wire_code = 403
+
+
+class DiskError(StoreError):
+    """The disk is full, or the system refused to read or write."""
+
+    wire_code = 507

@@ -1,0 +1,495 @@
+"""Filters as text: what a condition over events may say, and the form in which it is compiled.
+
+Nothing here opens a database. `accept` refuses, at the character at fault, whatever is not one condition over the
+columns of an event; `Fragment` is an accepted filter rewritten so that it is safe to run:
+
+- JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and prose. The guard is
+  SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so it runs at 5 million events a second.
+  Functions of the same names written in Python lost: a tenth of that, and they would have to repeat SQLite's JSON5.
+- A filter that mentions columns often gets a jump before each mention, for SQLite looks at its clock only on jumps.
+
+The fence in `backends/fence.py` runs the result, and would hold if something slipped through here.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import FilterError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Token = tuple[str, str, int]  # kind, the text as written, offset of its first character
+
+COLUMNS = ("id", "created_at", "source", "type", "subtype", "content")
+
+# Deterministic, without side effects, and linear in the size of their arguments (or made so by the fence). Left out on
+# purpose: printf, format, zeroblob, randomblob and concat_ws build huge values from short filters.
+FUNCTIONS = frozenset(
+    (  # noqa: SIM905  words read better than a hundred quotes
+        "abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce cos cosh date datetime degrees "
+        "exp floor glob hex if ifnull iif instr json json_array_length json_extract json_type json_valid "
+        "julianday length like ln log log10 log2 lower ltrim max min mod nullif octet_length pi pow power "
+        "radians replace round rtrim sign sin sinh sqrt strftime substr substring tan tanh time timediff trim "
+        "trunc typeof unhex unicode unixepoch upper"
+    ).split()
+)
+
+MAX_TEXT = 65_536  # characters
+MAX_DEPTH = 200  # parentheses and CASE
+MAX_CALLS = 10  # functions inside functions: each may work through 64 MiB before the clock is looked at
+MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
+MAX_REPEAT = 32  # how often LIKE and GLOB may look at one character of the content
+MAX_MENTIONS = 8  # of columns, before the clock is looked at before each
+MAX_PIECES = 50_000  # of the rewritten filter: each JSON function in a JSON function doubles it
+MAX_SQL = 1 << 20  # characters of the rewritten filter
+
+_BLANKS = frozenset(" \t\n\f\r")
+_DIGITS = frozenset("0123456789")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+_WORD = _LETTERS | _DIGITS | {"$"}
+_OPERATORS = ("->>", "->", "||", "<<", ">>", "<=", ">=", "<>", "==", "!=", *"=<>+-*/%&|~.,()")
+_PARAMETERS = frozenset("?:@$#")
+_QUOTES = {"'": "'", '"': '"', "`": "`", "[": "]"}
+
+_JOINS = frozenset(
+    "AND OR NOT IS IN BETWEEN LIKE GLOB ESCAPE WHEN THEN ELSE AS DISTINCT FROM ISNULL NOTNULL".split()  # noqa: SIM905
+)
+_VALUES = frozenset(("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"))
+_PATTERNS = {"LIKE": "%", "GLOB": "*"}
+_COLLATIONS = frozenset(("NOCASE", "BINARY", "RTRIM"))
+_TYPES = frozenset(("TEXT", "INTEGER", "INT", "REAL", "NUMERIC", "BLOB"))
+_JSON = frozenset(("json", "json_array_length", "json_extract", "json_type"))
+_SUBQUERIES = frozenset(("SELECT", "WITH", "VALUES", "UNION", "INTERSECT", "EXCEPT", "EXISTS", "RECURSIVE", "TABLE"))
+_STATEMENTS = frozenset(("PRAGMA", "ATTACH", "DETACH", "INSERT", "UPDATE", "DELETE", "DROP", "CREATE", "VACUUM"))
+_FOREIGN = frozenset(("RAISE", "OVER", "FILTER", "MATCH", "REGEXP"))
+
+_LIST = f"a filter may use {', '.join(COLUMNS)}"
+
+
+def accept(text: str | None) -> str:
+    """Give the filter as it was written, or "" for all events; raise `FilterError` where it is not one condition.
+
+    SQLite's grammar has the last word (`Fence.check`); this refuses what a filter must not say.
+    """
+    return Fragment(text).text
+
+
+class Fragment:
+    """An accepted filter as it is compiled: `sql`, the `calls` (functions) it makes, and whether a pattern is computed.
+
+    `loose` is true when LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before.
+    """
+
+    __slots__ = ("_pieces", "calls", "loose", "sql", "text")
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text if text is not None and text.strip(" \t\n\f\r") else ""
+        reader = _Reader(self.text)
+        reader.read()
+        self.calls = frozenset(reader.calls)
+        self.loose = reader.loose
+        self._pieces = _Writer(reader).write() if self.text else [("1", 0)]
+        if sum(len(piece) for piece, _ in self._pieces) > MAX_SQL:
+            raise FilterError("the filter is too large once its JSON functions are guarded", self.text, 0, "shorten it")
+        self.sql = "".join(piece for piece, _ in self._pieces)
+
+    def place(self, offset: int) -> int:
+        """Give the offset in the user's text, in characters, of a byte offset in `sql`."""
+        place = 0
+        for piece, at in self._pieces:
+            size = len(piece.encode())
+            place = at if at >= 0 else place
+            if offset < size:
+                inside = piece.encode()[: max(offset, 0)].decode(errors="ignore")
+                return place + (len(inside) if at >= 0 else 0)
+            offset -= size
+        return len(self.text)
+
+
+# --- the tokens of SQLite, by hand: importing re costs more than all of this ---
+
+
+def _tokens(text: str) -> list[Token]:
+    found = []
+    at = 0
+    while at < len(text):
+        if text[at] in _BLANKS:
+            at += 1
+            continue
+        kind, end = _next(text, at)
+        found.append((kind, text[at:end], at))
+        at = end
+    return found
+
+
+def _next(text: str, at: int) -> tuple[str, int]:
+    """Give the kind and the end of the token that begins at an offset."""
+    char = text[at]
+    if char in _QUOTES:
+        return ("text" if char == "'" else "name"), _closed(text, at, _QUOTES[char])
+    if char in "xX" and text[at + 1 : at + 2] == "'":
+        return "blob", _blob(text, at)
+    if char in _LETTERS or char > "\x7f":
+        return "word", _span(text, at)
+    if char in _DIGITS or (char == "." and text[at + 1 : at + 2] in _DIGITS):
+        return "number", _number(text, at)
+    return _operator(text, at)
+
+
+def _operator(text: str, at: int) -> tuple[str, int]:
+    if text.startswith(("--", "/*"), at):
+        raise FilterError("a filter has no comments", text, at, "remove it; write '- -' for two minus signs")
+    for sign in _OPERATORS:
+        if text.startswith(sign, at):
+            return sign, at + len(sign)
+    if text[at] == ";":
+        raise FilterError("a filter is one condition, not a statement", text, at, "remove the semicolon and the rest")
+    if text[at] in _PARAMETERS:
+        raise FilterError("a filter has no parameters", text, at, "write the value itself, text in single quotes")
+    raise FilterError("this character means nothing in a filter", text, at, "put text in single quotes")
+
+
+def _closed(text: str, at: int, quote: str) -> int:
+    """Give the end of what is quoted; a doubled quote stands for itself, except in brackets."""
+    end = text.find(quote, at + 1)
+    while end >= 0 and quote != "]" and text[end + 1 : end + 2] == quote:
+        end = text.find(quote, end + 2)
+    if end < 0:
+        raise FilterError("a quote is not closed", text, at, f"close it with {quote}, and double one inside a text")
+    return end + 1
+
+
+def _blob(text: str, at: int) -> int:
+    end = _closed(text, at + 1, "'")
+    if (end - at - 3) % 2 or not all(char in _HEX for char in text[at + 2 : end - 1]):
+        raise FilterError("a blob is an even number of hex digits", text, at, "write it like x'00ff'")
+    return end
+
+
+def _span(text: str, at: int, chars: frozenset[str] | None = None) -> int:
+    """Give the end of a run of characters; without a set, of those a name is made of."""
+    while at < len(text) and (text[at] in chars if chars else text[at] in _WORD or text[at] > "\x7f"):
+        at += 1
+    return at
+
+
+def _number(text: str, at: int) -> int:
+    if text[at : at + 2] in ("0x", "0X"):
+        end = _span(text, at + 2, _HEX)
+        end = at if end == at + 2 else end
+    else:
+        end = _decimal(text, at)
+    if end == at or _span(text, end) > end:
+        raise FilterError("this is not a number", text, at, "write it like 12, 1.5, 1e3 or 0x1f")
+    return end
+
+
+def _decimal(text: str, at: int) -> int:
+    end = _span(text, at, _DIGITS)
+    if text[end : end + 1] == ".":
+        end = _span(text, end + 1, _DIGITS)
+    if text[end : end + 1] in ("e", "E"):
+        sign = end + 1 + (text[end + 1 : end + 2] in ("+", "-"))
+        stop = _span(text, sign, _DIGITS)
+        end = stop if stop > sign else end
+    return end
+
+
+def _unquoted(kind: str, word: str) -> str:
+    """Give the name that a token stands for, in small letters."""
+    return (word[1:-1] if kind == "name" else word).lower()
+
+
+# --- what a filter may say ---
+
+
+class _Reader:
+    """One pass over the tokens, which refuses; it remembers the calls, and how often columns are mentioned."""
+
+    def __init__(self, text: str) -> None:
+        _readable(text)
+        self.text = text
+        self.tokens = _tokens(text)
+        self.calls: set[str] = set()
+        self.mentions = 0
+        self.loose = False
+        self._open: list[tuple[str, int]] = []  # "(", "CASE" or a function's name, and where
+
+    def read(self) -> None:
+        """Refuse the filter, or do nothing."""
+        rules: dict[str, Callable[[int], None]] = {
+            "word": self._word,
+            "name": self._name,
+            "(": self._push,
+            ")": self._pop,
+            ".": self._dot,
+        }
+        for index, (kind, _, _) in enumerate(self.tokens):
+            rule = rules.get(kind)
+            if rule:
+                rule(index)
+        if self._open:
+            kind, at = self._open[-1]
+            self._refuse(at, "CASE has no END" if kind == "CASE" else "a parenthesis is not closed", "close it")
+
+    def infix(self, index: int) -> bool:
+        """Tell whether LIKE or GLOB stands between two values, and is not the function of that name."""
+        kind, word, _ = self.tokens[index - 1] if index else ("", "", 0)
+        if kind == "word":
+            return word.upper() == "NOT" or word.upper() not in _JOINS | {"CASE"}
+        return kind in ("text", "name", "number", "blob", ")")
+
+    def is_call(self, index: int) -> bool:
+        """Tell whether the word at an index is the name of a function that is called."""
+        word = self.tokens[index][1].upper()
+        if self._kind(index + 1) != "(" or word == "CASE":
+            return False
+        return not self.infix(index) if word in _PATTERNS else word not in _JOINS
+
+    def _refuse(self, at: int, what: str, fix: str) -> None:
+        raise FilterError(what, self.text, at, fix)
+
+    def _kind(self, index: int) -> str:
+        return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
+
+    def _before(self, index: int) -> str:
+        return self.tokens[index - 1][1].upper() if index else ""
+
+    def _word(self, index: int) -> None:
+        word, at = self.tokens[index][1].upper(), self.tokens[index][2]
+        self._forbidden(word, at)
+        if self._before(index) == "COLLATE":
+            self._one_of(index, _COLLATIONS, "collation")
+        elif self._before(index) == "AS":
+            self._one_of(index, _TYPES, "type")
+        elif self.is_call(index):
+            self._call(index)
+        elif word in _PATTERNS:
+            self._pattern(index + 1, _PATTERNS[word])
+        elif word in ("CASE", "END"):
+            self._case(word, at)
+        elif word == "IN":
+            self._list(index)
+        elif word not in _JOINS and word not in _VALUES and word != "COLLATE":
+            self._name(index)
+
+    def _forbidden(self, word: str, at: int) -> None:
+        if word in _SUBQUERIES:
+            self._refuse(at, f"{word} is refused: a filter has no subquery", _LIST)
+        if word in _STATEMENTS:
+            self._refuse(at, f"{word} is refused: a filter is a condition, not a statement", _LIST)
+        if word in _FOREIGN:
+            self._refuse(at, f"{word} is not available in a filter", "use LIKE, GLOB or instr()")
+
+    def _one_of(self, index: int, names: frozenset[str], what: str) -> None:
+        _, word, at = self.tokens[index]
+        if word.upper() not in names:
+            self._refuse(at, f"unknown {what} '{word}'", f"use one of {', '.join(sorted(names))}")
+
+    def _call(self, index: int) -> None:
+        _, word, at = self.tokens[index]
+        name = word.lower()
+        if name != "cast" and name not in FUNCTIONS:
+            self._refuse(at, f"'{word}' is not a function a filter may use", _nearest(name))
+        self.calls.add(name)
+        if name.upper() in _PATTERNS:
+            self._pattern(index + 2, _PATTERNS[name.upper()])
+
+    def _pattern(self, index: int, wildcard: str) -> None:
+        """Judge the pattern at an index, when it is written out; else note that one is not."""
+        if self._kind(index) != "text" or self._kind(index + 1) in ("||", "->", "->>"):
+            self.loose = True
+        if self._kind(index) == "text":
+            _, word, at = self.tokens[index]
+            _costly(word[1:-1], wildcard, self.text, at)
+
+    def _list(self, index: int) -> None:
+        if self._kind(index + 1) != "(":
+            at = self.tokens[index + 1][2] if self._kind(index + 1) else len(self.text)
+            self._refuse(at, "IN takes a list in parentheses", "write IN ('a', 'b')")
+
+    def _name(self, index: int) -> None:
+        kind, word, at = self.tokens[index]
+        name = _unquoted(kind, word)
+        if name == "events" and self._kind(index + 1) == "." and self._before(index) != ".":
+            return
+        if name not in COLUMNS:
+            if word[0] == '"':
+                self._refuse(at, f"{word} is not a column", "use single quotes for text")
+            self._refuse(at, f"'{word}' is not a column", f"{_LIST}, and text stands in single quotes")
+        self.mentions += name != "id"
+
+    def _dot(self, index: int) -> None:
+        kind, word, at = self.tokens[index - 1] if index else ("", "", 0)
+        if kind not in ("word", "name") or _unquoted(kind, word) != "events":
+            self._refuse(at if index else 0, "only 'events' stands before a point", _LIST)
+        kind, word, at = self.tokens[index + 1] if self._kind(index + 1) else ("", "", len(self.text))
+        if _unquoted(kind, word) not in COLUMNS:
+            self._refuse(at, "a column must follow 'events.'", _LIST)
+
+    def _push(self, index: int) -> None:
+        call = self._kind(index - 1) == "word" and self.is_call(index - 1)
+        self._enter(self.tokens[index - 1][1] if call else "(", self.tokens[index][2])
+        if sum(kind not in ("(", "CASE") for kind, _ in self._open) > MAX_CALLS:
+            self._refuse(self.tokens[index][2], f"more than {MAX_CALLS} functions inside each other", "nest fewer")
+
+    def _enter(self, kind: str, at: int) -> None:
+        self._open.append((kind, at))
+        if len(self._open) > MAX_DEPTH:
+            self._refuse(at, f"more than {MAX_DEPTH} levels of parentheses", "write it flat; OR and AND need none")
+
+    def _pop(self, index: int) -> None:
+        at = self.tokens[index][2]
+        if not self._open:
+            self._refuse(at, "a parenthesis closes that was never opened", "remove it, or open one before it")
+        kind, start = self._open.pop()
+        if kind == "CASE":
+            self._refuse(start, "CASE has no END", "close it before the parenthesis")
+
+    def _case(self, word: str, at: int) -> None:
+        if word == "CASE":
+            self._enter("CASE", at)
+        elif not self._open or self._open.pop()[0] != "CASE":
+            self._refuse(at, "END without CASE", "remove it, or begin with CASE WHEN")
+
+
+def _readable(text: str) -> None:
+    """Refuse what SQLite could not be given whole."""
+    if len(text) > MAX_TEXT:
+        raise FilterError(f"the filter is longer than {MAX_TEXT} characters", text, MAX_TEXT, "use IN lists or ranges")
+    if "\0" in text:
+        raise FilterError("the filter contains NUL", text, text.index("\0"), "remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FilterError("the filter is not valid Unicode", text, error.start, "remove the character") from None
+
+
+def _costly(pattern: str, wildcard: str, text: str, at: int) -> None:
+    """Refuse a pattern that can make LIKE (`%`) or GLOB (`*`) look at a text many times over."""
+    stretches = [part for part in pattern.lower().split(wildcard) if part]
+    if len(stretches) > MAX_STRETCHES:
+        what = f"the pattern has more than {MAX_STRETCHES} pieces between its wildcards"
+        raise FilterError(what, text, at, "search for fewer pieces of text")
+    if any(_repeats(part, "_" if wildcard == "%" else "?[") > MAX_REPEAT for part in stretches):
+        raise FilterError("the pattern repeats itself too often", text, at, "search for a shorter text")
+
+
+def _repeats(stretch: str, anything: str) -> float:
+    """Give how often a search for a stretch may look at one character: the greatest length over period of its prefixes.
+
+    A measured minute of LIKE on 64 MiB is `%aaa…ab%`, not many wildcards. Only shifts that could exceed the limit are
+    tried, so this takes microseconds. The characters of `anything` match much and count as equal to all.
+    """
+    if len(stretch) > MAX_REPEAT and "[" in stretch and "[" in anything:
+        return len(stretch)
+    worst = 1.0
+    for shift in range(1, len(stretch) // MAX_REPEAT + 1):
+        end = shift
+        while end < len(stretch) and (stretch[end] == stretch[end - shift] or stretch[end] in anything):
+            end += 1
+        worst = max(worst, end / shift)
+    return worst
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  slow to import, and only needed for this message
+
+    close = get_close_matches(name, sorted(FUNCTIONS), 1)
+    return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
+
+
+# --- the form that is compiled ---
+
+
+class _Writer:
+    """One pass over accepted tokens, which writes them again with the guards; a piece is text and where it stood.
+
+    Pieces of our own stand at -1. `_starts` holds, for each open level, the piece at which the operand of a following
+    `->` begins: `||`, `->`, COLLATE and a sign extend an operand, every other operator begins a new one. `_ends` says what
+    an operand ends in: "->" gives JSON or NULL, and "IN" (or NOTNULL, or ISNULL: what stands behind its operand) 0 or 1;
+    neither needs a guard.
+    """
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._pieces: list[tuple[str, int]] = []
+        self._starts = [0]
+        self._ends = [""]
+        self._guards: list[int] = []  # per open level: the first piece of a JSON function's first argument, or -1
+        self._lists: list[bool] = []  # per open level: it is the list of IN
+        self._clocked = reader.mentions > MAX_MENTIONS
+
+    def write(self) -> list[tuple[str, int]]:
+        """Give the pieces of the rewritten filter."""
+        for index in range(len(self._reader.tokens)):
+            self._token(index)
+            if len(self._pieces) > MAX_PIECES:
+                at = self._reader.tokens[index][2]
+                raise FilterError("too many JSON functions inside each other", self._reader.text, at, "nest fewer")
+        return self._pieces
+
+    def _token(self, index: int) -> None:
+        kind, word, at = self._reader.tokens[index]
+        upper = word.upper() if kind == "word" else kind
+        if upper in (",", ")"):
+            self._end_argument()
+        if upper in ("->", "->>") and not self._ends[-1]:
+            self._guard(self._starts[-1])
+        if upper in (")", "END"):
+            self._leave()
+        self._emit(index, upper, word, at)
+        if upper in ("(", "CASE"):
+            self._enter(index, upper)
+        elif self._is_break(index, kind, upper):
+            self._starts[-1] = len(self._pieces)
+            self._ends[-1] = "IN" if upper in ("ISNULL", "NOTNULL") else ""
+        elif upper in ("->", "->>", "||") and self._ends[-1] != "IN":
+            self._ends[-1] = upper if upper == "->" else ""
+        elif upper == "NULL" and index and self._reader.tokens[index - 1][1].upper() == "NOT":
+            self._ends[-1] = "IN"
+
+    def _emit(self, index: int, upper: str, word: str, at: int) -> None:
+        if upper == "." or _unquoted(*self._reader.tokens[index][:2]) == "events":
+            return  # there is one table: events.type is type
+        if self._clocked and self._is_column(index):
+            self._pieces += [("CAST(CASE WHEN 1 THEN ", -1), (f"{word} ", at), ("END AS TEXT) ", -1)]
+        else:
+            self._pieces.append((f"{word} ", at))
+
+    def _is_column(self, index: int) -> bool:
+        kind, word, _ = self._reader.tokens[index]
+        return kind in ("word", "name") and _unquoted(kind, word) in COLUMNS[1:]
+
+    def _is_break(self, index: int, kind: str, upper: str) -> bool:
+        if kind == "word":
+            return upper in _JOINS and not self._reader.is_call(index)
+        if kind in ("-", "+", "~"):
+            return self._reader.infix(index)
+        return kind not in ("text", "name", "number", "blob", "||", "->", "->>", ")", ".")
+
+    def _enter(self, index: int, upper: str) -> None:
+        name = self._reader.tokens[index - 1][1].lower() if index and upper == "(" else ""
+        self._guards.append(len(self._pieces) if name in _JSON else -1)
+        self._starts.append(len(self._pieces))
+        self._ends.append("")
+        self._lists.append(name == "in")
+
+    def _leave(self) -> None:
+        self._guards.pop()
+        self._starts.pop()
+        self._ends.pop()
+        if self._lists.pop():
+            self._ends[-1] = "IN"
+
+    def _end_argument(self) -> None:
+        if self._guards and self._guards[-1] >= 0:
+            self._guard(self._guards[-1])
+            self._guards[-1] = -1
+
+    def _guard(self, start: int) -> None:
+        """Make NULL of the operand that begins at a piece, unless it is JSON."""
+        inner = self._pieces[start:]
+        self._pieces[start:] = [("(CASE WHEN json_valid(", -1), *inner, (",6) THEN ", -1), *inner, ("END) ", -1)]

@@ -1,0 +1,95 @@
+"""Who is due: the short-lived part of a dispatch, which takes the locks and leaves a supervisor behind."""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+from eventq.errors import EventqError, FilterError
+from eventq.log.locks import ConsumerLock
+from eventq.log.notifier import QUEUE_FD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.log.journal import Journal
+    from eventq.log.layout import Layout
+    from eventq.log.subscriptions import State, Subscriptions
+
+
+def leave_queue() -> None:
+    """Make room for the next dispatch to wait: from here on, this one may miss what is pushed."""
+    fd = os.environ.pop(QUEUE_FD, "")
+    if fd.isdigit():
+        try:
+            os.close(int(fd))
+        except OSError:
+            pass
+
+
+class Dispatch:
+    """One look at all consumers of a thread."""
+
+    def __init__(self, subscriptions: Subscriptions, layout: Layout, journal: Journal) -> None:
+        """Bring the parts together."""
+        self._subscriptions = subscriptions
+        self._layout = layout
+        self._journal = journal
+
+    def scan(self) -> dict[str, ConsumerLock]:
+        """Give the locks of the consumers that are due and that nobody looks after; they are held now."""
+        locks: dict[str, ConsumerLock] = {}
+        for state in self._subscriptions.states():
+            try:
+                lock = self._lock(state) if self.ready(state) else None
+            except OSError as error:
+                self._journal.error(f"dispatch: consumer={state.consumer} lock failed ({error})")
+                continue
+            if lock is not None:
+                locks[state.consumer] = lock
+        return locks
+
+    def ready(self, state: State) -> bool:
+        """Say whether a consumer is due and not stalled; one whose filter is broken is stalled here."""
+        if state.stalled is not None:
+            return False
+        try:
+            return self._subscriptions.due(state)
+        except FilterError as error:
+            self._subscriptions.stall(state, f"its filter is refused: {error.what}")
+        except EventqError as error:
+            self._journal.error(f"dispatch: consumer={state.consumer} could not be looked at ({error})")
+        return False
+
+    def _lock(self, state: State) -> ConsumerLock | None:
+        lock = ConsumerLock.take(self._layout, self._layout.lock(state.consumer))
+        if lock is None:
+            self._journal.info(f"dispatch: consumer={state.consumer} skipped (lock held)")
+        return lock
+
+
+def detach(keep: set[int]) -> None:
+    """Leave the caller's session, streams and other descriptors but for `keep`; its directory and environment stay."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the one that listed them
+
+
+def start_supervisor(directory: str, locks: dict[str, ConsumerLock]) -> None:
+    """Fork the supervisor that holds the locks from now on; the caller has closed its store and has one thread."""
+
+    def supervise() -> None:
+        detach({lock.fd for lock in locks.values()})
+        from eventq.log.supervisor import supervise
+
+        supervise(directory, locks)
+
+    system.fork(supervise)
+    for lock in locks.values():
+        lock.close()

@@ -1,0 +1,305 @@
+"""The log itself: push, peek, tail, follow, prune."""
+
+from __future__ import annotations
+
+from eventq import system
+from eventq.errors import InputError, LogicError, TooLargeError, UsageError
+from eventq.event import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from eventq.backends.sqlite import Store
+    from eventq.log.journal import Journal
+    from eventq.log.layout import Layout
+    from eventq.log.mirror import Mirror
+    from eventq.log.notifier import Notifier
+    from eventq.records import Batch
+
+    NewEvent = Mapping[str, Any] | Sequence[str | None]
+    Row = tuple[str, str, str, str | None, str]
+
+MAX_EVENT_BYTES = 64 << 20
+_FIELDS = ("source", "type", "content", "subtype", "key")
+_CHUNK_ROWS = 1_000
+_CHUNK_CHARACTERS = 4 << 20
+
+
+def limit_of_event() -> int:
+    """Give the largest size of an event in bytes."""
+    text = system.env("EVENTQ_MAX_EVENT_BYTES")
+    return int(text) if text.isdigit() else MAX_EVENT_BYTES
+
+
+def check_name(value: object, what: str, *, empty: bool = False) -> None:
+    """Raise InputError for a source, type, subtype, key or consumer id that cannot be one."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string")
+    if not value and not empty:
+        raise InputError(f"{what} is empty", f"give a {what}")
+    if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
+        raise InputError(f"{what} holds a control character", f"leave it out of the {what}")
+    if not value.isascii():
+        _check_surrogates(value, what)
+
+
+def _check_surrogates(value: str, what: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} holds half a character (a lone surrogate)", "give whole Unicode characters"
+        ) from error
+
+
+class EventLog:
+    """The events of one thread, and what follows from storing one: the mirror, the journal, the notifier."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: Layout,
+        mirror: Mirror,
+        journal: Journal,
+        notifier: Notifier,
+        *,
+        strict: bool | None = None,
+    ) -> None:
+        """Bring the parts together; `strict` refuses free-text sources, None asks EVENTQ_STRICT_SOURCE."""
+        self._strict = system.env("EVENTQ_STRICT_SOURCE") == "1" if strict is None else strict
+        self._store = store
+        self._layout = layout
+        self._mirror = mirror
+        self._journal = journal
+        self._notifier = notifier
+        self._limit = limit_of_event()
+        self._known: set[tuple[str, str, str | None]] = set()  # names that were found good: most pushes repeat them
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def push(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
+        """Store one event and give it; with a key that was used before, give the first event instead."""
+        self._check(source, kind, subtype, content)
+        store = self._store
+        if key is not None or store.depth:
+            return self._push_in(source, kind, content, subtype, key)
+        if not store.writable:
+            store.begin()  # raises the error that says so
+        created_at = system.stamp(system.now())
+        event = Event(store.insert(created_at, source, kind, subtype, content), created_at, source, kind, subtype, content)
+        self._pushed(event)
+        return event
+
+    def _push_in(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
+        if key is not None:
+            check_name(key, "key")
+        store = self._store
+        with store.write():
+            if key is not None and (first := store.key(key)) is not None and (event := store.event(first)):
+                return event
+            created_at = system.stamp(system.now())
+            number = store.insert(created_at, source, kind, subtype, content)
+            if key is not None:
+                store.set_key(key, number)
+            event = Event(number, created_at, source, kind, subtype, content)
+            store.after(lambda: self._pushed(event))
+        return event
+
+    def _pushed(self, event: Event) -> None:
+        """Do what follows from a commit of one event."""
+        number, _, source, kind, subtype, _ = event
+        self._mirror.append(event)
+        sub = f" subtype={subtype}" if subtype is not None else ""
+        self._journal.info(f"push: source={source} type={kind}{sub} id={number}")
+        self._notifier.wake(source, number, number)
+
+    def push_many(self, events: Iterable[NewEvent], where: Callable[[int], str] = "event {}".format) -> Batch:
+        """Store events, in order, in one transaction; nothing is stored when one of them is refused.
+
+        An event whose key was used before is left out. The iterable is read as it goes, in bounded memory. `where`
+        names the n-th event in an error.
+        """
+        from eventq.records import Batch
+
+        store = self._store
+        created_at = system.stamp(system.now())
+        source = ""
+        with store.write():
+            first = store.last_id() + 1
+            for rows, keys in self._chunks(events, created_at, where):
+                if keys:
+                    rows = self._insert_keyed(rows, keys)  # noqa: PLW2901 (the rows that were stored)
+                elif rows:
+                    store.insert_many(rows)
+                source = rows[-1][1] if rows else source
+            last = store.last_id()
+            if last >= first:
+                store.after(lambda: self._pushed_many(source, first, last))
+        return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
+
+    def _insert_keyed(self, rows: list[Row], keys: list[str | None]) -> list[Row]:
+        """Store rows some of which have a key, and give those that were new."""
+        store = self._store
+        stored = []
+        for row, key in zip(rows, keys, strict=True):
+            if key is not None and store.key(key) is not None:
+                continue
+            number = store.insert(*row)
+            stored.append(row)
+            if key is not None:
+                store.set_key(key, number)
+        return stored
+
+    def _chunks(
+        self, events: Iterable[NewEvent], created_at: str, where: Callable[[int], str]
+    ) -> Iterator[tuple[list[Row], list[str | None]]]:
+        """Check events and give them in chunks of bounded size: the rows, and their keys when one has a key."""
+        rows: list[Row] = []
+        keys: list[str | None] = []
+        size = 0
+        for number, new in enumerate(events, 1):
+            try:
+                source, kind, content, subtype, key = _fields(new)
+                self._check(source, kind, subtype, content)
+                if key is not None:
+                    check_name(key, "key")
+                    keys = keys or [None] * len(rows)
+            except (InputError, TooLargeError) as error:
+                error.what = f"{where(number)}: {error.what}"
+                raise
+            if keys or key is not None:
+                keys.append(key)
+            rows.append((created_at, source, kind, subtype, content))
+            size += len(content)
+            if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
+                yield rows, keys
+                rows, keys, size = [], [], 0
+        yield rows, keys
+
+    def _pushed_many(self, source: str, first: int, last: int) -> None:
+        """Do what follows from a commit of several events."""
+        self._mirror.append()
+        self._journal.info(f"push batch: count={last - first + 1} last_id={last}")
+        self._notifier.wake(source, first, last)
+
+    def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
+        """Refuse what cannot be stored; names that were good before are not looked at again."""
+        names = (source, kind, subtype)
+        try:
+            known = names in self._known
+        except TypeError:
+            known = False
+        if not known:
+            self._check_names(source, kind, subtype)
+            if len(self._known) > 1_000:
+                self._known.clear()
+            self._known.add(names)
+        if type(content) is not str:
+            raise InputError(f"content must be text, not {type(content).__name__}", "give the content as a string")
+        if len(content) * 4 > self._limit:
+            self._check_size(content)
+
+    def _check_names(self, source: str, kind: str, subtype: str | None) -> None:
+        check_name(source, "source")
+        check_name(kind, "type")
+        if subtype is not None:
+            check_name(subtype, "subtype", empty=True)
+        if self._strict:
+            from eventq.records import Source
+
+            Source.parse(source)
+
+    def _check_size(self, content: str) -> None:
+        _check_surrogates(content, "content")
+        size = len(content.encode())
+        if size > self._limit:
+            raise TooLargeError(size, self._limit)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def scan(self, text: str, after: int, limit: int | None, *, lines: bool = False) -> Iterator[tuple[list[Any], int]]:
+        """Give the matching events after an id, in order, page by page, each with the id that the search has got to.
+
+        `text` is a filter that was accepted. Nothing is held open between pages, so a slow reader never holds back a
+        checkpoint.
+        """
+        upto = self._store.last_id()
+        left = limit if limit is not None else 1 << 62
+        while left > 0 and after < upto:
+            rows, after = self._store.page(text, after, upto, left, lines=lines)
+            left -= len(rows)
+            yield rows, after
+
+    def follow(
+        self, text: str, after: int, *, lines: bool = False, tick: Callable[[], object] | None = None
+    ) -> Iterator[list[Any]]:
+        """Give the matching events after an id, page by page, and wait for more, for ever.
+
+        `tick` is called at least once a second: what it raises ends the wait.
+        """
+        from eventq.log.bell import SLOW_LOOK, Bell
+
+        with Bell(self._store, self._layout) as bell:
+            while True:
+                for rows, at in self.scan(text, after, None, lines=lines):
+                    after = at
+                    if rows:
+                        yield rows
+                bell.wait(SLOW_LOOK)
+                if tick is not None:
+                    tick()
+
+    def peek(self, after: int, limit: int | None, text: str | None) -> Iterator[Event]:
+        """Give the matching events after an id; the filter is checked at once, the events are read lazily."""
+        accepted = self._store.check_filter(text)
+        return (Event._make(row) for rows, _ in self.scan(accepted, after, limit) for row in rows)
+
+    def last(self, count: int, text: str | None) -> list[Event]:
+        """Give the newest `count` matching events, oldest first."""
+        accepted = self._store.check_filter(text)
+        return [Event._make(row) for row in self._store.newest(accepted, self._store.last_id(), count)]
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def prune(self, keep_last: int | None, before_id: int | None, *, force: bool) -> int:
+        """Delete old events that every consumer has acked (all with `force`); give their number."""
+        if (keep_last is None) == (before_id is None):
+            raise UsageError("prune needs --keep-last or --before-id, and not both", "give one of the two")
+        store = self._store
+        with store.write():
+            before = before_id if before_id is not None else self._keep(keep_last or 0)
+            before = min(before, store.last_id() + 1)
+            if not force:
+                self._check_acked(before)
+            count = store.prune(before)
+            store.after(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
+        if count and not store.depth:
+            store.vacuum()
+        return count
+
+    def _keep(self, count: int) -> int:
+        return self._store.id_from_end(count) if count else self._store.last_id() + 1
+
+    def _check_acked(self, before: int) -> None:
+        for row in self._store.subscriptions():
+            if row[3] < before - 1 and self._store.first_match("", row[3], before - 1) is not None:
+                raise LogicError(
+                    f"consumer '{row[0]}' has acked {row[3]} only: events below {before} are not all read",
+                    "let it catch up, prune less, or use --force",
+                )
+
+
+def _fields(new: NewEvent) -> tuple[Any, Any, Any, Any, Any]:
+    """Give source, type, content, subtype and key of an event given as a mapping or as a sequence in that order."""
+    if type(new) is dict or hasattr(new, "keys"):
+        try:
+            return new["source"], new["type"], new["content"], new.get("subtype"), new.get("key")  # type: ignore[call-overload, union-attr]
+        except KeyError as error:
+            raise InputError(f"{error.args[0]} is missing", "give source, type and content") from error
+    if isinstance(new, Event):
+        return new.source, new.type, new.content, new.subtype, None
+    if isinstance(new, (str, bytes)) or not 3 <= len(new) <= len(_FIELDS):
+        raise InputError("an event is a mapping or (source, type, content[, subtype[, key]])", "give one of the two")
+    return (*new, None, None)[: len(_FIELDS)]  # type: ignore[return-value]

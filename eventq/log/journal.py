@@ -1,0 +1,107 @@
+"""`logs/thread.log`: what happened to a thread, one fact a line, for people.
+
+A line is written with one `write` to a file opened for appending, so lines stay whole however many processes write. A log that
+cannot be written never fails a command.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
+
+_LOOK_AGAIN = 1.0  # seconds after which a long-lived writer looks whether the file is still the one at the path
+_SHORTEST = 40  # bytes of the shortest line: a file of fewer than ROTATE_LINES times that need not be counted
+
+
+class Journal:
+    """The log of one thread."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Prepare; the file is opened with the first line."""
+        self._layout = layout
+        self._fd = -1
+        self._looked = 0.0
+        self._lines = 0
+
+    def info(self, text: str) -> None:
+        """Note a fact."""
+        self.write("INFO", text)
+
+    def warn(self, text: str) -> None:
+        """Note something that somebody may want to mend."""
+        self.write("WARN", text)
+
+    def error(self, text: str) -> None:
+        """Note a failure."""
+        self.write("ERROR", text)
+
+    def write(self, level: str, text: str) -> None:
+        """Append one line; control characters are escaped, and failure is silent."""
+        now = system.now()
+        line = f"[{system.stamp(now)}] [{level}] {printable(text)}\n".encode("utf-8", "backslashreplace")
+        try:
+            if self._fd < 0 or not 0 <= now - self._looked < _LOOK_AGAIN or self._lines > ROTATE_LINES:
+                self._look(now)
+            os.write(self._fd, line)
+            self._lines += 1
+        except OSError:
+            self.close()
+
+    def _look(self, now: float) -> None:
+        """Open the file that is at the path now, and begin a new one when it is full."""
+        self.close()
+        self._open()
+        if self._lines > ROTATE_LINES:
+            self._rotate()
+        self._looked = now
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self._layout.journal, flags)
+        except FileNotFoundError:
+            if not os.path.isdir(self._layout.logs):
+                os.stat(self._layout.database)  # a thread that was deleted is not made again for its log
+                self._layout.make_folder(self._layout.logs)
+            self._fd = os.open(self._layout.journal, flags | os.O_CREAT, self._layout.file_mode())
+        self._lines = self._count()
+
+    def _count(self) -> int:
+        size = os.lseek(self._fd, 0, os.SEEK_END)
+        if size < _SHORTEST * ROTATE_LINES:
+            return 0
+        lines = at = 0
+        while block := os.pread(self._fd, 1 << 20, at):
+            lines += block.count(b"\n")
+            at += len(block)
+        return lines
+
+    def _rotate(self) -> None:
+        lock = FolderLock(self._layout.logs)
+        try:
+            with lock:
+                self.close()
+                self._open()  # somebody else may have been quicker
+                if self._lines > ROTATE_LINES:
+                    rotate(self._layout.journal)
+                    self.close()
+                    self._open()
+        finally:
+            lock.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def printable(text: str) -> str:
+    """Give text on one line, what cannot be printed escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or character.encode("unicode_escape").decode()

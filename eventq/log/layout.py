@@ -1,0 +1,141 @@
+"""Where the files of a thread lie, how they are named, and how a file that only grows is kept and rotated."""
+
+from __future__ import annotations
+
+import os
+from fcntl import LOCK_EX, LOCK_UN, flock
+
+from eventq import system
+from eventq.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ROTATE_LINES = 10_000  # a file that holds more begins anew
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+class Layout:
+    """The paths of one thread."""
+
+    def __init__(self, directory: str) -> None:
+        """Take the thread's directory, absolute."""
+        self.directory = directory
+        self.database = f"{directory}/events.db"
+        self.mirror = f"{directory}/events.jsonl"
+        self.run = f"{directory}/run"
+        self.logs = f"{directory}/logs"
+        self.journal = f"{directory}/logs/thread.log"
+        self.handlers = f"{directory}/logs/handlers"
+        self.queue = f"{directory}/run/.dispatch"
+
+    def lock(self, consumer: str) -> str:
+        """Give the path of a consumer's lock file."""
+        return f"{self.run}/{encode(consumer)}.lock"
+
+    def handler_log(self, consumer: str) -> str:
+        """Give the path of the log of a consumer's handler."""
+        return f"{self.handlers}/{encode(consumer)}.log"
+
+    def file_mode(self) -> int:
+        """Give the permissions of a new file: those of the database."""
+        try:
+            return os.stat(self.database).st_mode & 0o666
+        except OSError:
+            return 0o600
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder of the thread that is missing, as open as the database is."""
+        mode = self.file_mode()
+        os.makedirs(path, mode=0o700 | (mode >> 2 & 0o111), exist_ok=True)
+
+
+def resolve(path: str) -> str:
+    """Give the absolute path of a thread: `~/` expanded, relative and `..` parts resolved, symbolic links kept."""
+    if path.startswith("~/") or path == "~":
+        path = os.path.expanduser(path)
+    if "\0" in path:
+        raise InputError("the path of a thread holds a NUL character", "give another path")
+    full = os.path.abspath(path)
+    return full[1:] if full.startswith("//") else full
+
+
+def encode(consumer: str) -> str:
+    """Give the file name of a consumer id: readable, injective also where case does not count, never a path.
+
+    Lower-case letters, digits, `_`, `-` and inner dots stay; a capital is `+` and its lower case; every other character
+    is `%` and two hexadecimal digits a byte. A long one ends in `~` and a hash of the whole id.
+    """
+    name = "".join(_encode(c) for c in consumer)
+    if name.startswith("."):
+        name = "%2e" + name[1:]
+    if len(name) <= 120:
+        return name
+    from hashlib import sha256
+
+    return f"{name[:60]}~{sha256(os.fsencode(consumer)).hexdigest()}"
+
+
+def _encode(character: str) -> str:
+    if character in _PLAIN:
+        return character
+    if "A" <= character <= "Z":
+        return "+" + character.lower()
+    return "".join(f"%{byte:02x}" for byte in os.fsencode(character))
+
+
+class FolderLock:
+    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder."""
+
+    def __init__(self, path: str) -> None:
+        """Prepare; nothing is opened yet."""
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        """Wait for the lock."""
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flock(self._fd, LOCK_EX)
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        """Let it go."""
+        flock(self._fd, LOCK_UN)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def rotate(path: str) -> str:
+    """Rename `name.ext` to `name-<YYYYMMDD-HHmmss>.ext`, `-2`, `-3` … when taken; give the new path.
+
+    The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick of the
+    file system's clock would leave it the same, and that time is how others see that the file is another one.
+    """
+    folder = os.path.dirname(path)
+    stem, extension = os.path.splitext(path)
+    base = f"{stem}-{system.file_stamp(system.now())}"
+    target, number = base + extension, 2
+    while os.path.lexists(target):
+        target, number = f"{base}-{number}{extension}", number + 1
+    before = os.stat(folder).st_mtime_ns
+    os.rename(path, target)
+    touch_folder(folder, before)
+    return target
+
+
+def touch_folder(folder: str, before: int) -> None:
+    """See to it that the folder's time of change is not `before`."""
+    found = os.stat(folder)
+    if found.st_mtime_ns <= before:
+        os.utime(folder, ns=(found.st_atime_ns, before + 1))
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write everything; raise OSError when the system takes no more."""
+    while (written := os.write(fd, data)) < len(data):
+        data = memoryview(data)[written:]

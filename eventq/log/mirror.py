@@ -1,0 +1,293 @@
+"""`events.jsonl`: a faithful copy of the log for people, derived and never trusted.
+
+After a commit whoever holds the lock of the thread's folder appends every event after the last one in the file. So the files are
+always a prefix of the log, in order, without gaps or repeats, whoever crashed and however many push at once; the next push heals
+what a crash left. The cost of a push is constant: ids count one by one, so the first and the last id in the file give its number
+of lines, and both are remembered while nobody else has written.
+
+The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a file that is being written makes
+each later write change its inode, which a durable commit then has to wait for. Its end says whether somebody else has written, and
+the time of change of the folder whether it is still the file at the path.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventq.errors import NotAThreadError
+from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder, write_all
+
+try:
+    from _json import encode_basestring as quote  # the C function alone: the package takes 8 ms to import
+except ImportError:  # pragma: no cover (an interpreter without the C module)
+    from json.encoder import encode_basestring as quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eventq.backends.sqlite import Store
+    from eventq.event import Event
+    from eventq.log.journal import Journal
+
+_HEAD = b'{"id":'
+
+
+def line(event: Event) -> str:
+    """Give the JSON text of an event: six keys in order, compact, only what JSON demands escaped.
+
+    The same text as SQLite's `json_object` makes of the row; a test holds the two together.
+    """
+    number, created_at, source, kind, subtype, content = event
+    sub = "null" if subtype is None else quote(subtype)
+    return (
+        f'{{"id":{number},"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
+        f'"subtype":{sub},"content":{quote(content)}}}'
+    )
+
+
+class Mirror:
+    """The mirror of one thread."""
+
+    def __init__(self, store: Store, layout: Layout, journal: Journal) -> None:
+        """Prepare; the file is opened with the first event."""
+        self._store = store
+        self._layout = layout
+        self._journal = journal
+        self._lock = FolderLock(layout.directory)
+        self._fd = -1
+        self._folder_time = -1
+        self._end = 0
+        self._first = 0  # id in the first line, 0 for an empty file
+        self._last = 0  # id in the last line, here or in the newest rotated file
+
+    def append(self, event: Event | None = None) -> None:
+        """Bring the file up to the log; `event` is the one just stored, if it is only one.
+
+        A file that cannot be written is a warning in the journal: the event is stored, and the next push heals the
+        mirror. Raises NotAThreadError when the thread was deleted or replaced meanwhile.
+        """
+        try:
+            with self._lock:
+                self._catch_up(event)
+        except OSError as error:
+            self._forget()
+            if not os.path.exists(self._layout.database):
+                raise NotAThreadError(self._layout.directory) from error
+            self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
+
+    def _catch_up(self, event: Event | None) -> None:
+        self._sync()
+        if self._first and self._last - self._first >= ROTATE_LINES:
+            self._rotate()
+        if event is not None and event[0] == self._last + 1:
+            self._write(line(event).encode() + b"\n", event[0])
+            return
+        upto = self._store.last_id()
+        after = self._last
+        for block in self._store.lines(after, upto):
+            self._write(block, 0)
+        self._last = max(self._last, upto)
+
+    def _write(self, block: bytes, last: int) -> None:
+        try:
+            write_all(self._fd, block)
+        except OSError:
+            os.ftruncate(self._fd, self._end)
+            raise
+        self._end += len(block)
+        if not self._first:
+            self._first = _number(block)
+        if last:
+            self._last = last
+
+    def _sync(self) -> None:
+        """See to it that the descriptor is the file at the path, and that its end is known."""
+        time = self._store.alive()
+        if time != self._folder_time or self._fd < 0:
+            self._open()
+            self._folder_time = self._store.alive()
+        elif os.lseek(self._fd, 0, os.SEEK_END) != self._end:
+            self._learn()
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self._layout.mirror, flags)
+        except FileNotFoundError:
+            self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
+        self._learn()
+
+    def _learn(self) -> None:
+        """Read where the file ends, cutting off a torn last line."""
+        self._end = os.lseek(self._fd, 0, os.SEEK_END)
+        self._last, whole = _last_line(self._fd, self._end)
+        if whole < self._end:
+            os.ftruncate(self._fd, whole)
+            self._end = whole
+        self._first = _number(os.pread(self._fd, 64, 0))
+        if not self._last:
+            self._first = 0
+            self._last = max((_last_of(path) for path in rotated(self._layout)), default=0)
+
+    def _rotate(self) -> None:
+        rotate(self._layout.mirror)
+        last = self._last
+        self._open()
+        self._folder_time = self._store.alive()
+        self._last = last
+
+    def rebuild(self) -> int:
+        """Write the mirror anew from the database, in one file, and remove the rotated ones; give the number of lines.
+
+        Pushes go on meanwhile: only the last events are written under the lock.
+        """
+        fresh = self._layout.mirror + ".new"
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._layout.file_mode())
+        try:
+            done = self._store.last_id()
+            lines = _copy(fd, self._store.lines(0, done))
+            with self._lock:
+                lines += _copy(fd, self._store.lines(done, self._store.last_id()))
+                before = os.stat(self._layout.directory).st_mtime_ns
+                os.replace(fresh, self._layout.mirror)
+                for path in rotated(self._layout):
+                    os.unlink(path)
+                touch_folder(self._layout.directory, before)
+        finally:
+            os.close(fd)
+            if os.path.exists(fresh):
+                os.unlink(fresh)
+        self._forget()
+        return lines
+
+    def faults(self) -> Iterator[str]:
+        """Say where the files differ from the log, a sentence each; at most one a file."""
+        found: list[str] = []
+        for _ in range(5):  # anew when a file was rotated meanwhile
+            before = self._store.alive()
+            with self._lock:  # a push that has committed and not yet written is not a fault
+                pass
+            found = list(self._faults_now())
+            if self._store.alive() == before:
+                break
+        yield from found
+
+    def _faults_now(self) -> Iterator[str]:
+        seen = 0
+        files = sorted((_first_of(path), path) for path in rotated(self._layout))
+        if os.path.exists(self._layout.mirror):
+            files.append((0, self._layout.mirror))
+        for _, path in files:
+            fault, seen = self._compare(path, seen)
+            if fault:
+                yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
+
+    def _compare(self, path: str, seen: int) -> tuple[str, int]:
+        """Compare one file with the log, line by line; give the fault and the last id. Pruned events are only counted."""
+        oldest = self._store.first_id() or self._store.last_id() + 1
+        stream: Iterator[bytes] | None = None
+        with open(path, "rb") as file:
+            for number, text in enumerate(file, 1):
+                here = _number(text)
+                if not text.endswith(b"\n"):
+                    return ("", seen) if path == self._layout.mirror else (f"ends in a torn line, {number}", seen)
+                if not here:
+                    return f"line {number} is not an event", 0
+                if here <= seen:
+                    return f"line {number} repeats event {here}", 0
+                if here >= oldest:
+                    if stream is None:
+                        stream = self._expected(seen if seen >= oldest - 1 else here - 1)
+                    if fault := _difference(number, here, text, next(stream, None)):
+                        return fault, 0  # what follows is not to be blamed for it
+                elif seen and here != seen + 1:
+                    return f"lacks event {seen + 1}, before line {number}", 0
+                seen = here
+        return "", seen
+
+    def _expected(self, after: int) -> Iterator[bytes]:
+        for block in self._store.lines(after, self._store.last_id()):
+            yield from block.splitlines(keepends=True)
+
+    def _forget(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """Close the file and the lock."""
+        self._forget()
+        self._lock.close()
+
+
+def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
+    """Say how a line differs from the one that the log has there; "" when it does not."""
+    if text == want:
+        return ""
+    if want is None:
+        return f"line {number} holds event {here}, which does not exist"
+    there = _number(want)
+    return f"lacks event {there}, before line {number}" if there < here else f"line {number} differs from event {here}"
+
+
+def rotated(layout: Layout) -> list[str]:
+    """Give the paths of the rotated files."""
+    names = os.listdir(layout.directory)
+    return [f"{layout.directory}/{n}" for n in names if n.startswith("events-") and n.endswith(".jsonl")]
+
+
+def _number(text: bytes) -> int:
+    """Give the id at the start of a line of the mirror, 0 when it is not one."""
+    if not text.startswith(_HEAD):
+        return 0
+    digits = text[len(_HEAD) : text.find(b",")]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _last_line(fd: int, end: int) -> tuple[int, int]:
+    """Give the id in the last whole line that is an event, and the offset after the last whole line."""
+    whole = -1
+    tail = b""
+    step = 4096
+    at = end
+    while at > 0:
+        start = max(0, at - step)
+        tail = os.pread(fd, at - start, start) + tail
+        at, step = start, step * 4
+        if whole < 0:
+            cut = tail.rfind(b"\n") + 1
+            if not cut and at > 0:
+                continue
+            whole = at + cut
+            tail = tail[:cut]
+        lines = tail.split(b"\n")
+        for text in reversed(lines if at == 0 else lines[1:]):
+            if number := _number(text):
+                return number, whole
+        tail = tail[: tail.find(b"\n") + 1] if at else b""
+    return 0, max(whole, 0)
+
+
+def _last_of(path: str) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _last_line(fd, os.lseek(fd, 0, os.SEEK_END))[0]
+    finally:
+        os.close(fd)
+
+
+def _first_of(path: str) -> int:
+    with open(path, "rb") as file:
+        return _number(file.read(64))
+
+
+def _copy(fd: int, blocks: Iterator[bytes]) -> int:
+    lines = 0
+    for block in blocks:
+        write_all(fd, block)
+        lines += block.count(b"\n")
+    return lines

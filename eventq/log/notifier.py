@@ -1,0 +1,151 @@
+"""Waking whoever is due after a commit: through an external notifier, or with a dispatch started here.
+
+The external one is called as `notifier task add --author … --task-id … --command …`, five seconds at most. Its "already queued"
+may name a dispatch that has already looked, and any failure of it must not cost a wake-up, so both start the built-in one too: that
+is idempotent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from eventq import system
+from eventq.errors import FilterError
+from eventq.log.locks import held, queue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.backends.sqlite import Store
+    from eventq.log.journal import Journal
+    from eventq.log.layout import Layout
+
+SECONDS = 5.0  # what the external notifier may take
+_QUEUED = 1  # its exit code for a task that is queued already
+QUEUE_FD = "EVENTQ_DISPATCH_FD"  # tells a dispatch which descriptor holds its place in the queue
+
+
+class Notifier:
+    """The wake-ups of one thread."""
+
+    def __init__(self, store: Store, layout: Layout, journal: Journal) -> None:
+        """Bring the parts together."""
+        self._store = store
+        self._layout = layout
+        self._journal = journal
+        self._children: list[int] = []
+
+    def wake(self, author: str, first: int, last: int) -> None:
+        """See to it that consumers of the events `first` to `last` are run; 0, 0 when somebody is known to be due."""
+        chosen = system.env("EVENTQ_NOTIFIER")
+        if chosen == "none":
+            return
+        if chosen == "builtin" or not (argv := _command(chosen)):
+            if not first or self._could_be_due(first, last):
+                self.start()
+        elif not self._external(argv, author):
+            self.start()
+
+    def start(self) -> None:
+        """Start a detached dispatch, unless one is yet to begin."""
+        self._children = [pid for pid in self._children if system.reap(pid) is None]
+        try:
+            fd = queue(self._layout)
+            if fd is None:
+                return
+            try:
+                environ = {**os.environ, QUEUE_FD: str(fd)}
+                words = system.python("dispatch", "--thread", self._layout.directory)
+                self._children.append(system.spawn(words, keep=[fd], environ=environ))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self._journal.warn(f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'")
+
+    def _could_be_due(self, first: int, last: int) -> bool:
+        """Say whether a new event is for a consumer that nobody looks after right now.
+
+        One whose lock is held has a supervisor, which looks once more after it has let go.
+        """
+        from eventq.log.subscriptions import State
+
+        for row in self._store.subscriptions():
+            state = State(row)
+            if state.stalled is None and self._matches(state.filter, max(first - 1, state.acked), last):
+                if not held(self._layout.lock(state.consumer)):
+                    return True
+        return False
+
+    def _matches(self, text: str | None, after: int, last: int) -> bool:
+        try:
+            return after < last and self._store.first_match(self._store.check_filter(text), after, last) is not None
+        except FilterError:
+            return True  # the dispatch stalls that consumer, and says so
+
+    def _external(self, argv: list[str], author: str) -> bool:
+        """Queue a dispatch with the external notifier; give False when the built-in one is needed as well."""
+        directory = self._layout.directory
+        task = ["--author", author, "--task-id", f"dispatch-{slug(directory)}", "--command", dispatch_command(directory)]
+        try:
+            pid = system.spawn([*argv, "task", "add", *task])
+        except (OSError, ValueError) as error:
+            self._journal.warn(f"notifier: {argv[0]} could not be started ({error}); dispatching directly")
+            return False
+        code = system.wait(pid, SECONDS)
+        if code is None:
+            system.kill_group(pid, 9)
+            system.wait(pid, SECONDS)
+            self._journal.warn(f"notifier: {argv[0]} took more than {SECONDS:g} seconds; dispatching directly")
+        elif code not in (0, _QUEUED):
+            self._journal.warn(f"notifier: {argv[0]} failed with code {code}; dispatching directly")
+        return code == 0
+
+    def close(self) -> None:
+        """Collect the children that have ended."""
+        self._children = [pid for pid in self._children if system.reap(pid) is None]
+
+
+def _command(chosen: str) -> list[str]:
+    """Give the words of the external notifier; none when there is no such command by default."""
+    if not chosen:
+        return [found] if (found := system.which("notifier")) else []
+    if " " in chosen and not os.path.exists(chosen):
+        import shlex
+
+        try:
+            return shlex.split(chosen)
+        except ValueError:
+            return [chosen]
+    return [chosen]
+
+
+def slug(path: str) -> str:
+    """Give the name of a thread in a task id: what is not an ASCII letter or digit becomes `-`, long ones end in a hash."""
+    text = "".join(c if c.isascii() and c.isalnum() else "-" for c in path)
+    if len(text) <= 40:
+        return text
+    from hashlib import sha1
+
+    return f"{text[:32]}-{sha1(os.fsencode(path)).hexdigest()[:6]}"  # noqa: S324 (a name, not a secret)
+
+
+def quote(word: str) -> str:
+    """Quote a word for a POSIX shell (`shlex` is slow to import)."""
+    safe = word and all(c.isascii() and (c.isalnum() or c in "@%+=:,./-_") for c in word)
+    return word if safe else "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def dispatch_command(directory: str) -> str:
+    """Give the shell command that dispatches a thread, with a program that the notifier's shell will find."""
+    return f"{_program()} dispatch --thread {quote(directory)}"
+
+
+def _program() -> str:
+    here = os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    if os.path.basename(here) not in ("eventq", "thread") or not os.access(here, os.X_OK):
+        here = os.path.join(os.path.dirname(sys.executable), "eventq")
+        if not os.access(here, os.X_OK):
+            return " ".join(quote(word) for word in system.python())
+    name = os.path.basename(here)
+    found = system.which(name)
+    return name if found and os.path.samefile(found, here) else quote(here)

@@ -1,0 +1,68 @@
+"""What is to be said about a thread: `info` and `check`."""
+
+from __future__ import annotations
+
+import os
+
+from eventq.errors import FilterError
+from eventq.log.locks import held
+from eventq.records import ConsumerInfo, ThreadInfo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eventq.backends.sqlite import Store
+    from eventq.log.layout import Layout
+    from eventq.log.mirror import Mirror
+    from eventq.log.subscriptions import State, Subscriptions
+
+
+def info(store: Store, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
+    """Give a thread at a glance."""
+    return ThreadInfo(
+        path=layout.directory,
+        event_count=store.count(),
+        subscriptions=tuple(_consumer(state, layout, subscriptions) for state in subscriptions.states()),
+        last_id=store.last_id(),
+        db_bytes=_size(layout.database),
+        wal_bytes=_size(layout.database + "-wal"),
+        mirror_bytes=_size(layout.mirror),
+    )
+
+
+def _consumer(state: State, layout: Layout, subscriptions: Subscriptions) -> ConsumerInfo:
+    return ConsumerInfo(
+        consumer_id=state.consumer,
+        handler_cmd=state.handler,
+        filter=state.filter,
+        last_acked_id=state.acked,
+        updated_at=state.updated_at,
+        pending=subscriptions.pending(state),
+        running=held(layout.lock(state.consumer)),
+        attempts=state.attempts,
+        stalled=state.stalled,
+        max_attempts=state.max_attempts,
+        timeout=state.timeout,
+    )
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def check(store: Store, layout: Layout, mirror: Mirror, subscriptions: Subscriptions) -> Iterator[str]:
+    """Say each broken invariant in one sentence; nothing for a sound thread."""
+    yield from store.faults()
+    yield from mirror.faults()
+    for state in subscriptions.states():
+        try:
+            store.check_filter(state.filter)
+        except FilterError as error:
+            yield f"the filter of consumer '{state.consumer}' is refused: {error.what}"
+    for path in (layout.run, layout.logs):
+        if os.path.exists(path) and not os.path.isdir(path):
+            yield f"'{path}' is not a directory"

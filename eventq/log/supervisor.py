@@ -1,0 +1,301 @@
+"""The supervisor: one detached process that holds consumers' locks, runs their handlers, and looks again when one ends.
+
+Each consumer goes through the states of TRANSITIONS, below, from `look` to `gone`. The lock is released only when nothing is due, and after
+the release there is one more look: an event committed before somebody else's failed attempt at the lock is always seen by it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+
+from eventq import system
+from eventq.errors import EventqError
+from eventq.log.dispatch import Dispatch
+from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
+from eventq.log.locks import ConsumerLock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.log.subscriptions import State
+    from eventq.thread import Thread
+
+TRANSITIONS = {
+    "look": {"due": "running", "orphan": "orphan", "idle": "released", "stalled": "released", "failed": "gone"},
+    "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
+    "orphan": {"ended": "look"},
+    "backoff": {"time": "look"},
+    "released": {"due": "look", "idle": "gone", "taken": "gone"},
+    "gone": {},
+}
+BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
+BACKOFF_MOST = 60.0
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler whose time is up
+_ORPHAN_LOOK = 0.05  # seconds between two looks at a process that is not our child
+_LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
+
+
+class Watched:
+    """One consumer under supervision."""
+
+    def __init__(self, consumer: str, lock: ConsumerLock) -> None:
+        """Begin with the lock held and nothing known."""
+        self.consumer = consumer
+        self.lock: ConsumerLock | None = lock
+        self.state = "look"
+        self.pid = 0
+        self.acked = 0  # when the handler was started
+        self.attempts = 0  # known here too, as a full disk must not make retries endless
+        self.since = 0.0
+        self.wake_at: float | None = None  # when something is to be done without an exit
+        self.terminated = False
+
+    def move(self, event: str) -> None:
+        """Follow one arrow of TRANSITIONS."""
+        self.state = TRANSITIONS[self.state][event]
+
+
+def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
+    """Run until no consumer of those locked is left to look after."""
+    from eventq.thread import Thread
+
+    with Thread(directory) as thread:
+        Supervisor(thread, locks).run()
+
+
+class Supervisor:
+    """The loop over the consumers of one thread whose locks this process holds."""
+
+    def __init__(self, thread: Thread, locks: dict[str, ConsumerLock]) -> None:
+        """Take over the locks."""
+        self._layout: Layout = thread.layout
+        self._subscriptions = thread.consumers
+        self._journal = thread.journal
+        self._dispatch = Dispatch(self._subscriptions, self._layout, self._journal)
+        self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
+        base = system.env("EVENTQ_BACKOFF")
+        self._backoff_base = float(base) if base.replace(".", "", 1).isdigit() else BACKOFF_SECONDS
+
+    def run(self) -> None:
+        """Look after everybody until all are gone."""
+        bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(bell, select.POLLIN)
+        while self._watched:
+            for watched in self._watched:
+                self._advance(watched)
+            self._watched = [w for w in self._watched if w.state != "gone"]
+            if self._watched:
+                poll.poll(self._milliseconds())
+                _drain(bell)
+
+    def _milliseconds(self) -> int | None:
+        times = [w.wake_at for w in self._watched if w.wake_at is not None]
+        return max(0, int((min(times) - system.monotonic()) * 1000) + 1) if times else None
+
+    def _advance(self, watched: Watched) -> None:
+        """Do for one consumer all that can be done without waiting."""
+        steps = {
+            "look": self._look,
+            "running": self._running,
+            "orphan": self._orphan,
+            "backoff": self._backoff,
+            "released": self._released,
+        }
+        before = ""
+        while watched.state not in (before, "gone"):
+            before = watched.state
+            try:
+                steps[before](watched)
+            except (EventqError, OSError) as error:
+                self._journal.error(f"dispatch: consumer={watched.consumer} given up ({error})")
+                self._drop(watched)
+
+    def _drop(self, watched: Watched) -> None:
+        if watched.lock is not None:
+            watched.lock.close()
+            watched.lock = None
+        watched.state = "gone"
+
+    # --- one method a state ---------------------------------------------------------------------------------------
+
+    def _look(self, watched: Watched) -> None:
+        """Start the handler if there is work; the handler of a supervisor that was killed is waited for first."""
+        watched.wake_at = None
+        if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
+            self._journal.info(f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor")
+            watched.pid, watched.since, watched.terminated = orphan, system.monotonic(), False
+            watched.move("orphan")
+            return
+        state = self._subscriptions.state(watched.consumer)
+        if state is None or not self._dispatch.ready(state):
+            watched.move("idle")
+            return
+        self._start(watched, state)
+        watched.move("due")
+
+    def _running(self, watched: Watched) -> None:
+        """See whether the handler has ended or is out of time."""
+        code = system.reap(watched.pid)
+        if code is None:
+            self._watch_time(watched)
+            return
+        if code < 0 or watched.terminated:
+            system.kill_group(watched.pid, signal.SIGKILL)  # what it started dies with it
+        self._note_exit(watched, code)
+        watched.pid = 0
+        watched.wake_at = None
+        if watched.lock is not None:
+            watched.lock.note()
+        self._judge(watched)
+
+    def _orphan(self, watched: Watched) -> None:
+        """Wait for a handler that is not our child."""
+        if watched.lock is not None and watched.lock.orphan() == watched.pid:
+            self._watch_time(watched)
+            soon = system.monotonic() + _ORPHAN_LOOK
+            watched.wake_at = soon if watched.wake_at is None else min(soon, watched.wake_at)
+            return
+        watched.pid = 0
+        watched.wake_at = None
+        if watched.lock is not None:
+            watched.lock.note()
+        watched.move("ended")
+
+    def _backoff(self, watched: Watched) -> None:
+        """Wait before the next attempt."""
+        if watched.wake_at is None or system.monotonic() >= watched.wake_at:
+            watched.wake_at = None
+            watched.move("time")
+
+    def _released(self, watched: Watched) -> None:
+        """Let the lock go, then look once more: a push that found it held has left its event to us."""
+        if watched.lock is not None:
+            watched.lock.close()
+            watched.lock = None
+        state = self._subscriptions.state(watched.consumer)
+        if state is None or not self._dispatch.ready(state):
+            watched.move("idle")
+            return
+        watched.lock = ConsumerLock.take(self._layout, self._layout.lock(watched.consumer))
+        watched.move("due" if watched.lock is not None else "taken")
+
+    # --- handlers -------------------------------------------------------------------------------------------------
+
+    def _start(self, watched: Watched, state: State) -> None:
+        """Start the handler; it runs only once its pid is written down, so that a kill of ours cannot hide it."""
+        gate, opener = os.pipe()
+        log = self._open_log(watched.consumer)
+        environ = {
+            **os.environ,
+            "EVENTQ_THREAD": self._layout.directory,
+            "EVENTQ_CONSUMER": watched.consumer,
+            "EVENTQ_LAST_ACKED_ID": str(state.acked),
+        }
+        try:
+            pid = system.fork(lambda: _become_handler(gate, opener, log, state.handler, environ))
+            watched.pid, watched.acked, watched.since, watched.terminated = pid, state.acked, system.monotonic(), False
+            watched.wake_at = watched.since + state.timeout if state.timeout else None
+            if watched.lock is not None:
+                watched.lock.note(pid)
+            os.write(opener, b"!")
+        finally:
+            for fd in (gate, opener, log):
+                os.close(fd)
+        self._journal.info(f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}')
+
+    def _open_log(self, consumer: str) -> int:
+        path = self._layout.handler_log(consumer)
+        if not os.path.isdir(self._layout.handlers):
+            self._layout.make_folder(self._layout.handlers)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode())
+        if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
+            return fd
+        os.close(fd)
+        lock = FolderLock(self._layout.handlers)
+        with lock:
+            rotate(path)
+        lock.close()
+        return self._open_log(consumer)
+
+    def _watch_time(self, watched: Watched) -> None:
+        """Ask a handler that is out of time to end, and end it when it does not."""
+        state = self._subscriptions.state(watched.consumer)
+        timeout = state.timeout if state is not None else None
+        if not timeout:
+            watched.wake_at = None
+            return
+        now = system.monotonic()
+        if now < watched.since + timeout:
+            watched.wake_at = watched.since + timeout
+        elif not watched.terminated:
+            self._journal.warn(f"dispatch: consumer={watched.consumer} timed out after {timeout:g} seconds")
+            system.kill_group(watched.pid, signal.SIGTERM)
+            watched.terminated = True
+            watched.wake_at = watched.since + timeout + GRACE_SECONDS
+        elif now >= watched.since + timeout + GRACE_SECONDS:
+            system.kill_group(watched.pid, signal.SIGKILL)
+            watched.wake_at = now + GRACE_SECONDS
+
+    def _note_exit(self, watched: Watched, code: int) -> None:
+        how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
+        self._journal.info(f"dispatch: consumer={watched.consumer} {how} seconds={system.monotonic() - watched.since:.3f}")
+
+    def _judge(self, watched: Watched) -> None:
+        """Decide what follows from a run: again at once, again later, or a stall."""
+        state = self._subscriptions.state(watched.consumer)
+        if state is None or state.acked != watched.acked or not self._dispatch.ready(state):
+            watched.attempts = 0
+            if state is not None and state.attempts:
+                self._subscriptions.note_attempts(state, 0)
+            watched.move("progress")
+            return
+        watched.attempts = max(watched.attempts, state.attempts) + 1
+        if watched.attempts >= state.max_attempts:
+            watched.move("gave up")
+            self._subscriptions.stall(state, f"{watched.attempts} runs in a row made no progress")
+            return
+        self._subscriptions.note_attempts(state, watched.attempts)
+        delay = min(self._backoff_base * 2 ** (watched.attempts - 1), BACKOFF_MOST)
+        watched.wake_at = system.monotonic() + delay
+        self._journal.info(
+            f"dispatch: consumer={watched.consumer} retry attempt={watched.attempts + 1}/{state.max_attempts} in={delay:g}s"
+        )
+        watched.move("no progress")
+
+
+def _become_handler(gate: int, opener: int, log: int, command: str, environ: dict[str, str]) -> None:
+    """Turn this fresh process into the handler, once the gate opens."""
+    os.close(opener)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for number in (signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores SIGPIPE, and an ignored signal survives the exec
+    if os.read(gate, 1) == b"!":  # nothing comes when the supervisor was killed before it could write our pid down
+        os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (the handler is a shell command)
+
+
+def _many_lines(fd: int) -> bool:
+    size = os.lseek(fd, 0, os.SEEK_END)
+    return size > ROTATE_LINES and os.pread(fd, size, 0).count(b"\n") > ROTATE_LINES
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    for fd in ends:
+        os.set_blocking(fd, False)
+    return ends
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass

@@ -1,0 +1,167 @@
+"""The clock, the environment and the processes: the one place that asks the machine.
+
+What only POSIX has (fork, sessions, signals, `flock`) is here and in `log.locks`. Linux and macOS are supported; elsewhere the
+import of what is missing is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from eventq.errors import PlatformError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+if os.name != "posix":  # pragma: no cover
+    raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
+
+_second = [-1, ""]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
+
+
+def now() -> float:
+    """Give the time as seconds since 1970, UTC."""
+    return time.time()
+
+
+def monotonic() -> float:
+    """Give seconds that only grow, for deadlines."""
+    return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """Wait; for the few places where nothing can be waited for."""
+    time.sleep(seconds)
+
+
+def stamp(seconds: float) -> str:
+    """Give a time as `2026-03-18T10:30:00.123Z`."""
+    whole = int(seconds // 1)
+    cached, text = _second
+    if cached != whole:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+        _second[:] = (whole, text)
+    return f"{text}.{int((seconds - whole) * 1000):03d}Z"
+
+
+def file_stamp(seconds: float) -> str:
+    """Give a time as it stands in the name of a rotated file, `20260318-103000`."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
+
+
+def env(name: str, default: str = "") -> str:
+    """Give a variable of the environment; an unset one is `default`."""
+    return os.environ.get(name, default)
+
+
+def which(name: str) -> str | None:
+    """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
+    if "/" in name:
+        return os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
+    for folder in env("PATH", os.defpath).split(os.pathsep):
+        found = os.path.join(folder or ".", name)
+        if os.access(found, os.X_OK) and not os.path.isdir(found):
+            return os.path.abspath(found)
+    return None
+
+
+def spawn(argv: Sequence[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> int:
+    """Start a program in a session of its own, with nothing on its three streams, and give its pid.
+
+    `keep` names descriptors that it inherits. Raises OSError when it cannot be started. Made with `posix_spawn`, so a
+    caller with threads is never forked.
+    """
+    null = os.devnull
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
+    ]
+    for fd in keep:
+        os.set_inheritable(fd, True)
+    try:
+        return _posix_spawn(argv, actions, os.environ if environ is None else environ)
+    finally:
+        for fd in keep:
+            os.set_inheritable(fd, False)
+
+
+def _posix_spawn(argv: Sequence[str], actions: list[tuple[int, int, str, int, int]], environ: Mapping[str, str]) -> int:
+    try:
+        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setsid=True)
+    except NotImplementedError:  # an old C library: a process group of its own is the next best
+        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setpgroup=0)
+
+
+def reap(pid: int) -> int | None:
+    """Give the exit code of a child that has ended (negative: the signal), None while it runs, 0 for somebody else's."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if done else None
+
+
+def wait(pid: int, seconds: float) -> int | None:
+    """Wait for a child to end and give its exit code (negative: the signal); None when the time is up first."""
+    deadline = monotonic() + seconds
+    step = 0.001
+    while (code := reap(pid)) is None:
+        if monotonic() >= deadline:
+            return None
+        pause(step)
+        step = min(step * 1.5, 0.02)
+    return code
+
+
+def kill_group(pid: int, number: int) -> None:
+    """Send a signal to the process group of a child; one that has gone is fine."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def fork(child: Callable[[], object]) -> int:
+    """Fork, run `child` in the new process and end it without any of the parent's exit work; give the pid.
+
+    Only the short-lived `dispatch` command and the supervisor that it becomes may call this: they have one thread.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        child()
+    except BaseException:  # noqa: BLE001 (nothing may climb into the parent's code)
+        os._exit(1)
+    os._exit(0)
+
+
+def birth(pid: int) -> str | None:
+    """Give a mark that tells this process from a later one with the same pid, or None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except OSError:
+        pass
+    if os.path.isdir("/proc/self"):
+        return None
+    return _birth_by_ps(pid)
+
+
+def _birth_by_ps(pid: int) -> str | None:
+    import subprocess
+
+    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return found.stdout.strip() or None
+
+
+def python(*words: str) -> list[str]:
+    """Give the command line that runs eventq with these words in a new process of this very installation."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = f"import sys; sys.path.append({root!r}); from eventq.cli import main; main()"
+    return [sys.executable, "-P", "-c", code, *words]

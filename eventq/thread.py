@@ -1,0 +1,337 @@
+"""The front door: a path becomes a `Thread`, and everything that can be done with it is one of its methods."""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+from eventq.backends.sqlite import Store, create
+from eventq.errors import DiskError, EventqError, NotAThreadError, ThreadExistsError, UsageError
+from eventq.event import Event
+from eventq.log.events import EventLog
+from eventq.log.journal import Journal
+from eventq.log.layout import FolderLock, Layout, resolve
+from eventq.log.mirror import Mirror
+from eventq.log.notifier import Notifier
+from eventq.log.subscriptions import Subscriptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from eventq.backends.sqlite import Write
+    from eventq.log.events import NewEvent
+    from eventq.records import Batch, Subscription, ThreadInfo
+
+Path = str | os.PathLike[str]
+
+
+def open_thread(path: Path, *, create: bool = False, read_only: bool = False, strict_source: bool | None = None) -> Thread:
+    """Give the thread at `path`; with `create` it is made when there is none.
+
+    `read_only` never creates or changes a file. `strict_source` refuses sources that are not addresses; None asks the
+    environment. Raises NotAThreadError, DamagedError, ReadOnlyError.
+    """
+    if create and not exists(path):
+        try:
+            init(path)
+        except ThreadExistsError:
+            pass  # somebody was quicker
+    return Thread(path, read_only=read_only, strict_source=strict_source)
+
+
+def exists(path: Path) -> bool:
+    """Say whether there is a thread at `path`."""
+    return os.path.exists(Layout(resolve(os.fspath(path))).database)
+
+
+def init(path: Path, *, shared: bool = False) -> str:
+    """Make a thread at `path`, for its owner only unless `shared`, and give its absolute path.
+
+    Raises ThreadExistsError when there is one. What an `init` that crashed left behind is finished.
+    """
+    if not os.fspath(path):
+        raise UsageError("the path is empty", "give the directory of the new thread")
+    layout = Layout(resolve(os.fspath(path)))
+    if exists(path) and os.path.isfile(layout.database) and os.path.getsize(layout.database):
+        raise ThreadExistsError(layout.directory)
+    if os.path.isdir(layout.database):
+        raise ThreadExistsError(layout.directory)
+    try:
+        _make(layout, shared=shared)
+    except OSError as error:
+        raise _refused(layout.directory, error) from error
+    return layout.directory
+
+
+def _make(layout: Layout, *, shared: bool) -> None:
+    folder, file = (0o777, 0o666) if shared else (0o700, 0o600)
+    os.makedirs(os.path.dirname(layout.directory), exist_ok=True)
+    if not os.path.isdir(layout.directory):
+        os.mkdir(layout.directory, folder)
+    lock = FolderLock(layout.directory)
+    try:
+        with lock:
+            for path in (layout.run, layout.logs, layout.handlers):
+                if not os.path.isdir(path):
+                    os.mkdir(path, folder)
+            os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
+            if not create(layout.directory, layout.database, file):
+                raise ThreadExistsError(layout.directory)
+    finally:
+        lock.close()
+
+
+def destroy(path: Path) -> None:
+    """Delete the thread at `path`, with everything in its directory."""
+    import shutil
+
+    layout = Layout(resolve(os.fspath(path)))
+    if not exists(path):
+        raise NotAThreadError(layout.directory)
+    try:
+        os.unlink(layout.database)  # first, so that whoever has it open sees at once that it is gone
+        shutil.rmtree(layout.directory)
+    except FileNotFoundError:
+        pass  # somebody else deletes it too
+    except OSError as error:
+        raise _refused(layout.directory, error) from error
+
+
+def _refused(directory: str, error: OSError) -> EventqError:
+    return DiskError(f"'{directory}': {error.strerror}", "check the path, its permissions and the disk")
+
+
+class Thread:
+    """One thread, open; a context manager, safe to share between the threads of a process, not across a fork."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, strict_source: bool | None = None) -> None:
+        """Open the thread at `path`; see `eventq.open`."""
+        self.layout = Layout(resolve(os.fspath(path)))
+        self.store = Store(self.layout.directory, write=not read_only)
+        self.journal = Journal(self.layout)
+        self._mirror = Mirror(self.store, self.layout, self.journal)
+        self.notifier = Notifier(self.store, self.layout, self.journal)
+        self.log = EventLog(
+            self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source
+        )
+        self.consumers = Subscriptions(self.store, self.journal, self.notifier)
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the directory: the thread's id."""
+        return self.layout.directory
+
+    def __repr__(self) -> str:
+        """Name the thread."""
+        return f"<eventq.Thread {self.path}>"
+
+    def __enter__(self) -> Thread:
+        """Give the thread."""
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        """Close the thread."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; closing twice is fine, using the thread afterwards raises ClosedError."""
+        self.store.close()
+        self._mirror.close()
+        self.journal.close()
+        self.notifier.close()
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def write(self) -> Write:
+        """Give a context manager that makes everything inside it one change: all of it is committed, or nothing.
+
+        It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit. Calls from
+        other threads wait until it ends.
+        """
+        return self.store.write()
+
+    def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:  # noqa: A002
+        """Store an event, durably, and give it as stored.
+
+        With a `key` that was used before, the first event is given and nothing is stored. Raises InputError, TooLargeError,
+        BusyError, DiskError.
+        """
+        return self.log.push(source, type, content, subtype, key)
+
+    def push_many(self, events: Iterable[NewEvent]) -> Batch:
+        """Store events in one transaction, in bounded memory, and say how many and which ids.
+
+        Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that order. One
+        that is refused refuses all. Events whose key was used before are left out.
+        """
+        return self.log.push_many(events)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def peek(self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None) -> Iterator[Event]:  # noqa: A002
+        """Give the events after an id that match, in order, lazily; `limit=None` gives all there are now."""
+        _natural(last_event_id, "last_event_id")
+        if limit is not None:
+            _positive(limit, "limit")
+        return self.log.peek(last_event_id, limit, filter)
+
+    def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:  # noqa: A002
+        """Give the newest `count` events that match, oldest first."""
+        _positive(count, "count")
+        return self.log.last(count, filter)
+
+    def last_id(self) -> int:
+        """Give the id of the newest event, 0 before the first."""
+        return self.store.last_id()
+
+    def latest(self, by: str = "source") -> dict[str, Event]:
+        """Give the newest event of each source (or `by="type"`, of each type)."""
+        rows = [Event._make(row) for row in self.store.latest(by)]
+        return {event.source if by == "source" else event.type: event for event in rows}
+
+    def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:  # noqa: A002
+        """Give the events after an id that match, and wait for more, for ever; None begins with what is pushed from now on.
+
+        Wakes within a millisecond of a push by any process. Close the iterator to stop.
+        """
+        return (Event._make(row) for rows in self.follow_pages(last_event_id, filter) for row in rows)
+
+    def follow_pages(
+        self,
+        last_event_id: int | None,
+        text: str | None,
+        *,
+        lines: bool = False,
+        tick: Callable[[], object] | None = None,
+    ) -> Iterator[list[tuple[object, ...]]]:
+        """Give what `follow` gives, page by page, as rows of six columns or as `(id, JSON line)`."""
+        after = self.last_id() if last_event_id is None else _natural(last_event_id, "last_event_id")
+        return self.log.follow(self.store.check_filter(text), after, lines=lines, tick=tick)
+
+    # --- consumers ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        consumer: str,
+        handler: str,
+        *,
+        filter: str | None = None,  # noqa: A002
+        from_now: bool = False,
+        max_attempts: int = 5,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Have `handler` run by `sh -c` whenever an event that matches waits for `consumer`; give the subscription.
+
+        `from_now` skips what is stored already. A handler is ended after `timeout` seconds, and started no more after
+        `max_attempts` runs without progress. Raises ConsumerExistsError, FilterError, InputError.
+        """
+        from eventq.records import Subscription
+
+        new = Subscription(consumer, handler, filter or None, max_attempts, timeout)
+        self.consumers.subscribe(new, from_now=from_now)
+        return new
+
+    def unsubscribe(self, consumer: str) -> None:
+        """Delete a subscription; its progress is kept for a later one. Raises UnknownConsumerError."""
+        self.consumers.unsubscribe(consumer)
+
+    def subscriptions(self) -> list[Subscription]:
+        """Give all subscriptions, oldest first."""
+        from eventq.records import Subscription
+
+        return [
+            Subscription(s.consumer, s.handler, s.filter, s.max_attempts, s.timeout) for s in self.consumers.states()
+        ]
+
+    def pop(self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0) -> list[Event]:
+        """Ack everything up to an id and give the next events that match, at most `limit`.
+
+        Waits up to `wait` seconds when there is none. Raises UnknownConsumerError, AckError, FilterError.
+        """
+        return self.consumers.events(self.pop_rows(consumer, last_event_id, limit=limit, wait=wait))
+
+    def pop_rows(
+        self, consumer: str, last_event_id: int, *, limit: int, wait: float, lines: bool = False
+    ) -> list[tuple[object, ...]]:
+        """Give what `pop` gives, as rows of six columns or as `(id, JSON line)`."""
+        _natural(last_event_id, "last_event_id")
+        _positive(limit, "limit")
+        if wait <= 0:
+            return self.consumers.pop(consumer, last_event_id, limit, lines=lines)[0]
+        return self._pop_waiting(consumer, last_event_id, limit, wait, lines=lines)
+
+    def _pop_waiting(
+        self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool
+    ) -> list[tuple[object, ...]]:
+        from eventq.log.bell import SLOW_LOOK, Bell
+
+        deadline = system.monotonic() + wait
+        with Bell(self.store, self.layout) as bell:
+            rows, at = self.consumers.pop(consumer, acked, limit, lines=lines)
+            while not rows and (left := deadline - system.monotonic()) > 0:
+                bell.wait(min(left, SLOW_LOOK))
+                rows, at = self.consumers.read_on(consumer, at, limit, lines=lines)
+        return rows
+
+    def ack(self, consumer: str, last_event_id: int) -> None:
+        """State that everything up to an id is done; a smaller id than before asks for a replay.
+
+        Raises AckError for an id beyond the newest event, UnknownConsumerError.
+        """
+        _natural(last_event_id, "last_event_id")
+        self.consumers.ack(consumer, last_event_id)
+
+    def resume(self, consumer: str) -> None:
+        """End the stall of a consumer. Raises UnknownConsumerError."""
+        self.consumers.resume(consumer)
+
+    def dispatch(self) -> None:
+        """Start a detached dispatch: the handlers of all who are due are run, each once at a time."""
+        self.store.connection  # noqa: B018 (refuses use after close)
+        self.notifier.start()
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def info(self) -> ThreadInfo:
+        """Give the thread at a glance: counts, sizes, and where each consumer stands."""
+        from eventq.log import status
+
+        return status.info(self.store, self.layout, self.consumers)
+
+    def check(self) -> list[str]:
+        """Say each broken invariant in one sentence; an empty list for a sound thread."""
+        from eventq.log import status
+
+        return list(status.check(self.store, self.layout, self._mirror, self.consumers))
+
+    def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:
+        """Delete old events that every consumer has acked, or all of them with `force`; give their number.
+
+        The space goes back to the system; ids are never used again.
+        """
+        for name, value in (("keep_last", keep_last), ("before_id", before_id)):
+            if value is not None:
+                _natural(value, name)
+        return self.log.prune(keep_last, before_id, force=force)
+
+    def rebuild_mirror(self) -> int:
+        """Write `events.jsonl` anew from the database, and remove the rotated files; give the number of lines."""
+        self.store.connection  # noqa: B018 (refuses use after close)
+        try:
+            return self._mirror.rebuild()
+        except OSError as error:
+            raise _refused(self.path, error) from error
+
+
+def _natural(value: int, name: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise UsageError(f"{name} must be a whole number from 0 to 2^63-1, not {value!r}", "give an id that was read")
+    return value
+
+
+def _positive(value: int, name: str) -> int:
+    if type(value) is not int or not 1 <= value < 1 << 63:
+        raise UsageError(f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more")
+    return value
