@@ -1,7 +1,7 @@
 """A durable inbox and memory for agents: one directory, no server.
 
-`eventq.open(path)` gives a `Thread`; `records.py` says what its methods give back, `errors.py` what they raise. The names below
-are imported when they are first used, as start-up time is a feature.
+`eventq.open(path)` gives a `Thread`; `records.py` says what its methods give back, `errors.py` what they raise. The
+names below are imported when they are first used, as start-up time is a feature.
 """
 
 from __future__ import annotations

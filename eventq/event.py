@@ -30,7 +30,7 @@ else:
         __slots__ = ()
         __match_args__ = _fields = ("id", "created_at", "source", "type", "subtype", "content")
 
-        def __new__(cls, id, created_at, source, type, subtype, content):  # noqa: A002 (the columns' names)
+        def __new__(cls, id, created_at, source, type, subtype, content):
             return tuple.__new__(cls, (id, created_at, source, type, subtype, content))
 
         id = _tuplegetter(0, "The number of the event, from 1.")

@@ -395,7 +395,7 @@ def _repeats(stretch: str, anything: str) -> float:
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  slow to import, and only needed for this message
+    from difflib import get_close_matches
 
     close = get_close_matches(name, sorted(FUNCTIONS), 1)
     return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
@@ -408,9 +408,9 @@ class _Writer:
     """One pass over accepted tokens, which writes them again with the guards; a piece is text and where it stood.
 
     Pieces of our own stand at -1. `_starts` holds, for each open level, the piece at which the operand of a following
-    `->` begins: `||`, `->`, COLLATE and a sign extend an operand, every other operator begins a new one. `_ends` says what
-    an operand ends in: "->" gives JSON or NULL, and "IN" (or NOTNULL, or ISNULL: what stands behind its operand) 0 or 1;
-    neither needs a guard.
+    `->` begins: `||`, `->`, COLLATE and a sign extend an operand, every other operator begins a new one. `_ends` says
+    what an operand ends in: "->" gives JSON or NULL, and "IN" (or NOTNULL, or ISNULL: what stands behind its operand)
+    0 or 1; neither needs a guard.
     """
 
     def __init__(self, reader: _Reader) -> None:

@@ -1,7 +1,7 @@
 """The clock, the environment and the processes: the one place that asks the machine.
 
-What only POSIX has (fork, sessions, signals, `flock`) is here and in `log.locks`. Linux and macOS are supported; elsewhere the
-import of what is missing is refused with a sentence.
+What only POSIX has (fork, sessions, signals, `flock`) is here and in `log.locks`. Linux and macOS are supported;
+elsewhere the import is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def which(name: str) -> str | None:
     return None
 
 
-def spawn(argv: Sequence[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> int:
+def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> int:
     """Start a program in a session of its own, with nothing on its three streams, and give its pid.
 
     `keep` names descriptors that it inherits. Raises OSError when it cannot be started. Made with `posix_spawn`, so a
@@ -89,7 +89,7 @@ def spawn(argv: Sequence[str], *, keep: Sequence[int] = (), environ: Mapping[str
             os.set_inheritable(fd, False)
 
 
-def _posix_spawn(argv: Sequence[str], actions: list[tuple[int, int, str, int, int]], environ: Mapping[str, str]) -> int:
+def _posix_spawn(argv: list[str], actions: list[tuple[int, int, str, int, int]], environ: Mapping[str, str]) -> int:
     try:
         return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setsid=True)
     except NotImplementedError:  # an old C library: a process group of its own is the next best
@@ -97,7 +97,10 @@ def _posix_spawn(argv: Sequence[str], actions: list[tuple[int, int, str, int, in
 
 
 def reap(pid: int) -> int | None:
-    """Give the exit code of a child that has ended (negative: the signal), None while it runs, 0 for somebody else's."""
+    """Give the exit code of a child that has ended (negative.
+
+    The signal), None while it runs, 0 for somebody else's.
+    """
     try:
         done, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
+    from typing import Any
 
     from eventq.backends.sqlite import Write
     from eventq.log.events import NewEvent
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 
-def open_thread(path: Path, *, create: bool = False, read_only: bool = False, strict_source: bool | None = None) -> Thread:
+def open_thread(
+    path: Path, *, create: bool = False, read_only: bool = False, strict_source: bool | None = None
+) -> Thread:
     """Give the thread at `path`; with `create` it is made when there is none.
 
     `read_only` never creates or changes a file. `strict_source` refuses sources that are not addresses; None asks the
@@ -68,8 +71,10 @@ def init(path: Path, *, shared: bool = False) -> str:
 def _make(layout: Layout, *, shared: bool) -> None:
     folder, file = (0o777, 0o666) if shared else (0o700, 0o600)
     os.makedirs(os.path.dirname(layout.directory), exist_ok=True)
-    if not os.path.isdir(layout.directory):
+    try:
         os.mkdir(layout.directory, folder)
+    except FileExistsError:
+        pass  # it was there, or somebody else is making it; a file in its place is refused with the next step
     lock = FolderLock(layout.directory)
     try:
         with lock:
@@ -92,7 +97,9 @@ def destroy(path: Path) -> None:
         raise NotAThreadError(layout.directory)
     try:
         os.unlink(layout.database)  # first, so that whoever has it open sees at once that it is gone
-        shutil.rmtree(layout.directory)
+        shutil.rmtree(os.path.realpath(layout.directory))
+        if os.path.islink(layout.directory):
+            os.unlink(layout.directory)
     except FileNotFoundError:
         pass  # somebody else deletes it too
     except OSError as error:
@@ -113,9 +120,7 @@ class Thread:
         self.journal = Journal(self.layout)
         self._mirror = Mirror(self.store, self.layout, self.journal)
         self.notifier = Notifier(self.store, self.layout, self.journal)
-        self.log = EventLog(
-            self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source
-        )
+        self.log = EventLog(self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
         self.consumers = Subscriptions(self.store, self.journal, self.notifier)
 
     @property
@@ -137,6 +142,8 @@ class Thread:
 
     def close(self) -> None:
         """Close the files; closing twice is fine, using the thread afterwards raises ClosedError."""
+        if self.store.forked:
+            return  # they are the opener's
         self.store.close()
         self._mirror.close()
         self.journal.close()
@@ -147,37 +154,37 @@ class Thread:
     def write(self) -> Write:
         """Give a context manager that makes everything inside it one change: all of it is committed, or nothing.
 
-        It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit. Calls from
-        other threads wait until it ends.
+        It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
+        Calls from other threads wait until it ends.
         """
         return self.store.write()
 
-    def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:  # noqa: A002
+    def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:
         """Store an event, durably, and give it as stored.
 
-        With a `key` that was used before, the first event is given and nothing is stored. Raises InputError, TooLargeError,
-        BusyError, DiskError.
+        With a `key` that was used before, the first event is given and nothing is stored. Raises InputError,
+        TooLargeError, BusyError, DiskError.
         """
         return self.log.push(source, type, content, subtype, key)
 
     def push_many(self, events: Iterable[NewEvent]) -> Batch:
         """Store events in one transaction, in bounded memory, and say how many and which ids.
 
-        Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that order. One
-        that is refused refuses all. Events whose key was used before are left out.
+        Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that
+        order. One that is refused refuses all. Events whose key was used before are left out.
         """
         return self.log.push_many(events)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def peek(self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None) -> Iterator[Event]:  # noqa: A002
+    def peek(self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None) -> Iterator[Event]:
         """Give the events after an id that match, in order, lazily; `limit=None` gives all there are now."""
         _natural(last_event_id, "last_event_id")
         if limit is not None:
             _positive(limit, "limit")
         return self.log.peek(last_event_id, limit, filter)
 
-    def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:  # noqa: A002
+    def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
         """Give the newest `count` events that match, oldest first."""
         _positive(count, "count")
         return self.log.last(count, filter)
@@ -191,10 +198,11 @@ class Thread:
         rows = [Event._make(row) for row in self.store.latest(by)]
         return {event.source if by == "source" else event.type: event for event in rows}
 
-    def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:  # noqa: A002
-        """Give the events after an id that match, and wait for more, for ever; None begins with what is pushed from now on.
+    def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:
+        """Give the events after an id that match, and wait for more, for ever.
 
-        Wakes within a millisecond of a push by any process. Close the iterator to stop.
+        None begins with what is pushed from now on. Wakes within a millisecond of a push by any process. Close the
+        iterator to stop.
         """
         return (Event._make(row) for rows in self.follow_pages(last_event_id, filter) for row in rows)
 
@@ -205,7 +213,7 @@ class Thread:
         *,
         lines: bool = False,
         tick: Callable[[], object] | None = None,
-    ) -> Iterator[list[tuple[object, ...]]]:
+    ) -> Iterator[list[tuple[Any, ...]]]:
         """Give what `follow` gives, page by page, as rows of six columns or as `(id, JSON line)`."""
         after = self.last_id() if last_event_id is None else _natural(last_event_id, "last_event_id")
         return self.log.follow(self.store.check_filter(text), after, lines=lines, tick=tick)
@@ -217,7 +225,7 @@ class Thread:
         consumer: str,
         handler: str,
         *,
-        filter: str | None = None,  # noqa: A002
+        filter: str | None = None,
         from_now: bool = False,
         max_attempts: int = 5,
         timeout: float | None = None,
@@ -254,7 +262,7 @@ class Thread:
 
     def pop_rows(
         self, consumer: str, last_event_id: int, *, limit: int, wait: float, lines: bool = False
-    ) -> list[tuple[object, ...]]:
+    ) -> list[tuple[Any, ...]]:
         """Give what `pop` gives, as rows of six columns or as `(id, JSON line)`."""
         _natural(last_event_id, "last_event_id")
         _positive(limit, "limit")
@@ -262,9 +270,7 @@ class Thread:
             return self.consumers.pop(consumer, last_event_id, limit, lines=lines)[0]
         return self._pop_waiting(consumer, last_event_id, limit, wait, lines=lines)
 
-    def _pop_waiting(
-        self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool
-    ) -> list[tuple[object, ...]]:
+    def _pop_waiting(self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool) -> list[tuple[Any, ...]]:
         from eventq.log.bell import SLOW_LOOK, Bell
 
         deadline = system.monotonic() + wait

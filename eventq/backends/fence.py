@@ -99,7 +99,7 @@ class Fence:
                 _too_much(fragment)
         return fragment.text
 
-    def page(  # noqa: PLR0913  each is a different question
+    def page(
         self,
         text: str,
         after: int,

@@ -1,4 +1,7 @@
-"""The numbered files of `migrations/<database>/`, applied once each, in order, each in one transaction with its record."""
+"""The numbered files of `migrations/<database>/`, applied once each, in order.
+
+Each in one transaction with its record.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def folder() -> str:
     """Give the folder of the migrations: inside the package when installed, beside it in a checkout."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inside = os.path.join(here, "migrations")
-    return os.path.join(inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"), "sqlite")
+    return os.path.join(
+        inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"), "sqlite"
+    )
 
 
 def files() -> list[tuple[int, str]]:
@@ -35,12 +40,10 @@ def version(connection: apsw.Connection, path: str) -> int:
     Raises DamagedError, naming the file, for a database that is not eventq's or is newer than this program.
     """
     number = connection.pragma("user_version")
-    if number == SCHEMA:
-        return SCHEMA
-    if number > SCHEMA or number < 0:
-        if connection.pragma("application_id") == APPLICATION_ID:
-            raise DamagedError(f"'{path}' was written by a newer eventq (schema {number})", "upgrade eventq to open it")
+    if number and connection.pragma("application_id") != APPLICATION_ID:
         raise foreign(path)
+    if number > SCHEMA or number < 0:
+        raise DamagedError(f"'{path}' was written by a newer eventq (schema {number})", "upgrade eventq to open it")
     if number == 0:
         found = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
         if found != _COLUMNS:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BUSY_SECONDS = 30.0
-LONG_WAL = 800_000  # bytes; the next process to open the store reads a WAL from end to end, so a long one is cut at close
+LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 
@@ -165,7 +165,7 @@ class Store:
             if write and self.version < migrate.SCHEMA:
                 migrate.apply(self._connection, system.stamp(system.now()), self.version)
                 self.version = migrate.SCHEMA
-        except (apsw.Error, OSError) as error:
+        except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
             raise self._explain(error) from error
         except EventqError:
@@ -228,7 +228,7 @@ class Store:
             wal = 0
         return found.st_mtime_ns, found.st_size, wal
 
-    def _steady(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 (whatever the call gives)
+    def _steady(self, call: Callable[[], Any]) -> Any:
         """Run a reading, again if the immutable file that it read was changed meanwhile; translate SQLite's errors."""
         with self.lock:
             while True:
@@ -258,8 +258,13 @@ class Store:
             raise self._gone()
         return self._connection
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened the store."""
+        return self._pid != os.getpid()
+
     def _gone(self) -> ClosedError:
-        if self._pid != os.getpid():
+        if self.forked:
             return ClosedError("the thread was opened before this process was forked", "open it again after the fork")
         return ClosedError("the thread is closed", "open it again with eventq.open")
 
@@ -288,7 +293,10 @@ class Store:
         return error if isinstance(error, EventqError) else translate(error, self.path)
 
     def alive(self) -> int:
-        """Give the time of change of the directory, in ns; raise NotAThreadError when the thread was deleted or replaced."""
+        """Give the time of change of the directory, in ns.
+
+        Raise NotAThreadError when the thread was deleted or replaced.
+        """
         try:
             folder = os.stat(self.directory)
             if folder.st_mtime_ns != self._folder_time:
@@ -363,10 +371,11 @@ class Store:
 
     def after(self, effect: Callable[[], None]) -> None:
         """Run `effect` once the transaction under way has committed, or now when there is none."""
-        if self.depth:
-            self._after.append(effect)
-        else:
-            effect()
+        with self.lock:  # a depth that another thread made is not ours
+            if self.depth:
+                self._after.append(effect)
+                return
+        effect()
 
     def _run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
@@ -378,7 +387,7 @@ class Store:
             except (apsw.Error, UnicodeEncodeError) as error:
                 raise self._explain(error) from error
 
-    def _one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401 (a column's value)
+    def _one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
         rows = self._run(sql, bindings)
         return rows[0][0] if rows else None
 
@@ -433,7 +442,10 @@ class Store:
         A row has the six columns, or `(id, line)` with `lines`; at most `limit`, and fewer when they are large.
         """
         if text:
-            return self._steady(lambda: self.fence.page(text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES))
+            found: tuple[list[Any], int] = self._steady(
+                lambda: self.fence.page(text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES)
+            )
+            return found
         sql = (
             f"SELECT id, {_LINE} FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"  # noqa: S608
             if lines
@@ -467,9 +479,9 @@ class Store:
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Give the lowest id with after < id <= upto that a filter matches, or None."""
         if text:
-            return self._steady(lambda: self.fence.first(text, after, upto))
-        found = self.after_id(after)
-        return found if found is not None and found <= upto else None
+            return self._steady(lambda: self.fence.first(text, after, upto))  # type: ignore[no-any-return]
+        first = self.after_id(after)
+        return first if first is not None and first <= upto else None
 
     def count_matches(self, text: str, after: int, upto: int) -> int:
         """Count the events with after < id <= upto that a filter matches."""
@@ -477,7 +489,7 @@ class Store:
             return int(self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto)))
         count = 0
         while after < upto:
-            rows, after = self._steady(lambda at=after: self.fence.page(text, at, upto, PAGE_ROWS, max_bytes=PAGE_BYTES))
+            rows, after = self.page(text, after, upto, PAGE_ROWS)
             count += len(rows)
         return count
 
@@ -513,13 +525,13 @@ class Store:
 
     def latest(self, column: str) -> list[Any]:
         """Give the newest event for each value of a column, in the order of their ids."""
-        sql = {
-            "source": "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY source ORDER BY 1",
-            "type": "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY type ORDER BY 1",
-        }
-        if column not in sql:
+        if column == "source":
+            sql = "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY source ORDER BY 1"
+        elif column == "type":
+            sql = "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY type ORDER BY 1"
+        else:
             raise InputError(f"cannot group by '{column}'", "use 'source' or 'type'")
-        return self._run(sql[column])
+        return self._run(sql)
 
     def data_version(self) -> int:
         """Give a number that changes when another process has committed."""
@@ -550,12 +562,14 @@ class Store:
             )
         return self._run(sql, (consumer,))
 
-    def filter_of(self, consumer: str) -> str | None | bool:
+    def filter_of(self, consumer: str) -> str | bool | None:
         """Give the filter of a consumer, None for all events, and False when it is not subscribed."""
         rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))
         return rows[0][0] if rows else False
 
-    def add_subscription(self, consumer: str, handler: str, text: str | None, attempts: int, timeout: float | None) -> bool:
+    def add_subscription(
+        self, consumer: str, handler: str, text: str | None, attempts: int, timeout: float | None
+    ) -> bool:
         """Store a subscription, with a clean state; give False when there is one of that name."""
         sql = "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
         self._run(sql, (consumer, handler, text))
@@ -586,7 +600,10 @@ class Store:
         self._run(sql, (consumer, number, stamp))
 
     def relaxed(self) -> Relaxed:
-        """Give a block whose commits need not be on the disk at once: an ack that is lost only means a second delivery."""
+        """Give a block whose commits need not be on the disk at once.
+
+        An ack that is lost only means a second delivery.
+        """
         return Relaxed(self)
 
     def set_watermark(self, consumer: str, after: int, number: int, text: str) -> None:
@@ -643,7 +660,8 @@ class Store:
         ):
             yield f"key '{key}' names event {number}, which is not stored"
         for (consumer,) in self._run(
-            "SELECT consumer_id FROM subscription_state WHERE consumer_id NOT IN (SELECT consumer_id FROM subscriptions)"
+            "SELECT consumer_id FROM subscription_state"
+            " WHERE consumer_id NOT IN (SELECT consumer_id FROM subscriptions)"
         ):
             yield f"there is a state but no subscription for consumer '{consumer}'"
         for consumer, after, number, text in self._run(
@@ -683,10 +701,14 @@ class Relaxed:
         """Relax, remembering what was set."""
         store = self._store
         store.lock.acquire()
-        if store.depth == 0:
-            self._was = int(store.connection.pragma("synchronous"))
-            if self._was > 1:
-                store.connection.pragma("synchronous", 1)
+        try:
+            if store.depth == 0:
+                self._was = int(store.connection.pragma("synchronous"))
+                if self._was > 1:
+                    store.connection.pragma("synchronous", 1)
+        except BaseException:
+            store.lock.release()
+            raise
 
     def __exit__(self, *_: object) -> None:
         """Put back what was set."""

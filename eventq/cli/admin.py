@@ -40,11 +40,11 @@ def info(raw: Raw) -> None:
 
 def _as_json(found: ThreadInfo) -> dict[str, object]:
     return {
-        "thread": found.path,
         "event_count": found.event_count,
         "subscriptions": [
             {name: getattr(consumer, name) for name in consumer.__slots__} for consumer in found.subscriptions
         ],
+        "thread": found.path,
         "newest_id": found.last_id,
         "db_bytes": found.db_bytes,
         "wal_bytes": found.wal_bytes,

@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from eventq import __version__
 from eventq.cli import show
-from eventq.cli.options import COMMANDS, Command
+from eventq.cli.options import COMMANDS, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,19 +39,18 @@ def _params(command: Command) -> list[click.Parameter]:
         params.append(click.Argument([command.argument.lower()], metavar=command.argument))
     for option in command.options:
         names = ["--" + option.name] + ([f"-{option.short}"] if option.short else [])
-        flag = option.value is None
-        params.append(
-            click.Option(
-                names,
-                metavar=option.value,
-                help=option.help,
-                required=option.required,
-                is_flag=flag,
-                default=False if flag else None,
-                type=click.Path() if option.value in ("PATH", "FILE") else None if flag else str,
-            )
-        )
+        params.append(_flag(names, option) if option.value is None else _valued(names, option))
     return params
+
+
+def _flag(names: list[str], option: Option) -> click.Option:
+    return click.Option(names, help=option.help, is_flag=True)
+
+
+def _valued(names: list[str], option: Option) -> click.Option:
+    """Give an option with a value, always text: numbers are looked at after the thread has been found."""
+    kind = click.Path() if option.value in ("PATH", "FILE") else click.STRING
+    return click.Option(names, metavar=option.value, help=option.help, required=option.required, type=kind)
 
 
 def _command(name: str, command: Command) -> click.Command:
@@ -84,7 +83,9 @@ def build() -> click.Group:
             app.add_command(group)
         group.add_command(_command(words[-1], command))
     app.params.append(
-        click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+        click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+        )
     )
     return app
 
@@ -132,7 +133,10 @@ _CLASSES = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 def completion_script(shell: str) -> str:
     """Give the script that a shell sources to complete both names of the program."""
-    return "\n".join(_CLASSES[shell](build(), {}, name, _variable(name)).source_template % _names(name) for name in ("eventq", "thread"))
+    return "\n".join(
+        _CLASSES[shell](build(), {}, name, _variable(name)).source_template % _names(name)
+        for name in ("eventq", "thread")
+    )
 
 
 def _names(name: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from eventq.errors import InputError
 try:
     from _json import make_scanner, scanstring
 except ImportError:  # pragma: no cover (an interpreter without the C module)
-    from json.decoder import scanstring  # type: ignore[no-redef]
-    from json.scanner import make_scanner  # type: ignore[no-redef]
+    from json.decoder import scanstring  # type: ignore[attr-defined, no-redef]
+    from json.scanner import make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class _Rules:
     parse_string = staticmethod(scanstring)
 
 
-_scan = make_scanner(_Rules)
+_scan = make_scanner(_Rules)  # type: ignore[arg-type]
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def as_written(text: str, name: str) -> str:
     found = ""
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
-        key, at = scanstring(text, at + 1, True)  # noqa: FBT003
+        key, at = scanstring(text, at + 1, True)
         start = _skip(text, _skip(text, at) + 1)
         at = _scan(text, start)[1]
         if key == name:
@@ -130,8 +130,8 @@ def event_of(text: str) -> tuple[Any, ...]:
 def hook_event(data: bytes, source: str) -> tuple[str, str, str, str | None, str | None]:
     """Give source, type, content, subtype and key of the event for a hook's JSON object.
 
-    The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use, as the
-    hooks before and after a tool share the id.
+    The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use,
+    as the hooks before and after a tool share the id.
     """
     text = data.decode().strip()
     value = parse_object(text)

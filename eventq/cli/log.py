@@ -65,7 +65,9 @@ def _read_content(path: str) -> str:
         with os.fdopen(fd, "rb", closefd=path != "-") as file:
             return file.read().decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"'{path}' is not UTF-8 text (byte {error.start})", "encode it, for example as base64") from error
+        raise InputError(
+            f"'{path}' is not UTF-8 text (byte {error.start})", "encode it, for example as base64"
+        ) from error
     except (OSError, ValueError) as error:
         raise LogicError(f"'{path}' could not be read: {error}", "check the path of --content-file") from error
 
@@ -91,7 +93,11 @@ def peek(raw: Raw) -> None:
     if (raw["last-event-id"] is None) == (raw["last"] is None):
         raise UsageError("peek needs --last-event-id or --last, and not both", "give one of the two")
     with open_thread(raw, read_only=True) as thread:
-        after, limit, last = number(raw, "last-event-id"), number(raw, "limit", 100, least=1), number(raw, "last", least=1)
+        after, limit, last = (
+            number(raw, "last-event-id"),
+            number(raw, "limit", 100, least=1),
+            number(raw, "last", least=1),
+        )
         condition = None if raw["filter"] is None else str(raw["filter"])
         if raw["last"] is not None:
             _show_events(thread.last(last, filter=condition))
@@ -183,4 +189,3 @@ def hook(raw: Raw) -> int:
     except (EventqError, OSError, KeyboardInterrupt):
         pass
     return 0
-

@@ -17,7 +17,13 @@ class Option:
     __slots__ = ("help", "name", "required", "short", "value")
 
     def __init__(
-        self, name: str, value: str | None, help: str, *, required: bool = False, short: str | None = None  # noqa: A002
+        self,
+        name: str,
+        value: str | None,
+        help: str,
+        *,
+        required: bool = False,
+        short: str | None = None,
     ) -> None:
         self.name = name
         self.value = value
@@ -34,7 +40,7 @@ class Command:
     def __init__(
         self,
         function: str,
-        help: str,  # noqa: A002
+        help: str,
         options: Sequence[Option] = (),
         *,
         examples: Sequence[str],
@@ -196,7 +202,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "hook": Command(
         "log:hook",
-        "Store the JSON object that a coding agent's hook gives on stdin as one event; silent, and exits 0 whatever happens.",
+        "Store the JSON object that a coding agent's hook gives on stdin as one event; silent, and always exits 0.",
         [THREAD, Option("source", "ADDRESS", "Who it comes from; self unless told.")],
         examples=['echo \'{"hook_event_name": "Stop"}\' | eventq hook --thread ./inbox'],
     ),
@@ -248,7 +254,10 @@ def text(raw: Raw, name: str) -> str | None:
 
 
 def number(raw: Raw, name: str, default: int = 0, *, least: int = 0) -> int:
-    """Give the whole number of an option: decimal digits, an optional `+`, blanks around; UsageError for anything else."""
+    """Give the whole number of an option: decimal digits, an optional `+`, blanks around.
+
+    UsageError for anything else.
+    """
     value = raw[name]
     if value is None:
         return default

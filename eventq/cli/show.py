@@ -12,6 +12,8 @@ from eventq.log.mirror import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from eventq.cli.options import Command, Raw
 
 
@@ -34,7 +36,7 @@ def say(line: str) -> None:
     out(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def lines(rows: list[tuple[int, str]]) -> None:
+def lines(rows: list[tuple[Any, ...]]) -> None:
     """Write the JSON lines of a page of events."""
     if rows:
         out(("\n".join([row[1] for row in rows]) + "\n").encode("utf-8", "replace"))
@@ -47,16 +49,13 @@ def dump(value: object) -> None:
     say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def error(what: str, fix: str, *, as_json: bool) -> None:
-    """Write an error to stderr in the form that was asked for."""
+def error(what: str, fix: str, caret: str = "", *, as_json: bool) -> None:
+    """Write an error to stderr in the form that was asked for; `caret` shows the place in a filter."""
+    caret = caret and "\n" + caret
     if as_json:
-        text = f'{{"error":{quote(what)},"suggestion":{quote(fix)}}}\n'
+        text = f'{{"error":{quote(what + caret)},"suggestion":{quote(fix)}}}\n'
     else:
-        text = f"Error: {what} - {fix}\n"
-    _err(text)
-
-
-def _err(text: str) -> None:
+        text = f"Error: {what} - {fix}{caret}\n"
     try:
         write_all(2, text.encode("utf-8", "backslashreplace"))
     except OSError:
@@ -71,9 +70,8 @@ def execute(command: Command, raw: Raw) -> int:
     except Closed:
         return 0
     except EventqError as failure:
-        error(failure.what, failure.fix, as_json=as_json)
-        if isinstance(failure, FilterError) and not as_json:
-            _err(failure.caret() + "\n")
+        caret = failure.caret() if isinstance(failure, FilterError) else ""
+        error(failure.what, failure.fix, caret, as_json=as_json)
         return failure.exit_code
     except KeyboardInterrupt:
         return 130

@@ -1,8 +1,8 @@
 """Waiting for the log to grow: the mirror is the bell.
 
-Whoever waits, waits for `events.jsonl` to change, which happens after the commit; then it reads the database. Watching the WAL
-would wake it before the commit is visible. A slow look at the database is the safety net, and the only way where there is no
-inotify.
+Whoever waits, waits for `events.jsonl` to change, which happens after the commit; then it reads the database. Watching
+the WAL would wake it before the commit is visible. A slow look at the database is the safety net, and the only way
+where there is no inotify.
 """
 
 from __future__ import annotations

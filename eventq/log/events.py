@@ -88,7 +88,9 @@ class EventLog:
         if not store.writable:
             store.begin()  # raises the error that says so
         created_at = system.stamp(system.now())
-        event = Event(store.insert(created_at, source, kind, subtype, content), created_at, source, kind, subtype, content)
+        event = Event(
+            store.insert(created_at, source, kind, subtype, content), created_at, source, kind, subtype, content
+        )
         self._pushed(event)
         return event
 
@@ -198,6 +200,8 @@ class EventLog:
             self._known.add(names)
         if type(content) is not str:
             raise InputError(f"content must be text, not {type(content).__name__}", "give the content as a string")
+        if not content.isascii():
+            _check_surrogates(content, "content")
         if len(content) * 4 > self._limit:
             self._check_size(content)
 
@@ -212,7 +216,6 @@ class EventLog:
             Source.parse(source)
 
     def _check_size(self, content: str) -> None:
-        _check_surrogates(content, "content")
         size = len(content.encode())
         if size > self._limit:
             raise TooLargeError(size, self._limit)
@@ -300,6 +303,6 @@ def _fields(new: NewEvent) -> tuple[Any, Any, Any, Any, Any]:
             raise InputError(f"{error.args[0]} is missing", "give source, type and content") from error
     if isinstance(new, Event):
         return new.source, new.type, new.content, new.subtype, None
-    if isinstance(new, (str, bytes)) or not 3 <= len(new) <= len(_FIELDS):
+    if isinstance(new, (str, bytes)) or not hasattr(new, "__getitem__") or not 3 <= len(new) <= len(_FIELDS):
         raise InputError("an event is a mapping or (source, type, content[, subtype[, key]])", "give one of the two")
     return (*new, None, None)[: len(_FIELDS)]  # type: ignore[return-value]

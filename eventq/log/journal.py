@@ -1,12 +1,13 @@
 """`logs/thread.log`: what happened to a thread, one fact a line, for people.
 
-A line is written with one `write` to a file opened for appending, so lines stay whole however many processes write. A log that
-cannot be written never fails a command.
+A line is written with one `write` to a file opened for appending, so lines stay whole however many processes write. A
+log that cannot be written never fails a command.
 """
 
 from __future__ import annotations
 
 import os
+from _thread import RLock
 
 from eventq import system
 from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
@@ -24,6 +25,7 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
+        self._turn = RLock()  # of the threads: none may write to a descriptor that another one has just closed
 
     def info(self, text: str) -> None:
         """Note a fact."""
@@ -41,13 +43,14 @@ class Journal:
         """Append one line; control characters are escaped, and failure is silent."""
         now = system.now()
         line = f"[{system.stamp(now)}] [{level}] {printable(text)}\n".encode("utf-8", "backslashreplace")
-        try:
-            if self._fd < 0 or not 0 <= now - self._looked < _LOOK_AGAIN or self._lines > ROTATE_LINES:
-                self._look(now)
-            os.write(self._fd, line)
-            self._lines += 1
-        except OSError:
-            self.close()
+        with self._turn:
+            try:
+                if self._fd < 0 or not 0 <= now - self._looked < _LOOK_AGAIN or self._lines > ROTATE_LINES:
+                    self._look(now)
+                os.write(self._fd, line)
+                self._lines += 1
+            except OSError:
+                self.close()
 
     def _look(self, now: float) -> None:
         """Open the file that is at the path now, and begin a new one when it is full."""
@@ -93,9 +96,10 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        with self._turn:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from fcntl import LOCK_EX, LOCK_UN, flock
 
 from eventq import system
@@ -86,22 +87,34 @@ def _encode(character: str) -> str:
 
 
 class FolderLock:
-    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder."""
+    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder.
+
+    Threads that share one take turns first: to the system, one descriptor is one holder.
+    """
 
     def __init__(self, path: str) -> None:
         """Prepare; nothing is opened yet."""
         self._path = path
         self._fd = -1
+        self.turn = allocate_lock()
 
     def __enter__(self) -> None:
         """Wait for the lock."""
-        if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        flock(self._fd, LOCK_EX)
+        self.turn.acquire()
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flock(self._fd, LOCK_EX)
+        except BaseException:
+            self.turn.release()
+            raise
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         """Let it go."""
-        flock(self._fd, LOCK_UN)
+        try:
+            flock(self._fd, LOCK_UN)
+        finally:
+            self.turn.release()
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -113,8 +126,8 @@ class FolderLock:
 def rotate(path: str) -> str:
     """Rename `name.ext` to `name-<YYYYMMDD-HHmmss>.ext`, `-2`, `-3` … when taken; give the new path.
 
-    The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick of the
-    file system's clock would leave it the same, and that time is how others see that the file is another one.
+    The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick
+    of the file system's clock would leave it the same, and that time is how others see that the file is another one.
     """
     folder = os.path.dirname(path)
     stem, extension = os.path.splitext(path)

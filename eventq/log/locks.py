@@ -1,8 +1,8 @@
 """The lock of a consumer: while it is held, one supervisor looks after that consumer and nobody else runs its handler.
 
-An operating system's lock on `run/<consumer>.lock`, gone with its holder; the file stays and names the last holder, so that a
-handler that outlived a killed supervisor is recognised and waited for. `flock` is used as it is: it costs a microsecond and no
-import, and a lock library on the same file would be a second opinion.
+An operating system's lock on `run/<consumer>.lock`, gone with its holder; the file stays and names the last holder, so
+that a handler that outlived a killed supervisor is recognised and waited for. `flock` is used as it is: it costs a
+microsecond and no import, and a lock library on the same file would be a second opinion.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ConsumerLock:
     def take(cls, layout: Layout, path: str) -> ConsumerLock | None:
         """Take the lock, or give None when another process holds it.
 
-        Somebody who only looks (`held`) has a shared lock for an instant. That must not count as held, or the wake-up would be
-        lost: only when a shared lock fails too does somebody really hold it.
+        Somebody who only looks (`held`) has a shared lock for an instant. That must not count as held, or the wake-up
+        would be lost: only when a shared lock fails too does somebody really hold it.
         """
         fd = _open(layout, path)
         while True:
@@ -56,7 +56,9 @@ class ConsumerLock:
 
     def orphan(self) -> int | None:
         """Give the pid of a handler that the last holder left running, or None."""
-        for words in (line.split(None, 2) for line in os.pread(self.fd, 4096, 0).decode("ascii", "replace").splitlines()):
+        for words in (
+            line.split(None, 2) for line in os.pread(self.fd, 4096, 0).decode("ascii", "replace").splitlines()
+        ):
             if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
                 return int(words[1]) if system.birth(int(words[1])) == words[2] else None
         return None

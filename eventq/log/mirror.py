@@ -1,13 +1,13 @@
 """`events.jsonl`: a faithful copy of the log for people, derived and never trusted.
 
-After a commit whoever holds the lock of the thread's folder appends every event after the last one in the file. So the files are
-always a prefix of the log, in order, without gaps or repeats, whoever crashed and however many push at once; the next push heals
-what a crash left. The cost of a push is constant: ids count one by one, so the first and the last id in the file give its number
-of lines, and both are remembered while nobody else has written.
+After a commit whoever holds the lock of the thread's folder appends every event after the last one in the file. So the
+files are always a prefix of the log, in order, without gaps or repeats, whoever crashed and however many push at once;
+the next push heals what a crash left. The cost of a push is constant: ids count one by one, so the first and the last
+id in the file give its number of lines, and both are remembered while nobody else has written.
 
-The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a file that is being written makes
-each later write change its inode, which a durable commit then has to wait for. Its end says whether somebody else has written, and
-the time of change of the folder whether it is still the file at the path.
+The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a file that is being
+written makes each later write change its inode, which a durable commit then has to wait for. Its end says whether
+somebody else has written, and the time of change of the folder whether it is still the file at the path.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from eventq.errors import NotAThreadError
 from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder, write_all
 
 try:
-    from _json import encode_basestring as quote  # the C function alone: the package takes 8 ms to import
+    from _json import encode_basestring as _quote  # the C function alone: the package takes 8 ms to import
 except ImportError:  # pragma: no cover (an interpreter without the C module)
-    from json.encoder import encode_basestring as quote
+    from json.encoder import encode_basestring as _quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from eventq.event import Event
     from eventq.log.journal import Journal
 
+quote = _quote  # gives text as a JSON string
 _HEAD = b'{"id":'
 
 
@@ -69,9 +70,12 @@ class Mirror:
         """
         try:
             with self._lock:
-                self._catch_up(event)
+                try:
+                    self._catch_up(event)
+                except OSError:
+                    self._forget()
+                    raise
         except OSError as error:
-            self._forget()
             if not os.path.exists(self._layout.database):
                 raise NotAThreadError(self._layout.directory) from error
             self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
@@ -157,11 +161,11 @@ class Mirror:
                 for path in rotated(self._layout):
                     os.unlink(path)
                 touch_folder(self._layout.directory, before)
+                self._forget()
         finally:
             os.close(fd)
             if os.path.exists(fresh):
                 os.unlink(fresh)
-        self._forget()
         return lines
 
     def faults(self) -> Iterator[str]:
@@ -187,7 +191,10 @@ class Mirror:
                 yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
-        """Compare one file with the log, line by line; give the fault and the last id. Pruned events are only counted."""
+        """Compare one file with the log, line by line.
+
+        Give the fault and the last id. Pruned events are only counted.
+        """
         oldest = self._store.first_id() or self._store.last_id() + 1
         stream: Iterator[bytes] | None = None
         with open(path, "rb") as file:
@@ -219,9 +226,10 @@ class Mirror:
             self._fd = -1
 
     def close(self) -> None:
-        """Close the file and the lock."""
-        self._forget()
-        self._lock.close()
+        """Close the file and the lock, once no other thread writes."""
+        with self._lock.turn:
+            self._forget()
+            self._lock.close()
 
 
 def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
@@ -245,7 +253,7 @@ def _number(text: bytes) -> int:
     if not text.startswith(_HEAD):
         return 0
     digits = text[len(_HEAD) : text.find(b",")]
-    return int(digits) if digits.isdigit() else 0
+    return int(digits) if digits.isdigit() and len(digits) < 20 else 0
 
 
 def _last_line(fd: int, end: int) -> tuple[int, int]:

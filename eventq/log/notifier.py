@@ -1,8 +1,8 @@
 """Waking whoever is due after a commit: through an external notifier, or with a dispatch started here.
 
-The external one is called as `notifier task add --author … --task-id … --command …`, five seconds at most. Its "already queued"
-may name a dispatch that has already looked, and any failure of it must not cost a wake-up, so both start the built-in one too: that
-is idempotent.
+The external one is called as `notifier task add --author … --task-id … --command …`, five seconds at most. Its
+"already queued" may name a dispatch that has already looked, and any failure of it must not cost a wake-up, so both
+start the built-in one too: that is idempotent.
 """
 
 from __future__ import annotations
@@ -36,14 +36,22 @@ class Notifier:
         self._children: list[int] = []
 
     def wake(self, author: str, first: int, last: int) -> None:
-        """See to it that consumers of the events `first` to `last` are run; 0, 0 when somebody is known to be due."""
+        """See to it that the consumers of the new events `first` to `last` are run."""
         chosen = system.env("EVENTQ_NOTIFIER")
         if chosen == "none":
             return
         if chosen == "builtin" or not (argv := _command(chosen)):
-            if not first or self._could_be_due(first, last):
+            if self._could_be_due(first, last):
                 self.start()
         elif not self._external(argv, author):
+            self.start()
+
+    def wake_one(self) -> None:
+        """See to it that a consumer which is known to be due is run.
+
+        Nothing new has to be told to an external notifier.
+        """
+        if system.env("EVENTQ_NOTIFIER") != "none":
             self.start()
 
     def start(self) -> None:
@@ -71,9 +79,9 @@ class Notifier:
 
         for row in self._store.subscriptions():
             state = State(row)
-            if state.stalled is None and self._matches(state.filter, max(first - 1, state.acked), last):
-                if not held(self._layout.lock(state.consumer)):
-                    return True
+            new = state.stalled is None and self._matches(state.filter, max(first - 1, state.acked), last)
+            if new and not held(self._layout.lock(state.consumer)):
+                return True
         return False
 
     def _matches(self, text: str | None, after: int, last: int) -> bool:
@@ -85,7 +93,14 @@ class Notifier:
     def _external(self, argv: list[str], author: str) -> bool:
         """Queue a dispatch with the external notifier; give False when the built-in one is needed as well."""
         directory = self._layout.directory
-        task = ["--author", author, "--task-id", f"dispatch-{slug(directory)}", "--command", dispatch_command(directory)]
+        task = [
+            "--author",
+            author,
+            "--task-id",
+            f"dispatch-{slug(directory)}",
+            "--command",
+            dispatch_command(directory),
+        ]
         try:
             pid = system.spawn([*argv, "task", "add", *task])
         except (OSError, ValueError) as error:
@@ -120,7 +135,10 @@ def _command(chosen: str) -> list[str]:
 
 
 def slug(path: str) -> str:
-    """Give the name of a thread in a task id: what is not an ASCII letter or digit becomes `-`, long ones end in a hash."""
+    """Give the name of a thread in a task id.
+
+    What is not an ASCII letter or digit becomes `-`, long ones end in a hash.
+    """
     text = "".join(c if c.isascii() and c.isalnum() else "-" for c in path)
     if len(text) <= 40:
         return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from eventq.errors import FilterError
+from eventq.errors import FilterError, StoreError
 from eventq.log.locks import held
 from eventq.records import ConsumerInfo, ThreadInfo
 
@@ -56,13 +56,19 @@ def _size(path: str) -> int:
 
 def check(store: Store, layout: Layout, mirror: Mirror, subscriptions: Subscriptions) -> Iterator[str]:
     """Say each broken invariant in one sentence; nothing for a sound thread."""
-    yield from store.faults()
-    yield from mirror.faults()
+    for faults in (store.faults(), mirror.faults(), _filter_faults(store, subscriptions)):
+        try:
+            yield from faults
+        except StoreError as error:  # too broken to be looked at
+            yield error.what
+    for path in (layout.run, layout.logs):
+        if os.path.exists(path) and not os.path.isdir(path):
+            yield f"'{path}' is not a directory"
+
+
+def _filter_faults(store: Store, subscriptions: Subscriptions) -> Iterator[str]:
     for state in subscriptions.states():
         try:
             store.check_filter(state.filter)
         except FilterError as error:
             yield f"the filter of consumer '{state.consumer}' is refused: {error.what}"
-    for path in (layout.run, layout.logs):
-        if os.path.exists(path) and not os.path.isdir(path):
-            yield f"'{path}' is not a directory"

@@ -27,6 +27,11 @@ class State:
         "scanned_filter", "scanned_id", "stalled_at", "stalled_there", "timeout", "updated_at",
     )  # fmt: skip
 
+    attempts_there: int
+    stalled_there: str | None
+    scanned_id: int
+    acked: int
+
     def __init__(self, row: tuple[Any, ...]) -> None:
         """Take one row."""
         (
@@ -38,12 +43,12 @@ class State:
     @property
     def attempts(self) -> int:
         """Runs in a row that made no progress: those noted for another acked id do not count."""
-        return self.attempts_there if self.attempts_at == self.acked else 0  # type: ignore[no-any-return]
+        return self.attempts_there if self.attempts_at == self.acked else 0
 
     @property
     def stalled(self) -> str | None:
         """Why no handler is started; a stall ends with an ack, whoever gives it."""
-        return self.stalled_there if self.stalled_at == self.acked else None  # type: ignore[no-any-return]
+        return self.stalled_there if self.stalled_at == self.acked else None
 
     @property
     def scanned(self) -> int:
@@ -83,7 +88,7 @@ class Subscriptions:
         check_name(new.consumer_id, "consumer")
         if not new.handler_cmd.strip() or "\0" in new.handler_cmd:
             raise UsageError("the handler is empty", "give a shell command")
-        if new.max_attempts < 1 or (new.timeout is not None and not 0 < new.timeout < float("inf")):
+        if not 1 <= new.max_attempts < 1 << 63 or (new.timeout is not None and not 0 < new.timeout < float("inf")):
             raise UsageError("attempts and timeout must be above zero", "leave them out for the defaults")
         text = new.filter or None
         store = self._store
@@ -111,8 +116,8 @@ class Subscriptions:
     def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
         """Ack up to an id and give the next matching rows, and the id that the search has got to.
 
-        The rows are read first: a filter that fails leaves the ack where it was, and an ack that fails gives no rows. The
-        filter is looked up by itself, as a pop needs nothing else of a subscription.
+        The rows are read first: a filter that fails leaves the ack where it was, and an ack that fails gives no rows.
+        The filter is looked up by itself, as a pop needs nothing else of a subscription.
         """
         check_name(consumer, "consumer")
         store = self._store
@@ -187,9 +192,7 @@ class Subscriptions:
         """Note that no handler is to be started until an ack or `resume`, and why."""
         with self._store.write():
             self._store.set_stalled(state.consumer, reason, state.acked)
-        self._journal.warn(
-            f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq resume'"
-        )
+        self._journal.warn(f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq resume'")
 
     def note_attempts(self, state: State, attempts: int) -> None:
         """Note how many runs in a row made no progress past the acked id."""
@@ -201,12 +204,15 @@ class Subscriptions:
         state = self.state(consumer)
         try:
             if state is not None and self.due(state):
-                self._notifier.wake(consumer, 0, 0)
+                self._notifier.wake_one()
         except FilterError:
             pass  # the dispatch that meets the filter says so
 
     def due(self, state: State) -> bool:
-        """Say whether an event that matches is waiting, noting how far there is none; FilterError for a broken filter."""
+        """Say whether an event that matches is waiting, noting how far there is none.
+
+        FilterError for a broken filter.
+        """
         store = self._store
         start, upto = state.scanned, store.last_id()
         if start >= upto:

@@ -1,7 +1,8 @@
 """The supervisor: one detached process that holds consumers' locks, runs their handlers, and looks again when one ends.
 
-Each consumer goes through the states of TRANSITIONS, below, from `look` to `gone`. The lock is released only when nothing is due, and after
-the release there is one more look: an event committed before somebody else's failed attempt at the lock is always seen by it.
+Each consumer goes through the states of TRANSITIONS, below, from `look` to `gone`. The lock is released only when
+nothing is due, and after the release there is one more look: an event committed before somebody else's failed attempt
+at the lock is always seen by it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import select
 import signal
 
 from eventq import system
+from eventq.backends.sqlite import Store
 from eventq.errors import EventqError
 from eventq.log.dispatch import Dispatch
+from eventq.log.journal import Journal
 from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
 from eventq.log.locks import ConsumerLock
+from eventq.log.notifier import Notifier
+from eventq.log.subscriptions import Subscriptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.log.subscriptions import State
-    from eventq.thread import Thread
 
 TRANSITIONS = {
     "look": {"due": "running", "orphan": "orphan", "idle": "released", "stalled": "released", "failed": "gone"},
@@ -58,20 +62,27 @@ class Watched:
 
 def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
     """Run until no consumer of those locked is left to look after."""
-    from eventq.thread import Thread
-
-    with Thread(directory) as thread:
-        Supervisor(thread, locks).run()
+    layout = Layout(directory)
+    journal = Journal(layout)
+    store = Store(directory)
+    try:
+        subscriptions = Subscriptions(store, journal, Notifier(store, layout, journal))
+        Supervisor(layout, subscriptions, journal, locks).run()
+    finally:
+        store.close()
+        journal.close()
 
 
 class Supervisor:
     """The loop over the consumers of one thread whose locks this process holds."""
 
-    def __init__(self, thread: Thread, locks: dict[str, ConsumerLock]) -> None:
+    def __init__(
+        self, layout: Layout, subscriptions: Subscriptions, journal: Journal, locks: dict[str, ConsumerLock]
+    ) -> None:
         """Take over the locks."""
-        self._layout: Layout = thread.layout
-        self._subscriptions = thread.consumers
-        self._journal = thread.journal
+        self._layout = layout
+        self._subscriptions = subscriptions
+        self._journal = journal
         self._dispatch = Dispatch(self._subscriptions, self._layout, self._journal)
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         base = system.env("EVENTQ_BACKOFF")
@@ -242,7 +253,9 @@ class Supervisor:
 
     def _note_exit(self, watched: Watched, code: int) -> None:
         how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
-        self._journal.info(f"dispatch: consumer={watched.consumer} {how} seconds={system.monotonic() - watched.since:.3f}")
+        self._journal.info(
+            f"dispatch: consumer={watched.consumer} {how} seconds={system.monotonic() - watched.since:.3f}"
+        )
 
     def _judge(self, watched: Watched) -> None:
         """Decide what follows from a run: again at once, again later, or a stall."""
@@ -254,16 +267,15 @@ class Supervisor:
             watched.move("progress")
             return
         watched.attempts = max(watched.attempts, state.attempts) + 1
+        self._subscriptions.note_attempts(state, watched.attempts)
         if watched.attempts >= state.max_attempts:
             watched.move("gave up")
             self._subscriptions.stall(state, f"{watched.attempts} runs in a row made no progress")
             return
-        self._subscriptions.note_attempts(state, watched.attempts)
         delay = min(self._backoff_base * 2 ** (watched.attempts - 1), BACKOFF_MOST)
         watched.wake_at = system.monotonic() + delay
-        self._journal.info(
-            f"dispatch: consumer={watched.consumer} retry attempt={watched.attempts + 1}/{state.max_attempts} in={delay:g}s"
-        )
+        attempt = f"{watched.attempts + 1}/{state.max_attempts}"
+        self._journal.info(f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s")
         watched.move("no progress")
 
 

@@ -316,7 +316,7 @@ def test_accept_gives_the_text_back() -> None:
     assert accept(None) == ""
 
 
-def test_large_contents_of_text_are_compared_like_columns(fence: Fence) -> None:
+def test_many_mentions_are_compared_like_columns(fence: Fence) -> None:
     """Beyond some mentions columns are wrapped; the wrapping keeps their affinity, NULLs and places."""
     many = " OR ".join(["type = 5", "subtype = 5", "content = 5"] * 5)
     assert ids(fence, f"({many}) OR events.id = 2") == [2]
@@ -441,10 +441,7 @@ def test_computed_patterns_are_short(fence: Fence) -> None:
     ]
     with pytest.raises(FilterError, match="too complex"):
         ids(fence, "content LIKE replace(hex(content), '7', '%')")
-    assert (
-        ids(fence, "content LIKE '%" + "abcdefgh ijklmnop" * 1 + "qrstuvwxyz0123456789 and a long phrase to find%'")
-        == []
-    )
+    assert ids(fence, "content LIKE '%abcdefgh ijklmnopqrstuvwxyz0123456789 and a long phrase to find%'") == []
 
 
 def test_errors_of_the_store_pass(tmp_path: Path) -> None:
@@ -549,7 +546,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 SOUP = st.lists(WORDS, max_size=25).map(" ".join) | st.lists(WORDS, max_size=8).map("".join) | st.text(max_size=40)
 RELAXED = settings(
-    max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -618,7 +615,24 @@ def test_random_comparisons(fence: Fence, tree: Any) -> None:
     assert ids(fence, _write(tree)) == [row["id"] for row in rows if _truth(tree, row)]
 
 
-ATOMS = st.sampled_from([*COLUMNS, *COLUMNS, "events.content", "'$.a'", "'k'", "'a'", "''", "'[1,2]'", "NULL", "'$'", "0", "1", "1.5", "x'61'"])
+ATOMS = st.sampled_from(
+    [
+        *COLUMNS,
+        *COLUMNS,
+        "events.content",
+        "'$.a'",
+        "'k'",
+        "'a'",
+        "''",
+        "'[1,2]'",
+        "NULL",
+        "'$'",
+        "0",
+        "1",
+        "1.5",
+        "x'61'",
+    ]
+)
 UNARY = ["{}", "({})", "-{}", "NOT {}", "{} IS NULL", "{} COLLATE NOCASE", "lower({})", "hex({})", "trim({})", "length({})",
          "json({})", "json_type({})", "json_array_length({})", "CASE WHEN {} THEN content END", "typeof({})",
          "CAST({} AS TEXT)"]  # fmt: skip
@@ -627,8 +641,10 @@ BINARY = ["{} -> {}", "{} ->> {}", "{} || {}", "{} = {}", "{} < {}", "{} + {}", 
           "rtrim({}, {})", "coalesce({}, {})", "CASE {} WHEN {} THEN 1 ELSE content END", "max({}, {})"]  # fmt: skip
 EXPRESSIONS = st.recursive(
     ATOMS,
-    lambda inner: st.builds(lambda form, one: form.format(one), st.sampled_from(UNARY), inner)
-    | st.builds(lambda form, one, two: form.format(one, two), st.sampled_from(BINARY), inner, inner),
+    lambda inner: (
+        st.builds(lambda form, one: form.format(one), st.sampled_from(UNARY), inner)
+        | st.builds(lambda form, one, two: form.format(one, two), st.sampled_from(BINARY), inner, inner)
+    ),
     max_leaves=14,
 )
 

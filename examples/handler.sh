@@ -1,0 +1,9 @@
+#!/bin/sh
+# A consumer's loop: pop, process, ack by popping on, until there is nothing left.
+last=$EVENTQ_LAST_ACKED_ID
+while events=$(eventq pop --thread "$EVENTQ_THREAD" --consumer "$EVENTQ_CONSUMER" --last-event-id "$last") && [ -n "$events" ]; do
+    printf '%s\n' "$events" | while IFS= read -r event; do
+        echo "$EVENTQ_CONSUMER processed $event"
+    done
+    last=$(printf '%s\n' "$events" | sed -n '$s/^{"id":\([0-9]*\).*/\1/p')
+done
