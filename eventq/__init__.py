@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.aio import AsyncThread
     from eventq.errors import EventqError, FilterError, InputError, LogicError, StoreError, UsageError
-    from eventq.event import Event
-    from eventq.records import Batch, ConsumerInfo, Source, Subscription, ThreadInfo
+    from eventq.event import Batch, Event
+    from eventq.records import ConsumerInfo, Source, Subscription, ThreadInfo
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
 
@@ -41,8 +41,8 @@ __all__ = [
 _HOMES = {
     "eventq.aio": ("AsyncThread",),
     "eventq.errors": ("EventqError", "FilterError", "InputError", "LogicError", "StoreError", "UsageError"),
-    "eventq.event": ("Event",),
-    "eventq.records": ("Batch", "ConsumerInfo", "Source", "Subscription", "ThreadInfo"),
+    "eventq.event": ("Batch", "Event"),
+    "eventq.records": ("ConsumerInfo", "Source", "Subscription", "ThreadInfo"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
 }
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from eventq.event import Event
+from eventq.event import Batch, Event
 from eventq.thread import Thread, open_thread
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from eventq.records import Batch, Subscription, ThreadInfo
+    from eventq.records import Subscription, ThreadInfo
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,4 +1,7 @@
-"""The event, apart from the other records because `push`, `pop` and `peek` need nothing else of them."""
+"""The records of the hot path, apart from the others because `push`, `pop` and `peek` need nothing else of them.
+
+Named tuples made by hand: importing `typing`, `collections` or `dataclasses` costs more than storing an event.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,41 @@ if TYPE_CHECKING:
         subtype: str | None
         content: str
 
+    class Batch(NamedTuple):
+        """What `push_many` stored."""
+
+        count: int  # type: ignore[assignment]
+        first_id: int | None
+        last_id: int | None
+
 else:
     from _collections import _tuplegetter
 
-    class Event(tuple):
+    class _Record(tuple):
+        __slots__ = ()
+        _fields = ()
+
+        @classmethod
+        def _make(cls, row):
+            """Give the record of one row."""
+            return tuple.__new__(cls, row)
+
+        def _asdict(self):
+            """Give a dictionary with the keys in the order of the fields."""
+            return dict(zip(self._fields, self, strict=True))
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+        def __repr__(self):
+            pairs = zip(self._fields, self, strict=True)
+            return f"{type(self).__name__}(" + ", ".join(f"{name}={value!r}" for name, value in pairs) + ")"
+
+    class Event(_Record):
         """One immutable entry of the log.
 
-        A named tuple made by hand: importing `typing` or `collections` costs more than reading the event. `id` counts
-        1, 2, 3 … and is never used again; `created_at` is UTC, ISO 8601 with milliseconds and a `Z`; `subtype` may be
-        None; `content` is text that eventq never looks into.
+        `id` counts 1, 2, 3 … and is never used again; `created_at` is UTC, ISO 8601 with milliseconds and a `Z`;
+        `subtype` may be None; `content` is text that eventq never looks into.
         """
 
         __slots__ = ()
@@ -40,17 +69,15 @@ else:
         subtype = _tuplegetter(4, "What it is more exactly, or None.")
         content = _tuplegetter(5, "The payload.")
 
-        @classmethod
-        def _make(cls, row):
-            """Give the event of one row of six columns."""
-            return tuple.__new__(cls, row)
+    class Batch(_Record):
+        """What `push_many` stored: how many events, and the ids of the first and the last (None for no event)."""
 
-        def _asdict(self):
-            """Give a dictionary with the keys in the order of the columns."""
-            return dict(zip(self._fields, self, strict=True))
+        __slots__ = ()
+        __match_args__ = _fields = ("count", "first_id", "last_id")
 
-        def __getnewargs__(self):
-            return tuple(self)
+        def __new__(cls, count, first_id, last_id):
+            return tuple.__new__(cls, (count, first_id, last_id))
 
-        def __repr__(self):
-            return "Event(" + ", ".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True)) + ")"
+        count = _tuplegetter(0, "How many events were stored.")
+        first_id = _tuplegetter(1, "The id of the first, or None.")
+        last_id = _tuplegetter(2, "The id of the last, or None.")

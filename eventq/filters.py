@@ -39,8 +39,9 @@ MAX_TEXT = 65_536  # characters
 MAX_DEPTH = 200  # parentheses and CASE
 MAX_CALLS = 10  # functions inside functions: each may work through 64 MiB before the clock is looked at
 MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
-MAX_REPEAT = 32  # how often LIKE and GLOB may look at one character of the content
-MAX_MENTIONS = 8  # of columns, before the clock is looked at before each
+MAX_REPEAT = 16  # how often LIKE and GLOB may look at one character of the content
+MAX_SETS = 48  # characters of a piece of a GLOB pattern with [sets]: each is looked through
+MAX_MENTIONS = 4  # of columns, before the clock is looked at before each
 MAX_PIECES = 50_000  # of the rewritten filter: each JSON function in a JSON function doubles it
 MAX_SQL = 1 << 20  # characters of the rewritten filter
 
@@ -77,20 +78,22 @@ def accept(text: str | None) -> str:
 
 
 class Fragment:
-    """An accepted filter as it is compiled: `sql`, the `calls` (functions) it makes, and whether a pattern is computed.
+    """An accepted filter as it is compiled: `sql`, and what running it needs to know.
 
-    `loose` is true when LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before.
+    `calls` are the functions it calls. `clocked` is true when it has a jump before each column. `loose` is true when
+    LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before.
     """
 
-    __slots__ = ("_pieces", "calls", "loose", "sql", "text")
+    __slots__ = ("_pieces", "calls", "clocked", "loose", "sql", "text")
 
     def __init__(self, text: str | None) -> None:
         self.text = text if text is not None and text.strip(" \t\n\f\r") else ""
         reader = _Reader(self.text)
         reader.read()
         self.calls = frozenset(reader.calls)
+        self.clocked = reader.mentions > MAX_MENTIONS
         self.loose = reader.loose
-        self._pieces = _Writer(reader).write() if self.text else [("1", 0)]
+        self._pieces = _Writer(reader, clocked=self.clocked).write() if self.text else [("1", 0)]
         if sum(len(piece) for piece, _ in self._pieces) > MAX_SQL:
             raise FilterError("the filter is too large once its JSON functions are guarded", self.text, 0, "shorten it")
         self.sql = "".join(piece for piece, _ in self._pieces)
@@ -373,7 +376,10 @@ def _costly(pattern: str, wildcard: str, text: str, at: int) -> None:
     if len(stretches) > MAX_STRETCHES:
         what = f"the pattern has more than {MAX_STRETCHES} pieces between its wildcards"
         raise FilterError(what, text, at, "search for fewer pieces of text")
-    if any(_repeats(part, "_" if wildcard == "%" else "?[") > MAX_REPEAT for part in stretches):
+    searched = stretches if pattern.startswith(wildcard) else stretches[1:]  # the beginning is tried at one place
+    if wildcard == "*" and any("[" in part and len(part) > MAX_SETS for part in searched):
+        raise FilterError("the pattern has too many sets in a row", text, at, "search for a shorter text")
+    if any(_repeats(part, "_" if wildcard == "%" else "?") > MAX_REPEAT for part in searched):
         raise FilterError("the pattern repeats itself too often", text, at, "search for a shorter text")
 
 
@@ -381,10 +387,8 @@ def _repeats(stretch: str, anything: str) -> float:
     """Give how often a search for a stretch may look at one character: the greatest length over period of its prefixes.
 
     A measured minute of LIKE on 64 MiB is `%aaa…ab%`, not many wildcards. Only shifts that could exceed the limit are
-    tried, so this takes microseconds. The characters of `anything` match much and count as equal to all.
+    tried, so this takes microseconds. The character `anything` stands for any other.
     """
-    if len(stretch) > MAX_REPEAT and "[" in stretch and "[" in anything:
-        return len(stretch)
     worst = 1.0
     for shift in range(1, len(stretch) // MAX_REPEAT + 1):
         end = shift
@@ -413,14 +417,14 @@ class _Writer:
     0 or 1; neither needs a guard.
     """
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: _Reader, *, clocked: bool) -> None:
         self._reader = reader
         self._pieces: list[tuple[str, int]] = []
         self._starts = [0]
         self._ends = [""]
         self._guards: list[int] = []  # per open level: the first piece of a JSON function's first argument, or -1
         self._lists: list[bool] = []  # per open level: it is the list of IN
-        self._clocked = reader.mentions > MAX_MENTIONS
+        self._clocked = clocked
 
     def write(self) -> list[tuple[str, int]]:
         """Give the pieces of the rewritten filter."""

@@ -1,6 +1,6 @@
 """Every value that eventq gives back: the glossary in code, and the file to read first.
 
-All are immutable. `Event` lives in a module of its own for the sake of start-up time.
+All are immutable. `Event` and `Batch` live in a module of their own for the sake of start-up time.
 """
 
 from __future__ import annotations
@@ -8,20 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventq.errors import InputError
-from eventq.event import Event
+from eventq.event import Batch, Event
 
 __all__ = ["Batch", "ConsumerInfo", "Event", "Source", "Subscription", "ThreadInfo"]
 
 _PARTS = {"external": 5, "internal": 3, "self": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What `push_many` stored: how many events, and the ids of the first and the last (None when there were none)."""
-
-    count: int
-    first_id: int | None
-    last_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import os
 from eventq import system
 from eventq.backends.sqlite import Store, create
 from eventq.errors import DiskError, EventqError, NotAThreadError, ThreadExistsError, UsageError
-from eventq.event import Event
+from eventq.event import Batch, Event
 from eventq.log.events import EventLog
 from eventq.log.journal import Journal
 from eventq.log.layout import FolderLock, Layout, resolve
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.backends.sqlite import Write
     from eventq.log.events import NewEvent
-    from eventq.records import Batch, Subscription, ThreadInfo
+    from eventq.records import Subscription, ThreadInfo
 
 Path = str | os.PathLike[str]
 

@@ -30,6 +30,7 @@ WINDOW = 10_000  # ids a statement looks at: 2 ms of small events
 WINDOW_SECONDS = 1.0
 EVENT_SECONDS = 3.0
 STEPS = 500  # of SQLite between two looks at the clock: 30 events or so, and 5 % of the time
+CLOCKED_STEPS = 60  # the same for filters with a jump before each column: a LIKE on 64 MiB may take a second
 MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, and some slack
 MAX_MADE = 130 << 20  # characters that replace() and hex() may make
 LARGE = 1 << 16  # characters that are worth a look at the clock
@@ -88,6 +89,7 @@ class Fence:
         self._registered: set[str] = set()
         self._deadline = float("inf")
         self._late = False
+        self._steps = 0
 
     def check(self, text: str | None) -> str:
         """Give the filter as it is to be kept, or raise `FilterError` with the place of the fault; no event is read."""
@@ -130,6 +132,7 @@ class Fence:
         if self._db is not None:
             self._db.close()
         self._db = None
+        self._steps = 0
         self._registered.clear()
 
     def _fragment(self, text: str) -> Fragment:
@@ -148,7 +151,6 @@ class Fence:
             db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             db.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
             db.authorizer = _authorize
-            db.set_progress_handler(self._is_late, STEPS)
         return self._db
 
     def _is_late(self) -> bool:
@@ -201,7 +203,11 @@ class Fence:
             self._deadline, self._late = float("inf"), False
 
     def _prepare(self, db: apsw.Connection, fragment: Fragment) -> None:
-        """Register what the filter mentions of Python's functions, and set the longest pattern it may use."""
+        """Set how often the clock is looked at and the longest pattern, and register the functions of Python."""
+        steps = CLOCKED_STEPS if fragment.clocked else STEPS
+        if steps != self._steps:
+            db.set_progress_handler(self._is_late, steps)
+            self._steps = steps
         db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN)
         for name in fragment.calls & _SCALARS.keys() - self._registered:
             function, count = _SCALARS[name]
@@ -250,7 +256,7 @@ class _Range:
         self.width = min(WINDOW, self.width * 2)
 
     def shrink(self) -> None:
-        self.width = max(1, self.width // 100)
+        self.width = max(1, min(self.width, self.upto - self.after) // 100)
 
     def jump(self, found: int | None) -> None:
         """Go on at an id that exists, or nowhere."""

@@ -70,7 +70,8 @@ def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
                 _apply_one(connection, number, os.path.basename(path), script, stamp)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if not connection.get_autocommit():  # a full disk has undone everything already
+                connection.execute("ROLLBACK")
             raise
 
 

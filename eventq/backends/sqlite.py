@@ -633,6 +633,10 @@ class Store:
         self._run("DELETE FROM events WHERE id < ?", (before,))
         return self.connection.changes()
 
+    def free_pages(self) -> int:
+        """Give the number of pages that hold nothing any more."""
+        return int(self._one("PRAGMA freelist_count"))
+
     def vacuum(self) -> None:
         """Give the space of deleted rows back to the system."""
         self._run("VACUUM")
@@ -747,9 +751,12 @@ def create(directory: str, path: str, mode: int) -> bool:
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     try:
         connection = apsw.Connection(fresh, apsw.SQLITE_OPEN_READWRITE)
-        connection.pragma("page_size", 4096)
-        migrate.apply(connection, system.stamp(system.now()))
-        connection.close()  # the last connection: what the WAL holds goes into the file, and the WAL goes
+        try:
+            connection.pragma("page_size", 4096)
+            migrate.apply(connection, system.stamp(system.now()))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # `close` does it too, but hides a failure
+        finally:
+            connection.close()
         if os.path.exists(path) and os.path.getsize(path) == 0:
             os.unlink(path)  # an init of another kind died before its first byte
         os.link(fresh, path)

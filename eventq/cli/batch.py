@@ -50,14 +50,27 @@ def parse_object(text: str) -> dict[str, Any]:
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
     try:
-        value, end = _scan(text, start)
+        value, end = _value(text, start)
     except StopIteration as error:
         raise ValueError(f"not JSON, at character {error.value}") from error
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+    except ValueError as error:
+        if (what := getattr(error, "msg", None)) is None:
+            raise
+        raise ValueError(f"not JSON: {what}, at character {error.pos}") from error  # type: ignore[attr-defined]
     if _skip(text, end) != len(text):
         raise ValueError(f"more than one JSON value, at character {end}")
     return value  # type: ignore[no-any-return]
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _scan(text, at)
+    except SystemError:  # up to Python 3.12 the scanner wants its exception's module to be there already
+        import json.decoder  # noqa: F401
+
+        return _scan(text, at)
 
 
 def _skip(text: str, at: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.errors import InputError, LogicError, TooLargeError, UsageError
-from eventq.event import Event
+from eventq.errors import DiskError, InputError, LogicError, TooLargeError, UsageError
+from eventq.event import Batch, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
     from eventq.log.mirror import Mirror
     from eventq.log.notifier import Notifier
-    from eventq.records import Batch
 
     NewEvent = Mapping[str, Any] | Sequence[str | None]
     Row = tuple[str, str, str, str | None, str]
@@ -123,8 +122,6 @@ class EventLog:
         An event whose key was used before is left out. The iterable is read as it goes, in bounded memory. `where`
         names the n-th event in an error.
         """
-        from eventq.records import Batch
-
         store = self._store
         created_at = system.stamp(system.now())
         source = ""
@@ -278,9 +275,18 @@ class EventLog:
                 self._check_acked(before)
             count = store.prune(before)
             store.after(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
-        if count and not store.depth:
-            store.vacuum()
+        if not store.depth and (count or store.free_pages()):  # an earlier prune may have deleted and then failed
+            self._give_back(count)
         return count
+
+    def _give_back(self, count: int) -> None:
+        try:
+            self._store.vacuum()
+        except DiskError as error:
+            raise DiskError(
+                f"{count} events were deleted, but their space could not be given back: {error.what}",
+                "free some space, then prune again",
+            ) from error
 
     def _keep(self, count: int) -> int:
         return self._store.id_from_end(count) if count else self._store.last_id() + 1

@@ -149,12 +149,14 @@ class Mirror:
 
         Pushes go on meanwhile: only the last events are written under the lock.
         """
+        self._store.alive()
         fresh = self._layout.mirror + ".new"
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._layout.file_mode())
         try:
             done = self._store.last_id()
             lines = _copy(fd, self._store.lines(0, done))
             with self._lock:
+                self._store.alive()
                 lines += _copy(fd, self._store.lines(done, self._store.last_id()))
                 before = os.stat(self._layout.directory).st_mtime_ns
                 os.replace(fresh, self._layout.mirror)

@@ -1,0 +1,296 @@
+"""Every command's output, status and bytes, where the executed USAGE.md and the black-box suite do not show them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import eventq
+from eventq.cli.options import COMMANDS
+from tests.doors.support import BIN, EVENTQ, environ, run
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> str:
+    """A thread with three events."""
+    path = eventq.init(tmp_path / "inbox")
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "record", str(n)) for n in range(3)])
+    return path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_explains_it_with_an_example(name: str) -> None:
+    """`--help` names every option, and shows an example that starts with the command."""
+    done = run(*name.split(), "--help")
+    assert done.code == 0
+    assert done.err == ""
+    for option in COMMANDS[name].options:
+        assert f"--{option.name}" in done.out
+    assert "Example:\n" in done.out
+    assert f"eventq {name}" in done.out.split("Example:\n")[1]
+
+
+@pytest.mark.parametrize("program", ["eventq", "thread"])
+def test_both_programs_say_their_name_and_version(program: str) -> None:
+    """`eventq` and `thread` are the same program."""
+    done = run("--version", program=os.path.join(BIN, program))
+    assert (done.code, done.out) == (0, f"{program} {eventq.__version__}\n")
+
+
+def test_no_command_at_all_shows_help() -> None:
+    """Called with nothing, it says what it is, and that this was a mistake."""
+    done = run()
+    assert done.code == 2
+    assert "Usage: eventq" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["pish"], "No such command 'pish'"),
+        (["push", "--thred", "x"], "No such option"),
+        (["push", "--thread"], "Option '--thread' requires an argument"),
+        (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
+        (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
+        (["completion", "tcsh"], "there is no completion for 'tcsh'"),
+        (["push", "--thread", "INBOX", "--source", "a", "--type", "b"], "--content or --content-file"),
+        (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
+        (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
+        (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
+        (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
+        (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "seconds"),
+        (["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"], "--thread is empty"),
+        (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"], "--source is empty"),
+        (["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"], "control character"),
+        (["push", "--thread", "INBOX", "--source", "me", "--type", "b", "--content", "c", "--strict-source"], "source"),
+    ],
+)
+def test_a_mistake_in_the_command_is_one_line_and_status_2(inbox: str, words: list[str], says: str) -> None:
+    """Whoever finds it, click or eventq, a usage error has the one form, also as JSON; nothing is stored."""
+    words = [inbox if word == "INBOX" else word for word in words]
+    done = run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: ")
+    assert says in done.err
+    assert " - " in done.err
+    assert len(done.err.splitlines()) == 1
+    if words[0] in COMMANDS and any(option.name == "json" for option in COMMANDS[words[0]].options):
+        done = run(*words, "--json")
+        assert done.code == 2
+        if words[-1] != "--thread":
+            error = json.loads(done.err)
+            assert set(error) == {"error", "suggestion"}
+            assert says in error["error"]
+    with eventq.open(inbox) as thread:
+        assert thread.last_id() == 3
+
+
+def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path) -> None:
+    """With --json each command gives one JSON object."""
+    fresh = str(tmp_path / "fresh")
+    assert json.loads(run("init", fresh, "--json").out) == {"thread": fresh}
+    words = ["subscribe", "--thread", inbox, "--consumer", "w", "--handler", "true", "--filter", "id > 0", "--json"]
+    assert json.loads(run(*words).out) == {"consumer_id": "w", "handler_cmd": "true", "filter": "id > 0"}
+    assert json.loads(run("resume", "--thread", inbox, "--consumer", "w", "--json").out) == {"consumer_id": "w"}
+    assert json.loads(run("check", "--thread", inbox, "--json").out) == {"ok": True, "faults": []}
+    assert json.loads(run("mirror", "rebuild", "--thread", inbox, "--json").out) == {"count": 3}
+    assert json.loads(run("prune", "--thread", inbox, "--keep-last", "1", "--force", "--json").out) == {"count": 2}
+    info = json.loads(run("info", "--thread", inbox, "--json").out)
+    assert info["event_count"] == 1
+    assert info["newest_id"] == 3
+    assert info["subscriptions"][0]["pending"] == 1
+
+
+def test_check_says_what_is_wrong_and_exits_1(inbox: str) -> None:
+    """A line of the mirror that is not what the log holds is a fault."""
+    with open(f"{inbox}/events.jsonl", "r+b") as file:
+        file.write(b'{"id":1,"x')
+    done = run("check", "--thread", inbox)
+    assert done.code == 1
+    assert "events.jsonl line 1 differs from event 1" in done.out
+
+
+def test_an_empty_batch_is_a_success(inbox: str) -> None:
+    """No events on stdin: nothing is done, and that is fine."""
+    done = run("push", "--thread", inbox, "--batch", "--json", given="\n\r\n  \n")
+    assert (done.code, done.out) == (0, '{"count":0,"first_id":null,"last_id":null}\n')
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("7", "not a JSON object"),
+        ('{"source":"a","type":"b","content":"c"} x', "more than one JSON value"),
+        ('{"source":"a","type":"b"}', "content is missing"),
+        ('{"source":"a","type":"b","content":null}', "content is missing"),
+        ('{"source":1,"type":"b","content":"c"}', "source is not a string"),
+        ('{"source":"","type":"b","content":"c"}', "source is empty"),
+        ('{"source":"a","type":"b","content":"c","subtype":1}', "subtype is not a string"),
+        ('{"source":"a","type":"b","content":"c","key":[]}', "key is not a string"),
+        ('{"source":"a","type":"b","content":"\\ud800"}', "lone surrogate"),
+        ('{"source":"a","type":"b","content":NaN}', "NaN"),
+        ('{"source":"a","type":"b","content":' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
+        (b'{"source":"a","type":"b","content":"\xff"}', "not UTF-8"),
+    ],
+)
+def test_a_bad_line_refuses_the_batch_and_is_named(inbox: str, line: str | bytes, says: str) -> None:
+    """Whatever is wrong with one line, nothing of the batch is stored, and the line is named by its number."""
+    good = b'{"source":"a","type":"b","content":"c"}\n'
+    bad = line if isinstance(line, bytes) else line.encode()
+    done = run("push", "--thread", inbox, "--batch", given=good + b"\n" + bad + b"\n" + good)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: line 3: ")
+    assert says in done.err
+    with eventq.open(inbox) as thread:
+        assert thread.last_id() == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [("1.50", "1.50"), ("[1, 2]", "[1, 2]"), ('{"a": "é"}', '{"a": "é"}'), ("true", "true"), ("9" * 5000, "9" * 5000)],
+)
+def test_content_that_is_no_string_is_kept_as_it_was_written(inbox: str, value: str, kept: str) -> None:
+    """Numbers, arrays and objects keep their JSON text, byte for byte; of a repeated key the last one counts."""
+    line = f'{{"source":"a", "content" : "old", "type":"b" , "content" :  {value} , "more": [1]}}'
+    assert run("push", "--thread", inbox, "--batch", given=line).code == 0
+    with eventq.open(inbox) as thread:
+        assert thread.last(1)[0].content == kept
+
+
+def test_content_from_a_file_and_from_stdin(inbox: str, tmp_path: Path) -> None:
+    """`--content-file` takes text as it is; a missing file is status 1, bytes that are no text status 2."""
+    path = tmp_path / "content"
+    path.write_text("a\0b\r\né")
+    words = ["push", "--thread", inbox, "--source", "s", "--type", "t", "--content-file"]
+    assert run(*words, str(path)).code == 0
+    assert run(*words, "-", given="from stdin").code == 0
+    with eventq.open(inbox) as thread:
+        assert [e.content for e in thread.last(2)] == ["a\0b\r\né", "from stdin"]
+    missing = run(*words, str(tmp_path / "missing"))
+    assert (missing.code, missing.out) == (1, "")
+    path.write_bytes(b"\xff")
+    assert run(*words, str(path)).code == 2
+    assert run(*words, str(tmp_path)).code == 1
+
+
+def test_a_hook_stores_the_object_once_and_is_always_silent(inbox: str) -> None:
+    """The subtype is the hook's event, the key its event and the tool's use; whatever is wrong, it exits 0 and is silent."""
+    text = '{"hook_event_name":"PreToolUse","tool_use_id":"t1","n":1e999}'
+    after = text.replace("Pre", "Post")
+    for given in (text, text, after, "{}", "nonsense", "", "[" * 100_000, b"\xff"):
+        done = run("hook", "--thread", inbox, given=given)
+        assert (done.code, done.out, done.err) == (0, "", "")
+    for words in (["hook"], ["hook", "--thread", "/nowhere"], ["hook", "--what"], ["hook", "--thread", inbox, "x"]):
+        done = run(*words, given=text)
+        assert (done.code, done.out, done.err) == (0, "", "")
+    with eventq.open(inbox) as thread:
+        stored = list(thread.peek(3))
+    assert [(e.type, e.subtype, e.content) for e in stored] == [
+        ("record", "PreToolUse", text),
+        ("record", "PostToolUse", after),
+        ("record", None, "{}"),
+    ]
+
+
+def test_the_guide_is_the_skill_without_its_head() -> None:
+    """`guide` prints what the skill's folder holds."""
+    folder = run("guide", "--path").out.strip()
+    text = Path(folder, "SKILL.md").read_text()
+    assert text.startswith("---\nname: eventq\n")
+    shown = run("guide").out
+    assert shown.startswith("# eventq")
+    assert text.endswith(shown)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_both_programs(shell: str) -> None:
+    """The script of each shell completes `eventq` and `thread`."""
+    done = run("completion", shell)
+    assert done.code == 0
+    assert "_EVENTQ_COMPLETE" in done.out
+    assert "_THREAD_COMPLETE" in done.out
+
+
+def test_bash_completes_commands_and_options() -> None:
+    """In a real bash the completion gives the commands and options that begin so."""
+    script = """
+    eval "$(eventq completion bash)"
+    COMP_WORDS=(eventq sub) COMP_CWORD=1; _eventq_completion eventq; echo "${COMPREPLY[@]}"
+    COMPREPLY=() COMP_WORDS=(thread pop --con) COMP_CWORD=2; _thread_completion thread; echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+    assert done.stdout.split() == ["subscribe", "--consumer"]
+
+
+def test_tail_follows_across_rotation_and_ends_quietly(inbox: str) -> None:
+    """`tail -f` prints what other processes push, also after the mirror was rotated, and ^C ends it without a word."""
+    with subprocess.Popen(
+        [EVENTQ, "tail", "--thread", inbox, "-n", "1", "-f", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ(),
+    ) as tail:  # fmt: skip
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert json.loads(tail.stdout.readline())["id"] == 3
+        with eventq.open(inbox) as thread:
+            thread.push("self", "record", "four")
+            assert json.loads(tail.stdout.readline())["id"] == 4
+            thread.push_many([("self", "record", "x")] * 10_001)
+            for number in range(5, 10_006):
+                assert json.loads(tail.stdout.readline())["id"] == number
+            thread.push("self", "record", "after")
+            assert len(list(Path(inbox).glob("events-*.jsonl"))) == 1
+            assert json.loads(tail.stdout.readline())["id"] == 10_006
+        tail.send_signal(signal.SIGINT)
+        assert tail.stdout.read() == b""
+        assert tail.stderr.read() == b""
+        assert tail.wait() == 0
+
+
+def test_a_closed_pipe_ends_a_command_quietly(inbox: str) -> None:
+    """`| head` is no error, neither for what prints much nor for what waits for more."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "record", "x" * 1000)] * 1000)
+    for words in ("peek --last-event-id 0 --limit 5000", "tail -n 2000 -f"):
+        script = f"{EVENTQ} {words} --thread {inbox} | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+        assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_full_stdout_is_an_error(inbox: str) -> None:
+    """What could not be printed is not a success."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [EVENTQ, "peek", "--thread", inbox, "--last", "1"], stdout=full, stderr=subprocess.PIPE, env=environ()
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Error: stdout could not be written")
+
+
+def test_paths_and_names_that_are_not_text_are_refused(inbox: str) -> None:
+    """Bytes that are no UTF-8 in an argument are a sentence, not a traceback."""
+    for words in (
+        [b"info", b"--thread", b"/tmp/\xff"],
+        [b"push", b"--thread", inbox.encode(), b"--source", b"\xff", b"--type", b"t", b"--content", b"c"],
+        [b"push", b"--thread", inbox.encode(), b"--source", b"s", b"--type", b"t", b"--content", b"\xff"],
+        [b"peek", b"--thread", inbox.encode(), b"--last", b"1", b"--filter", b"type = '\xff'"],
+        [b"subscribe", b"--thread", inbox.encode(), b"--consumer", b"w", b"--handler", b"\xff"],
+    ):
+        done = subprocess.run([EVENTQ.encode(), *words], capture_output=True, env=environ(), timeout=300)
+        assert done.returncode in (1, 2)
+        assert done.stderr.startswith(b"Error: ")
+        assert b"Traceback" not in done.stderr
+
+
+def test_python_m_eventq_is_the_command() -> None:
+    """`python -m eventq` works where no script is installed."""
+    done = subprocess.run([sys.executable, "-m", "eventq", "--version"], capture_output=True, text=True, env=environ())
+    assert (done.returncode, done.stdout) == (0, f"eventq {eventq.__version__}\n")
