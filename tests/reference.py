@@ -1,4 +1,4 @@
-"""The generated parts of README.md and USAGE.md: `python -m tests.reference` writes them, a test compares them."""
+"""The generated parts of README.md, USAGE.md and SPEC.md: `python -m tests.reference` writes them, a test compares them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from eventq.cli.options import COMMANDS
+from eventq.log.supervisor import TRANSITIONS
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,6 +21,12 @@ def tree() -> str:
         name = path.relative_to(ROOT).as_posix()
         lines.append(f"{name:<30} {doc.splitlines()[0]}")
     return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def states() -> str:
+    """Give the states of a consumer under a supervisor, and what leads from one to another."""
+    rows = [f"{state:<9} --{event}--> {to}" for state, events in TRANSITIONS.items() for event, to in events.items()]
+    return "```text\n" + "\n".join(rows) + "\n```"
 
 
 def commands() -> str:
@@ -48,10 +55,11 @@ def filled(text: str, mark: str, content: str) -> str:
 
 def documents() -> dict[Path, str]:
     """Give the documents as they should be."""
-    readme, usage = ROOT / "README.md", ROOT / "USAGE.md"
+    readme, usage, spec = ROOT / "README.md", ROOT / "USAGE.md", ROOT / "SPEC.md"
     return {
         readme: filled(readme.read_text(), "tree", tree()),
         usage: filled(usage.read_text(), "commands", commands()),
+        spec: filled(spec.read_text(), "states", states()),
     }
 
 

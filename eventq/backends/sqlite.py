@@ -562,6 +562,10 @@ class Store:
             )
         return self._run(sql, (consumer,))
 
+    def has_subscriptions(self) -> bool:
+        """Say whether there is any subscription."""
+        return self._one("SELECT 1 FROM subscriptions LIMIT 1") is not None
+
     def filter_of(self, consumer: str) -> str | bool | None:
         """Give the filter of a consumer, None for all events, and False when it is not subscribed."""
         rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq import system
 from eventq.errors import DiskError, InputError, LogicError, TooLargeError, UsageError
 from eventq.event import Batch, Event
+from eventq.log.mirror import MirrorBlock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +25,15 @@ MAX_EVENT_BYTES = 64 << 20
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 1_000
 _CHUNK_CHARACTERS = 4 << 20
+_NAMES = (str, type(None))
+_SHORT = 1_000  # characters of content that are below every limit
+_KNOWN = 1_000  # names that are remembered
 
 
 def limit_of_event() -> int:
     """Give the largest size of an event in bytes."""
     text = system.env("EVENTQ_MAX_EVENT_BYTES")
-    return int(text) if text.isdigit() else MAX_EVENT_BYTES
+    return max(int(text), _SHORT * 4) if text.isdigit() else MAX_EVENT_BYTES
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
@@ -74,7 +78,7 @@ class EventLog:
         self._journal = journal
         self._notifier = notifier
         self._limit = limit_of_event()
-        self._known: set[tuple[str, str, str | None]] = set()  # names that were found good: most pushes repeat them
+        self._known: set[tuple[str, str, str | None]] = set()  # names that were found good
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -127,15 +131,17 @@ class EventLog:
         source = ""
         with store.write():
             first = store.last_id() + 1
+            copy = MirrorBlock(first)
             for rows, keys in self._chunks(events, created_at, where):
                 if keys:
                     rows = self._insert_keyed(rows, keys)  # noqa: PLW2901 (the rows that were stored)
                 elif rows:
                     store.insert_many(rows)
+                copy.add(rows)
                 source = rows[-1][1] if rows else source
             last = store.last_id()
             if last >= first:
-                store.after(lambda: self._pushed_many(source, first, last))
+                store.after(lambda: self._pushed_many(source, copy, last))
         return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
 
     def _insert_keyed(self, rows: list[Row], keys: list[str | None]) -> list[Row]:
@@ -157,11 +163,26 @@ class EventLog:
         """Check events and give them in chunks of bounded size: the rows, and their keys when one has a key."""
         rows: list[Row] = []
         keys: list[str | None] = []
-        size = 0
-        for number, new in enumerate(events, 1):
+        known, size, number = self._known, 0, 0
+        source: Any
+        kind: Any
+        content: Any
+        subtype: Any
+        key: Any
+        for new in events:
+            number += 1  # noqa: SIM113 (enumerate makes a tuple an event)
             try:
-                source, kind, content, subtype, key = _fields(new)
-                self._check(source, kind, subtype, content)
+                if type(new) is tuple and len(new) == 3:  # what costs least: a batch is bound by this loop
+                    source, kind, content = new
+                    subtype = key = None
+                else:
+                    source, kind, content, subtype, key = _fields(new)
+                if type(content) is not str or not content.isascii() or len(content) > _SHORT:
+                    self._check_content(content)
+                if type(source) is not str or type(kind) is not str or type(subtype) not in _NAMES:
+                    self._check_names(source, kind, subtype)
+                elif (source, kind, subtype) not in known:
+                    self._check_names(source, kind, subtype)
                 if key is not None:
                     check_name(key, "key")
                     keys = keys or [None] * len(rows)
@@ -172,37 +193,38 @@ class EventLog:
                 keys.append(key)
             rows.append((created_at, source, kind, subtype, content))
             size += len(content)
-            if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
+            if size >= _CHUNK_CHARACTERS or len(rows) >= _CHUNK_ROWS:
                 yield rows, keys
                 rows, keys, size = [], [], 0
         yield rows, keys
 
-    def _pushed_many(self, source: str, first: int, last: int) -> None:
+    def _pushed_many(self, source: str, copy: MirrorBlock, last: int) -> None:
         """Do what follows from a commit of several events."""
-        self._mirror.append()
-        self._journal.info(f"push batch: count={last - first + 1} last_id={last}")
-        self._notifier.wake(source, first, last)
+        self._mirror.append_block(copy, last)
+        self._journal.info(f"push batch: count={last - copy.first + 1} last_id={last}")
+        self._notifier.wake(source, copy.first, last)
 
     def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
-        """Refuse what cannot be stored; names that were good before are not looked at again."""
-        names = (source, kind, subtype)
-        try:
-            known = names in self._known
-        except TypeError:
-            known = False
-        if not known:
+        """Refuse what cannot be stored."""
+        if type(source) is not str or type(kind) is not str or type(subtype) not in _NAMES:
+            self._check_names(source, kind, subtype)  # what cannot be hashed is refused here
+        elif (source, kind, subtype) not in self._known:
             self._check_names(source, kind, subtype)
-            if len(self._known) > 1_000:
-                self._known.clear()
-            self._known.add(names)
+        if type(content) is not str or not content.isascii() or len(content) > _SHORT:
+            self._check_content(content)
+
+    def _check_content(self, content: str) -> None:
         if type(content) is not str:
             raise InputError(f"content must be text, not {type(content).__name__}", "give the content as a string")
         if not content.isascii():
             _check_surrogates(content, "content")
         if len(content) * 4 > self._limit:
-            self._check_size(content)
+            size = len(content.encode())
+            if size > self._limit:
+                raise TooLargeError(size, self._limit)
 
     def _check_names(self, source: str, kind: str, subtype: str | None) -> None:
+        """Refuse bad names, and remember good ones: most pushes repeat them."""
         check_name(source, "source")
         check_name(kind, "type")
         if subtype is not None:
@@ -211,11 +233,9 @@ class EventLog:
             from eventq.records import Source
 
             Source.parse(source)
-
-    def _check_size(self, content: str) -> None:
-        size = len(content.encode())
-        if size > self._limit:
-            raise TooLargeError(size, self._limit)
+        if len(self._known) > _KNOWN:
+            self._known.clear()
+        self._known.add((source, kind, subtype))
 
     # --- reading --------------------------------------------------------------------------------------------------
 

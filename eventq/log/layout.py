@@ -25,6 +25,7 @@ class Layout:
         self.directory = directory
         self.database = f"{directory}/events.db"
         self.mirror = f"{directory}/events.jsonl"
+        self.rebuilt = f"{directory}/events.jsonl.rebuilt"
         self.run = f"{directory}/run"
         self.logs = f"{directory}/logs"
         self.journal = f"{directory}/logs/thread.log"

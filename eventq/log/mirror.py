@@ -13,6 +13,7 @@ somebody else has written, and the time of change of the folder whether it is st
 from __future__ import annotations
 
 import os
+from fcntl import LOCK_EX, flock
 
 from eventq.errors import NotAThreadError
 from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder, write_all
@@ -24,13 +25,14 @@ except ImportError:  # pragma: no cover (an interpreter without the C module)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from eventq.backends.sqlite import Store
     from eventq.event import Event
     from eventq.log.journal import Journal
 
 quote = _quote  # gives text as a JSON string
+_KEEP = 4 << 20  # characters of a batch that are kept for the mirror
 _HEAD = b'{"id":'
 
 
@@ -45,6 +47,43 @@ def line(event: Event) -> str:
         f'{{"id":{number},"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
         f'"subtype":{sub},"content":{quote(content)}}}'
     )
+
+
+class MirrorBlock:
+    """The lines of a batch on their way to the mirror, kept while they are few: a larger batch is read again."""
+
+    def __init__(self, first: int) -> None:
+        """Begin with the id that the next event will have."""
+        self.first = first
+        self._next = first
+        self._size = 0
+        self._lines: list[str] = []
+
+    def add(self, rows: list[tuple[str, str, str, str | None, str]]) -> None:
+        """Take rows that were stored under the next ids."""
+        number = self._next
+        self._next += len(rows)
+        if self._size > _KEEP:
+            self._lines.clear()
+            return
+        texts = []
+        names: tuple[object, ...] = (None, None, None)
+        head = ""
+        for created_at, source, kind, subtype, content in rows:
+            if (
+                names[0] is not source or names[1] is not kind or names[2] is not subtype
+            ):  # mostly the very same objects
+                names = (source, kind, subtype)
+                sub = "null" if subtype is None else quote(subtype)
+                head = f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},"subtype":{sub}'
+            texts.append(f'{{"id":{number}{head},"content":{quote(content)}}}\n')
+            number += 1
+        self._lines.append("".join(texts))
+        self._size += len(self._lines[-1])
+
+    def text(self, last: int) -> bytes:
+        """Give the lines up to the id `last`; nothing when they were not kept."""
+        return "".join(self._lines).encode() if self._lines and last == self._next - 1 else b""
 
 
 class Mirror:
@@ -62,38 +101,45 @@ class Mirror:
         self._first = 0  # id in the first line, 0 for an empty file
         self._last = 0  # id in the last line, here or in the newest rotated file
 
-    def append(self, event: Event | None = None) -> None:
-        """Bring the file up to the log; `event` is the one just stored, if it is only one.
+    def append(self, event: Event) -> None:
+        """Bring the file up to the log, given the event just stored.
 
         A file that cannot be written is a warning in the journal: the event is stored, and the next push heals the
         mirror. Raises NotAThreadError when the thread was deleted or replaced meanwhile.
         """
+        number = event[0]
+        self._locked(number, number, lambda: line(event).encode() + b"\n")
+
+    def append_block(self, block: MirrorBlock, last: int) -> None:
+        """Bring the file up to the log, given the batch just stored, whose last id is `last`."""
+        self._locked(block.first, last, lambda: block.text(last))
+
+    def _locked(self, first: int, last: int, text: Callable[[], bytes]) -> None:
+        """Append what is missing; `text` gives the lines from `first` to `last`, or nothing."""
         try:
-            with self._lock:
-                try:
-                    self._catch_up(event)
-                except OSError:
-                    self._forget()
-                    raise
+            with self._store.lock, self._lock:
+                self._sync()
+                if self._first and self._last - self._first >= ROTATE_LINES:
+                    self._rotate()
+                if self._last < last:
+                    self._catch_up(last, text() if self._last == first - 1 else b"")
         except OSError as error:
+            with self._lock.turn:
+                self._forget()
             if not os.path.exists(self._layout.database):
                 raise NotAThreadError(self._layout.directory) from error
             self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
 
-    def _catch_up(self, event: Event | None) -> None:
-        self._sync()
-        if self._first and self._last - self._first >= ROTATE_LINES:
-            self._rotate()
-        if event is not None and event[0] == self._last + 1:
-            self._write(line(event).encode() + b"\n", event[0])
-            return
-        upto = self._store.last_id()
-        after = self._last
-        for block in self._store.lines(after, upto):
-            self._write(block, 0)
-        self._last = max(self._last, upto)
+    def _catch_up(self, last: int, known: bytes) -> None:
+        if known:
+            self._write(known)
+        else:
+            last = self._store.last_id()
+            for block in self._store.lines(self._last, last):
+                self._write(block)
+        self._last = last
 
-    def _write(self, block: bytes, last: int) -> None:
+    def _write(self, block: bytes) -> None:
         try:
             write_all(self._fd, block)
         except OSError:
@@ -102,8 +148,6 @@ class Mirror:
         self._end += len(block)
         if not self._first:
             self._first = _number(block)
-        if last:
-            self._last = last
 
     def _sync(self) -> None:
         """See to it that the descriptor is the file at the path, and that its end is known."""
@@ -118,6 +162,8 @@ class Mirror:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        if os.path.exists(self._layout.rebuilt):
+            self._put_in_place()
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         try:
             self._fd = os.open(self._layout.mirror, flags)
@@ -147,28 +193,54 @@ class Mirror:
     def rebuild(self) -> int:
         """Write the mirror anew from the database, in one file, and remove the rotated ones; give the number of lines.
 
-        Pushes go on meanwhile: only the last events are written under the lock.
+        Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is waited for.
         """
         self._store.alive()
         fresh = self._layout.mirror + ".new"
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._layout.file_mode())
+        fd = self._fresh(fresh)
         try:
             done = self._store.last_id()
             lines = _copy(fd, self._store.lines(0, done))
-            with self._lock:
+            with self._store.lock, self._lock:  # in this order, as `append` has them
                 self._store.alive()
                 lines += _copy(fd, self._store.lines(done, self._store.last_id()))
                 before = os.stat(self._layout.directory).st_mtime_ns
-                os.replace(fresh, self._layout.mirror)
-                for path in rotated(self._layout):
-                    os.unlink(path)
+                os.replace(fresh, self._layout.rebuilt)
+                self._put_in_place()
                 touch_folder(self._layout.directory, before)
                 self._forget()
-        finally:
-            os.close(fd)
+        except BaseException:
             if os.path.exists(fresh):
                 os.unlink(fresh)
+            raise
+        finally:
+            os.close(fd)
         return lines
+
+    def _fresh(self, path: str) -> int:
+        """Open the file that a rebuild writes, empty and locked; what a killed one left is used again."""
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._layout.file_mode())
+            try:
+                flock(fd, LOCK_EX)
+                if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                    os.ftruncate(fd, 0)
+                    return fd
+            except FileNotFoundError:
+                pass  # gone between the two looks
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # the rebuild that we waited for has put it in place
+
+    def _put_in_place(self) -> None:
+        """Let a rebuilt file take the place of all others, also when the rebuild was killed before it could.
+
+        While it has its name, the others are not worth anything: some may be gone already.
+        """
+        for path in rotated(self._layout):
+            os.unlink(path)
+        os.replace(self._layout.rebuilt, self._layout.mirror)
 
     def faults(self) -> Iterator[str]:
         """Say where the files differ from the log, a sentence each; at most one a file."""
@@ -210,7 +282,7 @@ class Mirror:
                     return f"line {number} repeats event {here}", 0
                 if here >= oldest:
                     if stream is None:
-                        stream = self._expected(seen if seen >= oldest - 1 else here - 1)
+                        stream = self._expected(seen if seen and seen >= oldest - 1 else here - 1)
                     if fault := _difference(number, here, text, next(stream, None)):
                         return fault, 0  # what follows is not to be blamed for it
                 elif seen and here != seen + 1:

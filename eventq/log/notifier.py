@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
 
 SECONDS = 5.0  # what the external notifier may take
+_LOOK_AGAIN = 1.0
 _QUEUED = 1  # its exit code for a task that is queued already
 QUEUE_FD = "EVENTQ_DISPATCH_FD"  # tells a dispatch which descriptor holds its place in the queue
 
@@ -34,17 +35,29 @@ class Notifier:
         self._layout = layout
         self._journal = journal
         self._children: list[int] = []
+        self._chosen: str | None = None
+        self._words: list[str] = []
+        self._look_at = 0.0
 
     def wake(self, author: str, first: int, last: int) -> None:
         """See to it that the consumers of the new events `first` to `last` are run."""
         chosen = system.env("EVENTQ_NOTIFIER")
         if chosen == "none":
             return
-        if chosen == "builtin" or not (argv := _command(chosen)):
-            if self._could_be_due(first, last):
+        argv = self._argv(chosen)
+        if not argv:
+            if self._store.has_subscriptions() and self._could_be_due(first, last):
                 self.start()
         elif not self._external(argv, author):
             self.start()
+
+    def _argv(self, chosen: str) -> list[str]:
+        """Give the words of the external notifier, none for the built-in one; PATH is searched once a second."""
+        now = system.monotonic()
+        if self._chosen != chosen or now >= self._look_at:
+            self._words = [] if chosen == "builtin" else _command(chosen)
+            self._chosen, self._look_at = chosen, now + _LOOK_AGAIN
+        return self._words
 
     def wake_one(self) -> None:
         """See to it that a consumer which is known to be due is run.

@@ -18,7 +18,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 @pytest.mark.parametrize("path", reference.documents(), ids=lambda p: p.name)
 def test_what_is_generated_is_up_to_date(path: Path) -> None:
-    """README's module tree and USAGE's command reference are what `make reference` writes."""
+    """README's module tree, USAGE's command reference and SPEC's states are what `make reference` writes."""
     assert path.read_text() == reference.documents()[path]
 
 

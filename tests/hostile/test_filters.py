@@ -103,6 +103,8 @@ WORKS = {
     "like('%words', content)": [2],
     "glob('plain*', content)": [2],
     "source GLOB 'internal:*:y:?'": [3],
+    "created_at GLOB '[0-9][0-9][0-9][0-9]-0[34]-[0-9][0-9]T*-*' OR created_at GLOB '*[0-9][0-9]:05:[0-9][0-9].*'": [6],
+    "content LIKE '----------------------------------%'": [],
     "content NOT GLOB '*[a-z]*'": [5, 6],
     "type IN ('record', 'empty')": [1, 3, 6],
     "type NOT IN ('record')": [2, 4, 5, 6],
@@ -255,6 +257,7 @@ REFUSED = [
     "content LIKE ^'%" + "ab" * 100 + "%'",
     "content LIKE ^'%a" + "_" * 60 + "b%'",
     "content GLOB ^'*" + "[ab]" * 20 + "*'",
+    "content GLOB ^'*" + "?a" * 20 + "*'",
     "like(^'%" + "a" * 60 + "b%', content)",
     "type = '\u00e9\u00e9' AND ^foo = 1",
     # out through the guards that are written around JSON
@@ -405,7 +408,7 @@ HARMLESS = [
     "content LIKE '%a%a%a%a%a%a%a%b'",
     "content LIKE '%_a%_a%_a%_a%_a%b'",
     "content GLOB '*a*?*[b-z]*[^a]'",
-    "content LIKE '%" + "a" * 30 + "b%'",
+    "content LIKE '%" + "a" * 15 + "b%'",
     "json_extract(content, '$.a') = 1",
     " OR ".join(f"content LIKE '%{i}x%'" for i in range(200)),
 ]
@@ -498,8 +501,8 @@ def test_lines(fence: Fence) -> None:
     assert lines == [
         (
             3,
-            '{"id":3,"created_at":"2026-03-19T10:30:00.123Z","source":"internal:x:y:z","type":"record","subtype":"",'
-            '"content":"it\'s 100% \u00e9\u00e9 \U0001f600"}',
+            '{"id":3,"created_at":"2026-03-19T10:30:00.123Z","source":"internal:x:y:z",'
+            + '"type":"record","subtype":"","content":"it\'s 100% \u00e9\u00e9 \U0001f600"}',
         )
     ]
 
@@ -603,8 +606,9 @@ def _compare(left: Any, sign: str, right: Any, *, numeric: bool) -> bool | None:
         return sign == "IS NOT" if sign.startswith("IS") else None
     # the column's affinity: a number becomes text beside a text column; a text that is no number is above all numbers
     one, other = (left, right if isinstance(right, int) else float("inf")) if numeric else (left, str(right))
-    results = {"=": one == other, "IS": one == other, "<>": one != other, "IS NOT": one != other}
-    return results.get(sign, one < other if sign == "<" else one >= other)
+    if sign in ("<", ">="):
+        return bool(one < other) == (sign == "<")
+    return bool(one == other) == (sign in ("=", "IS"))
 
 
 @RELAXED
@@ -656,9 +660,13 @@ def test_rewriting_changes_errors_only(fence: Fence, connect: Callable[[], apsw.
     db = connect()
     for number in range(1, len(EVENTS) + 1):
         try:
-            wanted = db.execute(f"SELECT id FROM events WHERE id = {number} AND (\n{text}\n)").fetchall()  # noqa: S608
+            wanted = db.execute(f"SELECT id FROM events WHERE id = {number} AND (\n{text}\n)").fetchall()
         except apsw.Error:
             continue
-        found = fence.page(text, number - 1, number, 1)[0]
+        try:
+            found = fence.page(text, number - 1, number, 1)[0]
+        except FilterError as error:
+            assert "pattern too complex" in error.what  # noqa: PT017  a computed one
+            continue
         assert [row[0] for row in found] == [row[0] for row in wanted]
     db.close()

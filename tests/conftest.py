@@ -1,0 +1,171 @@
+"""What the tests share: a fresh thread that must check out, a clock moved by hand, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import apsw
+import pytest
+
+import eventq
+from eventq import system
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# What the older `thread` command makes: three tables and two indexes, and no record of any migration.
+ORIGINAL_SCHEMA = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  created_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  source TEXT NOT NULL,
+  type TEXT NOT NULL,
+  subtype TEXT,
+  content TEXT NOT NULL
+);
+CREATE INDEX idx_events_source ON events(source);
+CREATE INDEX idx_events_type ON events(type);
+CREATE TABLE subscriptions (
+  consumer_id TEXT NOT NULL,
+  handler_cmd TEXT NOT NULL,
+  filter TEXT,
+  PRIMARY KEY (consumer_id)
+);
+CREATE TABLE consumer_progress (
+  consumer_id TEXT NOT NULL PRIMARY KEY,
+  last_acked_id INTEGER NOT NULL DEFAULT 0,
+  updated_at TEXT NOT NULL
+);
+"""
+
+
+class Until(Protocol):
+    """Wait for a condition; see the fixture `until`."""
+
+    def __call__(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+        """Wait."""
+
+
+class RunPython(Protocol):
+    """Run a program; see the fixture `run_python`."""
+
+    def __call__(self, code: str, *words: str) -> str:
+        """Run it and give what it printed."""
+
+
+class Clock:
+    """The clock that eventq reads, moved by hand."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        """Give the time."""
+        return self.at
+
+    def move(self, seconds: float) -> None:
+        """Move the clock on, or back."""
+        self.at += seconds
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test from starting handlers, and from the settings of whoever runs it."""
+    monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
+    for name in ("EVENTQ_SYNCHRONOUS", "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_STRICT_SOURCE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Give the path of a fresh thread that nobody has opened, and that may be broken."""
+    return eventq.init(tmp_path / "thread")
+
+
+@pytest.fixture
+def thread(path: str) -> Iterator[eventq.Thread]:
+    """Give a fresh thread; it must check out when the test is over."""
+    with eventq.open(path) as opened:
+        yield opened
+    with eventq.open(path) as again:
+        assert again.check() == []
+
+
+@pytest.fixture
+def raw(path: str) -> Iterator[apsw.Connection]:
+    """Give a plain connection to the database of the fresh thread, to look and to break things."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.set_busy_timeout(30_000)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> str:
+    """Give the path of a thread that the older tool made, with three events and a consumer that acked one."""
+    path = str(tmp_path / "original")
+    os.makedirs(os.path.join(path, "run"))
+    os.makedirs(os.path.join(path, "logs"))
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.execute(ORIGINAL_SCHEMA).fetchall()  # the pragma gives a row: without the fetch nothing after it runs
+    connection.executemany(
+        "INSERT INTO events (source, type, subtype, content) VALUES (?, ?, ?, ?)",
+        [
+            ("self", "record", "note", "one"),
+            ("external:a:b:c:d:e", "message", None, "two"),
+            ("self", "record", "", "3"),
+        ],
+    )
+    connection.execute("INSERT INTO subscriptions VALUES ('w', 'true', 'id > 0')")
+    connection.execute("INSERT INTO consumer_progress VALUES ('w', 1, '2026-03-18T10:30:00.123Z')")
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Give eventq a clock that stands at 2026-03-18T10:30:00.123Z until it is moved."""
+    made = Clock(1773829800.1234)
+    monkeypatch.setattr(system, "now", made)
+    return made
+
+
+@pytest.fixture
+def until() -> Until:
+    """Give the one way to wait: for a condition, with a generous deadline."""
+
+    def wait(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} seconds"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def run_python() -> RunPython:
+    """Give a function that runs a program in a new Python, without starting handlers, and gives what it printed."""
+
+    def run(code: str, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": ROOT},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run

@@ -1,0 +1,358 @@
+"""Consumers: each reads at its own pace, loses nothing, and may go back."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import eventq
+from eventq import FilterError, InputError, Subscription, UsageError
+from eventq.errors import AckError, ConsumerExistsError, UnknownConsumerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.conftest import Clock, RunPython, Until
+
+
+@pytest.fixture
+def consumer(thread: eventq.Thread) -> str:
+    """Give a consumer of ten events, of which the even ones have another type."""
+    thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
+    thread.subscribe("w", "true")
+    return "w"
+
+
+def ids(events: Iterable[eventq.Event]) -> list[int]:
+    """Give the ids of events."""
+    return [event.id for event in events]
+
+
+def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
+    """Give the last acked id of a consumer, and when it was acked."""
+    found = next(c for c in thread.info().subscriptions if c.consumer_id == consumer)
+    return found.last_acked_id, found.updated_at
+
+
+def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
+    """`subscribe` gives the subscription; `subscriptions` gives all of them in the order they were made."""
+    first = thread.subscribe("w", "echo hi")
+    second = thread.subscribe("a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5)
+    assert first == Subscription("w", "echo hi", None, 5, None)
+    assert second == Subscription("a", "run 'this'\nand that", "id > 0", 2, 1.5)
+    assert thread.subscriptions() == [first, second]
+
+
+def test_subscribe_twice_is_refused(thread: eventq.Thread) -> None:
+    """A consumer id is taken once; the first subscription stays as it was."""
+    first = thread.subscribe("w", "echo hi")
+    with pytest.raises(ConsumerExistsError, match="'w' is already subscribed - run 'eventq unsubscribe' first"):
+        thread.subscribe("w", "other", filter="id > 3", from_now=True)
+    assert thread.subscriptions() == [first]
+    assert acked(thread) == (0, None)
+
+
+def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) -> None:
+    """Of several processes that subscribe at once one wins, and the others get the ordinary error."""
+    code = (
+        "import sys, eventq\nfrom eventq.errors import ConsumerExistsError\n"
+        "with eventq.open(sys.argv[1]) as thread:\n"
+        "    for n in range(30):\n"
+        "        try: print(thread.subscribe(f'c{n}', 'true').consumer_id)\n"
+        "        except ConsumerExistsError: pass\n"
+    )
+    printed: list[str] = []
+    runs = [threading.Thread(target=lambda: printed.extend(run_python(code, thread.path).split())) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert sorted(printed) == sorted(f"c{n}" for n in range(30))
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\0", "\ud800", 7, None])
+def test_consumer_ids_that_are_refused(thread: eventq.Thread, name: Any) -> None:
+    """A consumer id is text, not empty, without control characters: everywhere."""
+    calls = (
+        lambda: thread.subscribe(name, "true"),
+        lambda: thread.unsubscribe(name),
+        lambda: thread.pop(name, 0),
+        lambda: thread.ack(name, 0),
+        lambda: thread.resume(name),
+    )
+    for call in calls:
+        with pytest.raises(InputError, match="consumer"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", ".", "..", "x" * 300, "%41", "A", "a", "mein Ü ☃", "'; DROP TABLE events"]
+)
+def test_consumer_ids_that_work(thread: eventq.Thread, name: str) -> None:
+    """Any other text names a consumer."""
+    thread.push("self", "note", "x")
+    thread.subscribe(name, "true")
+    assert ids(thread.pop(name, 0)) == [1]
+    assert [c.consumer_id for c in thread.info().subscriptions] == [name]
+    thread.unsubscribe(name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"handler": ""},
+        {"handler": " \n"},
+        {"handler": "a\0b"},
+        {"max_attempts": 0},
+        {"max_attempts": 1 << 63},
+        {"timeout": 0},
+        {"timeout": -1.0},
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
+    ],
+)
+def test_subscriptions_that_are_refused(thread: eventq.Thread, wrong: dict[str, Any]) -> None:
+    """An empty handler, no attempts and an impossible timeout are the caller's mistakes."""
+    with pytest.raises(UsageError):
+        thread.subscribe(**{"consumer": "w", "handler": "true", **wrong})
+    assert thread.subscriptions() == []
+
+
+def test_an_unknown_consumer(thread: eventq.Thread) -> None:
+    """Every call for a consumer that is not subscribed raises UnknownConsumerError, before it looks at the id."""
+    thread.push("self", "note", "x")
+    for call in (
+        lambda: thread.pop("w", 0),
+        lambda: thread.pop("w", 99),
+        lambda: thread.ack("w", 99),
+        lambda: thread.unsubscribe("w"),
+        lambda: thread.resume("w"),
+    ):
+        with pytest.raises(UnknownConsumerError, match="'w' is not subscribed - run 'eventq subscribe'"):
+            call()
+
+
+# --- pop and ack ---
+
+
+def test_pop_acks_and_gives_what_is_next(thread: eventq.Thread, consumer: str, clock: Clock) -> None:
+    """`pop` acks the id it is given and gives the next events, at most `limit`."""
+    assert acked(thread) == (0, None)
+    assert ids(thread.pop(consumer, 0, limit=4)) == [1, 2, 3, 4]
+    assert acked(thread) == (0, "2026-03-18T10:30:00.123Z")
+    clock.move(1)
+    assert ids(thread.pop(consumer, 4)) == [5, 6, 7, 8, 9, 10]
+    assert acked(thread) == (4, "2026-03-18T10:30:01.123Z")
+    assert ids(thread.pop(consumer, 10)) == []
+    assert acked(thread)[0] == 10
+
+
+def test_pop_gives_a_hundred_by_default(thread: eventq.Thread) -> None:
+    """Without a limit 100 events come; with one, as many as are asked for, over many pages."""
+    thread.push_many([("self", "note", "x")] * 2_500)
+    thread.subscribe("w", "true")
+    assert ids(thread.pop("w", 0)) == list(range(1, 101))
+    assert ids(thread.pop("w", 0, limit=2_400)) == list(range(1, 2_401))
+
+
+def test_ack_alone(thread: eventq.Thread, consumer: str) -> None:
+    """`ack` moves the progress without reading."""
+    thread.ack(consumer, 7)
+    assert acked(thread)[0] == 7
+    assert ids(thread.pop(consumer, 7)) == [8, 9, 10]
+
+
+@pytest.mark.parametrize("how", ["pop", "ack"])
+def test_the_same_ack_again_changes_nothing(thread: eventq.Thread, consumer: str, clock: Clock, how: str) -> None:
+    """An ack that is repeated leaves even the time of the first."""
+    act = getattr(thread, how)
+    act(consumer, 5)
+    before = acked(thread)
+    clock.move(60)
+    act(consumer, 5)
+    assert acked(thread) == before
+
+
+@pytest.mark.parametrize("how", ["pop", "ack"])
+@pytest.mark.parametrize("to", [0, 3])
+def test_a_smaller_ack_replays(thread: eventq.Thread, consumer: str, how: str, to: int) -> None:
+    """A smaller id is a deliberate replay: what comes after it is given again."""
+    thread.ack(consumer, 8)
+    getattr(thread, how)(consumer, to)
+    assert acked(thread)[0] == to
+    assert ids(thread.pop(consumer, to)) == list(range(to + 1, 11))
+
+
+@pytest.mark.parametrize("how", ["pop", "ack"])
+@pytest.mark.parametrize("beyond", [11, (1 << 63) - 1])
+def test_an_ack_beyond_the_newest_event(thread: eventq.Thread, consumer: str, how: str, beyond: int) -> None:
+    """An ack of events that do not exist yet is refused, names the newest, and changes nothing."""
+    thread.ack(consumer, 4)
+    before = acked(thread)
+    with pytest.raises(AckError, match=rf"cannot ack event {beyond}: the newest event is 10 - ") as caught:
+        getattr(thread, how)(consumer, beyond)
+    assert caught.value.last_id == 10
+    assert acked(thread) == before
+    thread.prune(keep_last=0, force=True)
+    getattr(thread, how)(consumer, 10)  # the newest there ever was, though it is gone
+
+
+def test_pop_with_a_filter(thread: eventq.Thread) -> None:
+    """The subscription's filter chooses what is given; an ack may name any event, and does not skip matches."""
+    thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
+    thread.subscribe("w", "true", filter="type = 'even'")
+    assert ids(thread.pop("w", 0, limit=2)) == [2, 4]
+    assert ids(thread.pop("w", 5)) == [6, 8, 10]
+
+
+@pytest.mark.parametrize("broken", ["nonsense = 1", "json_extract(content, 'no path') = 1", "1=1) OR (1=1"])
+def test_a_failing_filter_leaves_the_ack(
+    thread: eventq.Thread, consumer: str, raw: apsw.Connection, broken: str
+) -> None:
+    """When a filter that another tool stored cannot be run, the pop fails, and its ack is not made."""
+    thread.ack(consumer, 3)
+    raw.execute("UPDATE subscriptions SET filter = ?", (broken,))
+    with pytest.raises(FilterError):
+        thread.pop(consumer, 5)
+    assert acked(thread)[0] == 3
+    assert thread.info().subscriptions[0].pending is None
+    thread.ack(consumer, 6)  # an ack reads nothing, so it works
+    raw.execute("UPDATE subscriptions SET filter = NULL")
+    assert ids(thread.pop(consumer, 6)) == [7, 8, 9, 10]
+
+
+def test_pop_waits_for_another_process(thread: eventq.Thread, consumer: str, run_python: RunPython) -> None:
+    """With `wait` a pop that finds nothing gives what another process pushes meanwhile."""
+    code = "import sys, eventq\nwith eventq.open(sys.argv[1]) as thread: thread.push('self', 'note', 'x')\n"
+    pusher = threading.Thread(target=run_python, args=(code, thread.path))
+    pusher.start()
+    assert ids(thread.pop(consumer, 10, wait=120)) == [11]
+    pusher.join()
+    assert acked(thread)[0] == 10
+
+
+def test_pop_waits_for_a_match(thread: eventq.Thread, until: Until) -> None:
+    """What does not match does not end the wait."""
+    thread.subscribe("w", "true", filter="type = 'wanted'")
+    got: list[int] = []
+    waiter = threading.Thread(target=lambda: got.extend(ids(thread.pop("w", 0, wait=120))))
+    waiter.start()
+    until(lambda: acked(thread)[1], "the pop acks before it waits")
+    thread.push("self", "unwanted", "x")
+    thread.push("self", "wanted", "x")
+    waiter.join()
+    assert got == [2]
+
+
+def test_pop_gives_up_waiting(thread: eventq.Thread, consumer: str) -> None:
+    """A wait that is over gives an empty list; one that is needless gives at once."""
+    assert thread.pop(consumer, 10, wait=0.01) == []
+    assert thread.pop(consumer, 10, wait=-1) == []
+    assert len(thread.pop(consumer, 0, wait=1e9)) == 10
+
+
+def test_consumers_are_independent(thread: eventq.Thread, consumer: str) -> None:
+    """What one consumer acks is nothing to another."""
+    thread.subscribe("v", "true")
+    thread.ack(consumer, 10)
+    assert ids(thread.pop("v", 0)) == list(range(1, 11))
+    assert [c.pending for c in thread.info().subscriptions] == [0, 10]
+
+
+# --- unsubscribe, again, from now ---
+
+
+def test_progress_survives_unsubscribe(thread: eventq.Thread, consumer: str) -> None:
+    """`unsubscribe` deletes the subscription and keeps the progress for a later one."""
+    thread.ack(consumer, 6)
+    before = acked(thread)
+    thread.unsubscribe(consumer)
+    assert thread.subscriptions() == []
+    thread.subscribe(consumer, "other", filter="type = 'even'")
+    assert acked(thread) == before
+    assert thread.info().subscriptions[0].pending == 2
+
+
+def test_from_now_skips_what_is_stored(thread: eventq.Thread, consumer: str) -> None:
+    """`from_now` starts at the newest event, also for a consumer that was subscribed before."""
+    thread.subscribe("v", "true", from_now=True)
+    thread.ack(consumer, 2)
+    thread.unsubscribe(consumer)
+    thread.subscribe(consumer, "true", from_now=True)
+    assert (acked(thread)[0], acked(thread, "v")[0]) == (10, 10)
+    thread.push("self", "note", "x")
+    assert ids(thread.pop(consumer, 10)) == ids(thread.pop("v", 10)) == [11]
+
+
+def test_from_now_on_an_empty_thread(thread: eventq.Thread) -> None:
+    """Where nothing is stored `from_now` starts at the beginning."""
+    thread.subscribe("w", "true", from_now=True)
+    assert acked(thread) == (0, None)
+    thread.push("self", "note", "x")
+    assert ids(thread.pop("w", 0)) == [1]
+
+
+def test_a_new_subscription_begins_with_a_clean_state(
+    thread: eventq.Thread, consumer: str, raw: apsw.Connection
+) -> None:
+    """Attempts, stall and watermark belong to a subscription and go with it."""
+    raw.execute(
+        "UPDATE subscription_state SET attempts = 3, stalled = 'why', scanned_id = 10, scanned_filter = 'id < 0'"
+    )
+    found = thread.info().subscriptions[0]
+    assert (found.attempts, found.stalled) == (3, "why")
+    thread.unsubscribe(consumer)
+    thread.subscribe(consumer, "true", filter="id < 0", max_attempts=7)
+    found = thread.info().subscriptions[0]
+    assert (found.attempts, found.stalled, found.max_attempts, found.pending) == (0, None, 7, 0)
+
+
+def test_a_stall_ends_with_an_ack_or_resume(thread: eventq.Thread, consumer: str) -> None:
+    """A stall holds for one acked id: an ack ends it, `resume` ends it, a second `resume` does no harm."""
+
+    def stall() -> None:
+        state = thread.consumers.known(consumer)
+        thread.consumers.note_attempts(state, 5)
+        thread.consumers.stall(state, "5 runs in a row made no progress")
+
+    def state() -> tuple[int, str | None]:
+        found = thread.info().subscriptions[0]
+        return found.attempts, found.stalled
+
+    stall()
+    assert state() == (5, "5 runs in a row made no progress")
+    thread.ack(consumer, 1)
+    assert state() == (0, None)
+    stall()
+    thread.resume(consumer)
+    assert state() == (0, None)
+    thread.resume(consumer)
+    assert state() == (0, None)
+
+
+def test_a_watermark_follows_the_ack_back(thread: eventq.Thread) -> None:
+    """What was found to hold no match is not looked at again, unless the ack goes back or the filter is another."""
+    thread.push_many([("self", "rare", "x")] + [("self", "note", "x")] * 2_000)
+    thread.subscribe("w", "true", filter="type = 'rare'")
+    thread.ack("w", 1)
+    assert not thread.consumers.due(thread.consumers.known("w"))
+    assert thread.consumers.known("w").scanned == 2_001
+    assert thread.check() == []
+    thread.push("self", "rare", "y")
+    assert thread.consumers.due(thread.consumers.known("w"))
+    thread.ack("w", 0)
+    assert thread.consumers.known("w").scanned == 0
+    assert ids(thread.pop("w", 0)) == [1, 2_002]
+
+
+def test_a_watermark_of_another_filter_is_not_believed(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """When another tool changes a filter, the watermark of the old one does not hide matches of the new one."""
+    thread.push_many([("self", "note", "x")] * 5)
+    thread.subscribe("w", "true", filter="type = 'rare'")
+    assert not thread.consumers.due(thread.consumers.known("w"))
+    raw.execute("UPDATE subscriptions SET filter = 'type = ''note'''")
+    assert thread.consumers.due(thread.consumers.known("w"))
+    assert thread.info().subscriptions[0].pending == 5

@@ -1,0 +1,131 @@
+"""The schema: numbered files, applied once each, to the same end from wherever a database starts."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import apsw
+import pytest
+
+import eventq
+from eventq.backends import migrate
+
+
+def schema(path: str) -> set[tuple[str, str, str]]:
+    """Give kind, name and the words of every table and index but the older tool's indexes."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    connection.close()
+    return {
+        (kind, name, " ".join(sql.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()))
+        for kind, name, sql in (map(str, row) for row in rows)
+        if name not in ("idx_events_source", "idx_events_type", "sqlite_stat1")
+    }
+
+
+def header(path: str) -> tuple[int, int]:
+    """Give what the header of the database says."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    found = connection.pragma("user_version"), connection.pragma("application_id")
+    connection.close()
+    return found
+
+
+def records(path: str) -> list[tuple[int, str]]:
+    """Give the migrations that a database records."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    found = [
+        (int(row[0]), str(row[1])) for row in connection.execute("SELECT number, name FROM migrations ORDER BY number")
+    ]
+    connection.close()
+    return found
+
+
+def test_the_files_are_numbered_without_gaps() -> None:
+    """SCHEMA is the number of files, and they count 1, 2, 3 …."""
+    assert [number for number, _ in migrate.files()] == list(range(1, migrate.SCHEMA + 1))
+
+
+def test_a_fresh_thread_has_every_migration(path: str) -> None:
+    """A fresh thread records each file by number and name, and carries version and mark in its header."""
+    assert records(path) == [(number, os.path.basename(name)) for number, name in migrate.files()]
+    assert header(path) == (migrate.SCHEMA, migrate.APPLICATION_ID)
+
+
+def test_a_migrated_thread_has_the_schema_of_a_fresh_one(path: str, original: str) -> None:
+    """A thread of the older tool has, once opened, exactly a fresh thread's tables, records and header."""
+    eventq.open(original).close()
+    assert schema(original) == schema(path)
+    assert records(original) == records(path)
+    assert header(original) == header(path)
+
+
+@pytest.mark.parametrize("version", range(migrate.SCHEMA))
+def test_every_older_version_is_brought_up(path: str, original: str, version: int) -> None:
+    """From each version that there was, opening leads to the schema of today."""
+    connection = apsw.Connection(os.path.join(original, "events.db"))
+    newer = migrate.SCHEMA
+    try:
+        if version:
+            migrate.SCHEMA = version
+            for number, name in migrate.files()[:version]:
+                with open(name) as file:
+                    connection.execute("BEGIN IMMEDIATE")
+                    migrate._apply_one(connection, number, os.path.basename(name), file.read(), "then")
+                    connection.execute("COMMIT")
+    finally:
+        migrate.SCHEMA = newer
+        connection.close()
+    with eventq.open(original) as thread:
+        assert thread.check() == []
+    assert schema(original) == schema(path)
+
+
+def test_opening_again_changes_nothing(path: str) -> None:
+    """A migration runs once."""
+    before = records(path), schema(path)
+    for _ in range(3):
+        eventq.open(path).close()
+    assert (records(path), schema(path)) == before
+
+
+def test_several_migrate_at_once(original: str) -> None:
+    """Of several programs that open an old thread at once one migrates it, and all of them work."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(4)
+
+    def use() -> None:
+        start.wait()
+        try:
+            with eventq.open(original) as thread:
+                thread.push("self", "note", "x")
+        except BaseException as error:
+            errors.append(error)
+
+    users = [threading.Thread(target=use) for _ in range(4)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert errors == []
+    assert records(original) == [(number, os.path.basename(name)) for number, name in migrate.files()]
+    with eventq.open(original) as thread:
+        assert (thread.last_id(), thread.check()) == (7, [])
+
+
+def test_a_migration_that_fails_leaves_the_thread_as_it_was(original: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration commits with its record or not at all."""
+    before = schema(original)
+
+    def fail(connection: apsw.Connection, *_: object) -> None:
+        connection.execute("CREATE TABLE half (x)")
+        raise apsw.FullError("the disk is full")
+
+    monkeypatch.setattr(migrate, "_apply_one", fail)
+    with pytest.raises(eventq.StoreError, match="is full"):
+        eventq.open(original)
+    monkeypatch.undo()
+    assert schema(original) == before
+    with eventq.open(original) as thread:
+        assert thread.last_id() == 3

@@ -1,0 +1,325 @@
+"""`events.jsonl` is a prefix of the log, in order, without gaps or repeats, whatever happened to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+import eventq
+from eventq.log.mirror import line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Clock, RunPython
+
+
+def mirror(path: str) -> str:
+    """Give the path of the mirror."""
+    return os.path.join(path, "events.jsonl")
+
+
+def files(path: str) -> list[str]:
+    """Give the names of the mirror's files, the rotated ones first."""
+    names = sorted(name for name in os.listdir(path) if name.startswith("events") and name.endswith(".jsonl"))
+    return sorted(names, key=lambda name: name == "events.jsonl")
+
+
+def read(path: str, name: str = "events.jsonl") -> list[bytes]:
+    """Give the lines of a file of the mirror."""
+    with open(os.path.join(path, name), "rb") as file:
+        return file.read().splitlines(keepends=True)
+
+
+def numbers(path: str, name: str = "events.jsonl") -> list[int]:
+    """Give the ids in a file of the mirror."""
+    return [json.loads(text)["id"] for text in read(path, name)]
+
+
+def push(thread: eventq.Thread, count: int = 1) -> None:
+    """Push so many events."""
+    for _ in range(count):
+        thread.push("self", "note", "x")
+
+
+def append(path: str, data: bytes) -> None:
+    """Add bytes to the mirror."""
+    with open(mirror(path), "ab") as file:
+        file.write(data)
+
+
+def test_one_line_an_event(thread: eventq.Thread, clock: Clock) -> None:
+    """A line has exactly six keys in order, compact, with only what JSON demands escaped."""
+    thread.push("self", "record", 'é ☃ "q" \\ \0\x1f\x7f\n', None)
+    thread.push_many([("external:a:b:c:d:e", "message", "", "")])
+    assert b"".join(read(thread.path)).decode() == (
+        '{"id":1,"created_at":"2026-03-18T10:30:00.123Z","source":"self","type":"record","subtype":null,'
+        '"content":"é ☃ \\"q\\" \\\\ \\u0000\\u001f\x7f\\n"}\n'
+        '{"id":2,"created_at":"2026-03-18T10:30:00.123Z","source":"external:a:b:c:d:e","type":"message","subtype":"",'
+        '"content":""}\n'
+    )
+
+
+def test_it_is_there_when_push_returns(thread: eventq.Thread) -> None:
+    """After each push, of one or of many, the file ends with the newest event."""
+    for number in range(1, 4):
+        event = thread.push("self", "note", str(number))
+        assert read(thread.path)[-1].decode() == line(event) + "\n"
+    thread.push_many([("self", "note", "x")] * 1_500)
+    assert numbers(thread.path) == list(range(1, 1_504))
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+@pytest.mark.parametrize(
+    "tail", [b"{", b'{"id":4,"created_at":"2026-0', b'{"id":4', b'{"id":4}', b"\xff\xfe\x00", b"x" * 100_000]
+)
+def test_a_torn_tail_is_cut_off(path: str, tail: bytes, reopen: bool) -> None:
+    """What a crash left of a line is cut off by the next push, and nothing is missing afterwards."""
+    thread = eventq.open(path)
+    push(thread, 3)
+    append(path, tail)
+    if reopen:
+        thread.close()
+        thread = eventq.open(path)
+    push(thread)
+    assert numbers(path) == [1, 2, 3, 4]
+    assert thread.check() == []
+    thread.close()
+
+
+@pytest.mark.parametrize("at", range(0, 270, 9))
+def test_a_file_torn_anywhere_is_healed(thread: eventq.Thread, at: int) -> None:
+    """A mirror that was cut at any byte has every event again after the next push."""
+    push(thread, 3)
+    os.truncate(mirror(thread.path), min(at, os.path.getsize(mirror(thread.path))))
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3, 4]
+
+
+def test_a_torn_huge_line(thread: eventq.Thread) -> None:
+    """A torn line of megabytes is cut off like any other."""
+    push(thread, 2)
+    thread.push("self", "note", "y" * 5_000_000)
+    os.truncate(mirror(thread.path), os.path.getsize(mirror(thread.path)) - 1)
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_deleted_file_is_written_again(path: str, reopen: bool) -> None:
+    """Deleting the file does no harm: the next push writes all of it."""
+    thread = eventq.open(path)
+    push(thread, 3)
+    os.unlink(mirror(path))
+    if reopen:
+        thread.close()
+        thread = eventq.open(path)
+    push(thread)
+    assert numbers(path) == [1, 2, 3, 4]
+    assert thread.check() == []
+    thread.close()
+
+
+def test_events_that_others_stored_are_caught_up(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """What another tool, or a crashed push, stored without mirroring is mirrored by the next push, in order."""
+    push(thread)
+    raw.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a'), ('tool', 'note', 'b')")
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "foreign", [b"hello\n", b"\n\n", b'{"id":x}\n', b'{"id":' + b"9" * 5_000 + b",\n", b"\xff\n" * 9_000]
+)
+def test_foreign_last_lines_do_not_hide_events(path: str, foreign: bytes) -> None:
+    """Lines that somebody added are stepped over, the next event follows, `check` names them, a rebuild removes them."""
+    with eventq.open(path) as thread:
+        push(thread, 2)
+        append(path, foreign)
+        push(thread)
+        assert read(path)[-1].startswith(b'{"id":3,')
+        assert thread.check() == ["events.jsonl line 3 is not an event; run 'eventq mirror rebuild'"]
+        assert thread.rebuild_mirror() == 3
+        assert (numbers(path), thread.check()) == ([1, 2, 3], [])
+
+
+def test_two_threads_of_one_process(thread: eventq.Thread) -> None:
+    """Two handles of one thread that push in turn keep one file in order."""
+    with eventq.open(thread.path) as other:
+        for _ in range(20):
+            push(thread)
+            push(other)
+    assert numbers(thread.path) == list(range(1, 41))
+
+
+# --- rotation ---
+
+
+def test_a_long_file_is_rotated_at_the_next_push(thread: eventq.Thread, clock: Clock) -> None:
+    """More than 10,000 lines, and the next push begins a new file; exactly 10,000 are not too many."""
+    thread.push_many([("self", "note", "x")] * 9_999)
+    push(thread, 2)
+    assert files(thread.path) == ["events.jsonl"]
+    push(thread)
+    assert files(thread.path) == ["events-20260318-103000.jsonl", "events.jsonl"]
+    assert numbers(thread.path, "events-20260318-103000.jsonl") == list(range(1, 10_002))
+    assert numbers(thread.path) == [10_002]
+
+
+def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock) -> None:
+    """Rotations within one second get -2, -3 … and nothing is lost."""
+    for _ in range(3):
+        thread.push_many([("self", "note", "x")] * 10_001)
+    push(thread)
+    names = ["events-20260318-103000.jsonl", "events-20260318-103000-2.jsonl", "events-20260318-103000-3.jsonl"]
+    assert set(files(thread.path)) == {*names, "events.jsonl"}
+    assert [number for name in [*names, "events.jsonl"] for number in numbers(thread.path, name)] == list(
+        range(1, 30_005)
+    )
+
+
+def test_another_handle_notices_the_rotation(thread: eventq.Thread) -> None:
+    """A handle that was open while another one rotated goes on in the new file."""
+    with eventq.open(thread.path) as other:
+        push(other)
+        thread.push_many([("self", "note", "x")] * 10_000)
+        push(thread)
+        push(other)
+    assert numbers(thread.path) == [10_002, 10_003]
+
+
+@pytest.mark.parametrize("gone", ["current", "rotated", "all"])
+def test_deleted_files_after_a_rotation(thread: eventq.Thread, gone: str) -> None:
+    """Whichever of the files is deleted, what is left stays a part of the log in order, and goes on."""
+    thread.push_many([("self", "note", "x")] * 10_001)
+    push(thread, 2)
+    for name in files(thread.path):
+        if gone == "all" or (name == "events.jsonl") == (gone == "current"):
+            os.unlink(os.path.join(thread.path, name))
+    push(thread)
+    expected = {"current": range(10_002, 10_005), "rotated": range(10_002, 10_005), "all": range(1, 10_005)}[gone]
+    assert numbers(thread.path) == list(expected)
+
+
+# --- rebuild ---
+
+
+def test_rebuild_writes_everything_again(thread: eventq.Thread) -> None:
+    """A rebuild makes one file of all events, removes the rotated ones, and gives the number of lines."""
+    thread.push_many([("self", "note", "x")] * 10_001)
+    push(thread)
+    before = [text for name in files(thread.path) for text in read(thread.path, name)]
+    with open(mirror(thread.path), "wb") as file:
+        file.write(b'{"id":3,"wrong":1}\n')
+    assert thread.rebuild_mirror() == 10_002
+    assert files(thread.path) == ["events.jsonl"]
+    assert read(thread.path) == before
+    push(thread)
+    assert numbers(thread.path) == [10_003]
+
+
+def test_rebuild_after_a_prune(thread: eventq.Thread) -> None:
+    """What was pruned is not in a rebuilt mirror; an empty thread has an empty one."""
+    push(thread, 5)
+    thread.prune(keep_last=2)
+    assert thread.rebuild_mirror() == 2
+    push(thread)
+    assert numbers(thread.path) == [4, 5, 6]
+    thread.prune(keep_last=0)
+    assert thread.rebuild_mirror() == 0
+    assert os.path.getsize(mirror(thread.path)) == 0
+    push(thread)
+    assert numbers(thread.path) == [7]
+
+
+def test_rebuild_while_others_push(thread: eventq.Thread, run_python: RunPython) -> None:
+    """Rebuilding loses and repeats nothing that is pushed meanwhile."""
+    code = (
+        "import sys, eventq\n"
+        "with eventq.open(sys.argv[1]) as thread:\n"
+        "    for n in range(150): thread.push('self', 'note', 'x')\n"
+    )
+    runners = [threading.Thread(target=run_python, args=(code, thread.path)) for _ in range(2)]
+    for runner in runners:
+        runner.start()
+    while any(runner.is_alive() for runner in runners):
+        thread.rebuild_mirror()
+    for runner in runners:
+        runner.join()
+    assert numbers(thread.path) == list(range(1, 301))
+
+
+def test_rebuild_in_one_thread_while_another_pushes(thread: eventq.Thread) -> None:
+    """Threads that share a handle neither wait for each other for ever nor lose a line."""
+    pusher = threading.Thread(target=push, args=(thread, 300))
+    pusher.start()
+    while pusher.is_alive():
+        thread.rebuild_mirror()
+        thread.check()
+    pusher.join()
+    assert numbers(thread.path) == list(range(1, 301))
+
+
+def test_two_rebuilds_at_once(thread: eventq.Thread) -> None:
+    """Rebuilds of several handles at once give one whole mirror."""
+    thread.push_many([("self", "note", "x")] * 5_000)
+    handles = [eventq.open(thread.path) for _ in range(3)]
+    counts: list[int] = []
+    runners = [threading.Thread(target=lambda h: counts.append(h.rebuild_mirror()), args=(h,)) for h in handles]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join()
+    for handle in handles:
+        handle.close()
+    assert counts == [5_000] * 3
+    assert numbers(thread.path) == list(range(1, 5_001))
+    assert not [name for name in os.listdir(thread.path) if "new" in name or "rebuilt" in name]
+
+
+# --- trouble ---
+
+
+def test_a_mirror_that_cannot_be_written_fails_no_push(thread: eventq.Thread) -> None:
+    """With a directory in its place the push succeeds, a warning is noted, and the next push heals."""
+    push(thread)
+    os.unlink(mirror(thread.path))
+    os.mkdir(mirror(thread.path))
+    push(thread)
+    with open(os.path.join(thread.path, "logs", "thread.log")) as file:
+        assert "[WARN] mirror: events.jsonl could not be written" in file.read()
+    os.rmdir(mirror(thread.path))
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3]
+
+
+def test_a_write_that_fails_half_way_is_taken_back(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk takes half a line, that half is cut off again."""
+    push(thread)
+    real: Callable[[int, bytes], int] = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if data.startswith(b'{"id":2'):
+            real(fd, data[:20])
+            raise OSError(28, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    push(thread)
+    monkeypatch.undo()
+    assert numbers(thread.path) == [1]
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3]
+
+
+def test_a_thread_of_the_older_tool_gets_its_mirror(original: str) -> None:
+    """A thread whose mirror was never written gets all of it with the next push."""
+    with eventq.open(original) as thread:
+        push(thread)
+        assert numbers(original) == [1, 2, 3, 4]
+        assert thread.check() == []

@@ -1,0 +1,470 @@
+"""A path becomes a thread, or an error that says what to do; what is not a thread is left as it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+import eventq
+from eventq.errors import DamagedError, DiskError, NotAThreadError, ReadOnlyError, ThreadExistsError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RunPython
+
+
+def listing(folder: str) -> dict[str, tuple[int, int, int, bytes]]:
+    """Give everything below a folder: modes, sizes, times and bytes."""
+    found: dict[str, tuple[int, int, int, bytes]] = {}
+    for at, folders, files in os.walk(folder):
+        for name in (".", *folders, *files):
+            path = os.path.join(at, name)
+            status = os.stat(path)
+            data = b""
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as file:
+                    data = file.read()
+            found[os.path.relpath(path, folder)] = (status.st_mode, status.st_size, status.st_mtime_ns, data)
+    return found
+
+
+def mode(path: str) -> int:
+    """Give the permissions of a file."""
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_init_makes_the_whole_directory(tmp_path: Path) -> None:
+    """`init` makes events.db, an empty events.jsonl, run/ and logs/, and gives the absolute path."""
+    path = eventq.init(tmp_path / "deep" / "down")
+    assert path == str(tmp_path / "deep" / "down")
+    assert sorted(os.listdir(path)) == ["events.db", "events.jsonl", "logs", "run"]
+    assert os.path.getsize(os.path.join(path, "events.jsonl")) == 0
+
+
+def test_init_inside_an_existing_directory_keeps_what_is_there(tmp_path: Path) -> None:
+    """A directory that exists becomes a thread, and its other files stay."""
+    (tmp_path / "note.txt").write_text("mine")
+    eventq.init(tmp_path)
+    assert (tmp_path / "note.txt").read_text() == "mine"
+    with eventq.open(tmp_path) as thread:
+        assert thread.check() == []
+
+
+def test_init_twice_is_refused(path: str) -> None:
+    """A second `init` raises ThreadExistsError and changes nothing."""
+    before = listing(path)
+    with pytest.raises(ThreadExistsError, match="already a thread"):
+        eventq.init(path)
+    assert listing(path) == before
+
+
+def test_init_of_an_empty_path_is_refused() -> None:
+    """The empty path is the caller's mistake, not the current directory."""
+    with pytest.raises(UsageError, match="the path is empty"):
+        eventq.init("")
+
+
+def test_init_where_a_file_is_in_the_way(tmp_path: Path) -> None:
+    """A file at the path, or above it, is a DiskError that names the path, and stays as it is."""
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(DiskError, match=str(path)):
+            eventq.init(path)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_private_thread_is_for_its_owner_only(tmp_path: Path) -> None:
+    """Directories are 0700 and files 0600, also those that come later, whatever the umask."""
+    before = os.umask(0)
+    try:
+        path = eventq.init(tmp_path / "thread")
+        with eventq.open(path) as thread:
+            thread.push("self", "note", "x")
+            assert {name: mode(os.path.join(path, name)) for name in os.listdir(path)} == {
+                "events.db": 0o600,
+                "events.db-shm": 0o600,
+                "events.db-wal": 0o600,
+                "events.jsonl": 0o600,
+                "logs": 0o700,
+                "run": 0o700,
+            }
+            assert mode(os.path.join(path, "logs", "thread.log")) == 0o600
+        assert mode(path) == 0o700
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(("mask", "folder", "file"), [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664)])
+def test_a_shared_thread_follows_the_umask(tmp_path: Path, mask: int, folder: int, file: int) -> None:
+    """`shared=True` makes what the umask allows, also for what is made later."""
+    before = os.umask(mask)
+    try:
+        path = eventq.init(tmp_path / "thread", shared=True)
+        with eventq.open(path) as thread:
+            thread.push("self", "note", "x")
+        os.umask(0o077)  # of whoever comes later
+        os.unlink(os.path.join(path, "events.jsonl"))
+        os.unlink(os.path.join(path, "logs", "thread.log"))
+        with eventq.open(path) as thread:
+            thread.push("self", "note", "y")
+        assert {mode(os.path.join(path, name)) for name in ("", "run", "logs")} == {folder}
+        assert {mode(os.path.join(path, name)) for name in ("events.db", "events.db-wal")} == {file}
+    finally:
+        os.umask(before)
+
+
+def test_two_inits_at_once(tmp_path: Path) -> None:
+    """Of several `init`s at once exactly one wins, and the others get the ordinary ThreadExistsError."""
+
+    def compete(path: Path) -> list[str]:
+        results: list[str] = []
+        start = threading.Barrier(4)
+
+        def one() -> None:
+            start.wait()
+            try:
+                results.append(os.path.basename(eventq.init(path)))
+            except Exception as error:
+                results.append(type(error).__name__)
+
+        threads = [threading.Thread(target=one) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return sorted(results)
+
+    for number in range(25):
+        assert compete(tmp_path / f"t{number}") == ["ThreadExistsError"] * 3 + [f"t{number}"]
+
+
+def test_inits_of_two_processes_at_once(tmp_path: Path, run_python: RunPython) -> None:
+    """`open(create=True)` gives every process the same thread, however many make it at once."""
+    code = (
+        "import sys, eventq\n"
+        "for n in range(20):\n"
+        "    with eventq.open(f'{sys.argv[1]}/t{n}', create=True) as thread: thread.push('self', 'note', 'x')\n"
+    )
+    threads = [threading.Thread(target=run_python, args=(code, str(tmp_path))) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for number in range(20):
+        with eventq.open(tmp_path / f"t{number}") as thread:
+            assert (thread.last_id(), thread.check()) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "left", [[], ["run"], ["run", "logs", "logs/handlers"], ["events.jsonl"], ["events.db.new"], ["events.db"]]
+)
+def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: list[str]) -> None:
+    """Whatever a crashed `init` left behind, the next one finishes the thread."""
+    path = tmp_path / "thread"
+    path.mkdir()
+    for name in left:
+        if "." in name:
+            (path / name).write_bytes(b"half" if name.endswith("new") else b"")
+        else:
+            (path / name).mkdir()
+    eventq.init(path)
+    assert sorted(os.listdir(path)) == ["events.db", "events.jsonl", "logs", "run"]
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "x").id == 1
+        assert thread.check() == []
+
+
+def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
+    """`open` raises NotAThreadError, with the command that helps; `create=True` makes the thread, once."""
+    path = tmp_path / "thread"
+    with pytest.raises(NotAThreadError, match=r"is not a thread - run 'eventq init .*thread' first"):
+        eventq.open(path)
+    assert not path.exists()
+    with eventq.open(path, create=True) as thread:
+        thread.push("self", "note", "x")
+    with eventq.open(path, create=True) as thread:
+        assert thread.last_id() == 1
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "file", "below a file"])
+def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
+    """A missing path, an empty directory, a file and a path below a file are no threads, and stay untouched."""
+    path = tmp_path / "x"
+    if kind == "directory":
+        path.mkdir()
+    elif "file" in kind:
+        path.write_text("mine")
+        path = path / "y" if kind == "below a file" else path
+    before = listing(str(tmp_path))
+    with pytest.raises(NotAThreadError):
+        eventq.open(path)
+    with pytest.raises(NotAThreadError):
+        eventq.open(path, read_only=True)
+    assert not eventq.exists(path)
+    assert listing(str(tmp_path)) == before
+
+
+def test_exists_and_destroy(path: str) -> None:
+    """`destroy` deletes the thread with all its files, and only a thread."""
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+    assert eventq.exists(path)
+    eventq.destroy(path)
+    assert not eventq.exists(path)
+    assert not os.path.exists(path)
+    with pytest.raises(NotAThreadError):
+        eventq.destroy(path)
+
+
+def test_destroy_keeps_what_is_no_thread(tmp_path: Path) -> None:
+    """A directory without a thread is not deleted."""
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(NotAThreadError):
+        eventq.destroy(tmp_path)
+    assert (tmp_path / "note").exists()
+
+
+def test_destroy_through_a_symbolic_link(path: str, tmp_path: Path) -> None:
+    """A link to a thread names the thread: both are gone afterwards."""
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    eventq.destroy(link)
+    assert not os.path.lexists(link)
+    assert not os.path.exists(path)
+
+
+def test_the_path_is_resolved_as_text(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths, `..`, a trailing slash and `~/` are resolved; symbolic links are kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(path)
+    for spelled in ("thread", "./thread/", "x/../thread", "~/thread", path + "/", tmp_path / "thread"):
+        with eventq.open(spelled) as thread:
+            assert thread.path == path
+    with eventq.open("link") as thread:
+        assert thread.path == str(tmp_path / "link")
+        assert repr(thread) == f"<eventq.Thread {tmp_path / 'link'}>"
+
+
+@pytest.mark.parametrize("name", ["ein Tréad ☃", "a?b#c%41&mode=rw", "line\nbreak", "-dash", "'quoted'"])
+@pytest.mark.parametrize("wal", [True, False])
+def test_any_file_name_will_do(tmp_path: Path, name: str, wal: bool) -> None:
+    """A directory's name may hold what a URI, a shell or SQL would read as its own, for readers too."""
+    path = tmp_path / name
+    with eventq.open(path, create=True) as thread:
+        thread.push("self", "note", "x")
+        thread.push("self", "other", "y")
+    if not wal:
+        checkpoint(str(path))
+    with eventq.open(path, read_only=True) as thread:
+        assert [event.id for event in thread.peek(filter="type = 'note'")] == [1]
+        assert thread.check() == []
+
+
+def test_a_nul_in_the_path_is_refused() -> None:
+    """A path that no system can have is the caller's mistake."""
+    with pytest.raises(UsageError, match="NUL"):
+        eventq.open("a\0b")
+
+
+# --- files that are not what they should be ---
+
+
+def test_an_empty_database_file(path: str) -> None:
+    """An empty events.db is refused with the command that mends it, and that command does."""
+    database = os.path.join(path, "events.db")
+    os.truncate(database, 0)
+    with pytest.raises(DamagedError, match=r"is empty - run 'eventq init'"):
+        eventq.open(path)
+    assert os.path.getsize(database) == 0
+    eventq.init(path)
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_text_file_as_database(path: str, read_only: bool) -> None:
+    """An events.db that is no database is refused and not touched."""
+    with open(os.path.join(path, "events.db"), "w") as file:
+        file.write("these are not the bytes you are looking for\n" * 100)
+    before = listing(path)
+    with pytest.raises(DamagedError, match="is not a database"):
+        eventq.open(path, read_only=read_only)
+    assert listing(path) == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_directory_as_database(path: str, read_only: bool) -> None:
+    """An events.db that is a directory is refused by `open`, by `init` too."""
+    os.unlink(os.path.join(path, "events.db"))
+    os.mkdir(os.path.join(path, "events.db"))
+    with pytest.raises(DamagedError, match="is a directory"):
+        eventq.open(path, read_only=read_only)
+    with pytest.raises(ThreadExistsError):
+        eventq.init(path)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2, 99, -1])
+def test_a_foreign_database(tmp_path: Path, version: int, read_only: bool) -> None:
+    """The database of another program is refused at once and not changed, whatever version it gives itself."""
+    database = str(tmp_path / "events.db")
+    connection = apsw.Connection(database)
+    connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, what TEXT)")
+    connection.pragma("user_version", version)
+    connection.close()
+    before = listing(str(tmp_path))
+    with pytest.raises(DamagedError, match="not one of eventq"):
+        eventq.open(tmp_path, read_only=read_only)
+    assert listing(str(tmp_path)) == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_schema(path: str, raw: apsw.Connection, read_only: bool) -> None:
+    """A database of a newer eventq is refused with the advice to upgrade."""
+    raw.pragma("user_version", 1000)
+    with pytest.raises(DamagedError, match=r"newer eventq \(schema 1000\) - upgrade eventq"):
+        eventq.open(path, read_only=read_only)
+
+
+def test_a_truncated_database(path: str) -> None:
+    """A database that lost its tail is reported as damaged, not as a crash."""
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "note", "x" * 1000)] * 200)
+    checkpoint(path)
+    os.truncate(os.path.join(path, "events.db"), 8192)
+    with pytest.raises(DamagedError, match="is damaged - restore a backup"):
+        eventq.open(path)
+
+
+def test_a_damaged_page(path: str) -> None:
+    """A database with a page of rubbish opens; reading that page says damaged, and `check` says it in sentences."""
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "note", "x" * 1000)] * 200)
+    checkpoint(path)
+    with open(os.path.join(path, "events.db"), "r+b") as file:
+        file.seek(-3 * 4096, os.SEEK_END)
+        file.write(b"\xff" * 4096)
+    with eventq.open(path) as thread:
+        with pytest.raises(DamagedError, match="is damaged - restore a backup"):
+            list(thread.peek(limit=None))
+        assert thread.check() == [f"'{path}/events.db' is damaged"] * 2  # in itself, and beside its mirror
+
+
+# --- a thread of the older tool ---
+
+
+def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
+    """Its events, subscriptions and progress are there, its indexes stay, and everything works on it."""
+    with eventq.open(original) as thread:
+        assert [(e.id, e.source, e.type, e.subtype, e.content) for e in thread.peek()] == [
+            (1, "self", "record", "note", "one"),
+            (2, "external:a:b:c:d:e", "message", None, "two"),
+            (3, "self", "record", "", "3"),
+        ]
+        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
+        assert thread.info().subscriptions[0].last_acked_id == 1
+        assert [event.id for event in thread.pop("w", 1)] == [2, 3]
+        assert thread.push("self", "note", "four", key="k") == thread.push("self", "note", "again", key="k")
+        thread.subscribe("v", "true", filter="type = 'note'")
+        assert [event.id for event in thread.pop("v", 0)] == [4]
+        assert thread.check() == []
+    connection = apsw.Connection(os.path.join(original, "events.db"))
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    connection.close()
+    assert {"idx_events_source", "idx_events_type"} <= names
+
+
+def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
+    """Reading it changes nothing at all, and gives the same."""
+    before = listing(original)
+    with eventq.open(original, read_only=True) as thread:
+        assert [event.id for event in thread.peek(filter="type = 'record'")] == [1, 3]
+        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
+        info = thread.info()
+        assert (info.event_count, info.subscriptions[0].last_acked_id, info.subscriptions[0].pending) == (3, 1, 2)
+        assert thread.check() == []
+        assert listing(original) == before
+
+
+# --- only reading ---
+
+
+def checkpoint(path: str) -> None:
+    """Bring a thread into the form without a WAL."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # until it reads, it knows of no WAL
+    connection.close()  # the last one: its WAL goes into the file
+    assert not os.path.exists(os.path.join(path, "events.db-wal"))
+
+
+@pytest.mark.parametrize("wal", [True, False])
+def test_reading_never_creates_or_changes_a_file(path: str, wal: bool) -> None:
+    """With `read_only` the directory's files, bytes and times stay as they are, whatever is read."""
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "note", str(number)) for number in range(10)])
+        thread.subscribe("w", "true", filter="content > '3'")
+        thread.pop("w", 2)
+    if not wal:
+        checkpoint(path)
+    before = listing(path)
+    with eventq.open(path, read_only=True) as thread:
+        assert len(list(thread.peek())) == 10
+        assert [event.id for event in thread.last(2, filter="type = 'note'")] == [9, 10]
+        assert thread.last_id() == 10
+        assert thread.latest()["self"].id == 10
+        assert thread.info().subscriptions[0].pending == 6
+        assert thread.subscriptions()[0].consumer_id == "w"
+        assert thread.check() == []
+        assert listing(path) == before
+    assert listing(path) == before
+
+
+def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
+    """Every call that would write raises ReadOnlyError and changes nothing."""
+    thread.push("self", "note", "x")
+    thread.subscribe("w", "true")
+    with eventq.open(thread.path, read_only=True) as reader:
+        before = listing(thread.path)
+        calls = (
+            lambda: reader.push("self", "note", "y"),
+            lambda: reader.push("self", "note", "y", key="k"),
+            lambda: reader.push_many([("self", "note", "y")]),
+            lambda: reader.subscribe("v", "true"),
+            lambda: reader.unsubscribe("w"),
+            lambda: reader.pop("w", 0),
+            lambda: reader.ack("w", 1),
+            lambda: reader.resume("w"),
+            lambda: reader.prune(keep_last=0, force=True),
+            lambda: reader.write().__enter__(),
+        )
+        for call in calls:
+            with pytest.raises(ReadOnlyError, match="opened to read - open the thread for writing"):
+                call()
+        assert listing(thread.path) == before
+    assert thread.last_id() == 1
+
+
+@pytest.mark.parametrize("wal", [True, False])
+def test_a_reader_sees_what_is_written_meanwhile(path: str, wal: bool) -> None:
+    """A thread open for reading gives new events, also when the WAL began after it was opened."""
+    if not wal:
+        checkpoint(path)
+        for name in ("events.db-wal", "events.db-shm"):
+            assert not os.path.exists(os.path.join(path, name))
+    with eventq.open(path) as writer:
+        if wal:
+            writer.push("self", "note", "first")
+        with eventq.open(path, read_only=True) as reader:
+            before = reader.last_id()
+            writer.push("self", "note", "x")
+            writer.push("self", "other", "y")
+            assert reader.last_id() == before + 2
+            assert [e.content for e in reader.peek(before)] == ["x", "y"]
+            assert [e.content for e in reader.peek(before, filter="type = 'other'")] == ["y"]

@@ -1,0 +1,207 @@
+"""The public face: its names, its values, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import pickle
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+import eventq
+from eventq import Batch, ConsumerInfo, Event, Source, Subscription, ThreadInfo
+from eventq import event as event_module
+
+PACKAGE = os.path.dirname(eventq.__file__)
+EVENT: Event = Event(7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
+
+# Who may import whom: downwards only. Below, a module stands at the level of its longest prefix.
+LEVELS = {
+    "eventq.__main__": 9,
+    "eventq.cli": 8,
+    "eventq.wire.server": 7,
+    "eventq.aio": 7,
+    "eventq.thread": 6,
+    "eventq.wire": 6,
+    "eventq.log": 5,
+    "eventq.dag": 5,
+    "eventq.output": 5,
+    "eventq.blobs": 4,
+    "eventq.backends": 3,
+    "eventq.filters": 2,
+    "eventq.system": 1,
+    "eventq.records": 1,
+    "eventq.event": 0,
+    "eventq.errors": 0,
+}
+
+
+def prefix(module: str) -> str:
+    """Give the entry of LEVELS that a module stands under."""
+    found = [name for name in LEVELS if module == name or module.startswith(name + ".")]
+    assert found, f"{module} stands at no level"
+    return max(found, key=len)
+
+
+def modules() -> dict[str, str]:
+    """Give name and path of every module but the package itself."""
+    found = {}
+    for folder, _, names in os.walk(PACKAGE):
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                inside = os.path.relpath(path, os.path.dirname(PACKAGE))[:-3].replace(os.sep, ".")
+                found[inside.removesuffix(".__init__")] = path
+    del found["eventq"]
+    return found
+
+
+def imports(path: str) -> set[str]:
+    """Give the modules of eventq that a file imports anywhere, also inside functions and for types only."""
+    known = {"eventq", *modules()}
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & known
+            found.update(inside or {str(node.module)})
+    return {name for name in found if name in known}
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports_point_down(module: str) -> None:
+    """A module imports what stands below it, or what stands in its own folder."""
+    mine = prefix(module)
+    for other in imports(modules()[module]) - {module}:
+        if other == "eventq":
+            assert LEVELS[mine] > LEVELS["eventq.thread"], f"{module} imports the whole package"
+            continue
+        below = LEVELS[prefix(other)] < LEVELS[mine]
+        assert below or prefix(other) == mine, f"{module} imports {other}"
+
+
+def test_the_public_names_are_exact() -> None:
+    """`__all__` is sorted, small, complete, and every name of it can be had."""
+    assert eventq.__all__ == sorted(eventq.__all__)
+    assert len(eventq.__all__) <= 25
+    assert set(eventq.__all__) == {
+        "AsyncThread", "Batch", "ConsumerInfo", "Event", "EventqError", "FilterError", "InputError", "LogicError",
+        "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "UsageError", "destroy", "exists", "init",
+        "open",
+    }  # fmt: skip
+    assert dir(eventq) == eventq.__all__
+    for name in eventq.__all__:
+        assert getattr(eventq, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = eventq.nonsense
+
+
+def test_every_name_comes_from_its_home() -> None:
+    """A public name is the same object as in the module that makes it."""
+    names = {name: home for home, names in eventq._HOMES.items() for name in names}
+    assert set(names) == set(eventq.__all__)
+    for name, home in names.items():
+        made = getattr(import_module(home), "open_thread" if name == "open" else name)
+        assert getattr(eventq, name) is made
+
+
+def test_everything_public_is_documented() -> None:
+    """Every module, and every public method of a thread, begins with a sentence."""
+    for module in modules():
+        if module != "eventq.__main__":
+            assert import_module(module).__doc__, module
+    for name, value in vars(eventq.Thread).items():
+        if not name.startswith("_"):
+            assert (value.__doc__ or "").strip(), name
+
+
+def test_the_package_is_typed() -> None:
+    """The marker that tells type checkers so is there."""
+    assert os.path.exists(os.path.join(PACKAGE, "py.typed"))
+
+
+# --- Event ---
+
+
+def test_an_event_is_a_tuple_with_names() -> None:
+    """An event has six fields, in the order of the columns, by name and by number, and equals such a tuple."""
+    assert tuple(EVENT) == (7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
+    assert tuple(EVENT) == EVENT
+    assert (EVENT.id, EVENT.created_at, EVENT.source, EVENT.type, EVENT.subtype, EVENT.content) == EVENT
+    number, *_, content = EVENT
+    assert (number, content, len(EVENT), EVENT[2]) == (7, "x", 6, "self")
+    assert hash(EVENT) == hash(tuple(EVENT))
+    assert Event._fields == ("id", "created_at", "source", "type", "subtype", "content")
+    assert Event._make(list(EVENT)) == EVENT
+    assert isinstance(Event._make(list(EVENT)), Event)
+
+
+@pytest.mark.parametrize("name", [*Event._fields, "anything"])
+def test_an_event_is_immutable(name: str) -> None:
+    """Nothing of an event can be set or deleted, and nothing be added."""
+    with pytest.raises(AttributeError):
+        setattr(EVENT, name, 1)
+    with pytest.raises(AttributeError):
+        delattr(EVENT, name)
+    with pytest.raises(TypeError):
+        EVENT[0] = 1  # type: ignore[index]
+
+
+def test_an_event_shows_and_copies_itself() -> None:
+    """`repr` can be read back, `_asdict` has the keys in order, and every pickle protocol keeps it."""
+    assert repr(EVENT) == (
+        "Event(id=7, created_at='2026-03-18T10:30:00.123Z', source='self', type='note', subtype=None, content='x')"
+    )
+    assert eval(repr(EVENT), {"Event": Event}) == EVENT
+    assert list(EVENT._asdict().items()) == list(zip(Event._fields, EVENT, strict=True))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        copy = pickle.loads(pickle.dumps(EVENT, protocol))
+        assert (type(copy), copy) == (Event, EVENT)
+    assert event_module.Event is Event
+
+
+def test_an_event_is_matched() -> None:
+    """Patterns match an event by place and by name."""
+    match EVENT:
+        case Event(number, _, "self", type=kind):
+            assert (number, kind) == (7, "note")
+        case _:
+            pytest.fail("no match")
+
+
+@pytest.mark.parametrize("wrong", [(), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6, 7)])
+def test_an_event_has_six_fields(wrong: tuple[Any, ...]) -> None:
+    """An event cannot be made of fewer or more."""
+    with pytest.raises(TypeError):
+        Event(*wrong)
+
+
+def test_a_batch_is_a_tuple_with_names() -> None:
+    """What `push_many` gives is as immutable, shown, copied and matched as an event."""
+    batch = Batch(3, 2, 4)
+    assert tuple(batch) == (3, 2, 4)
+    assert tuple(batch) == batch
+    assert [batch.count, batch.first_id, batch.last_id] == [3, 2, 4]
+    assert repr(batch) == "Batch(count=3, first_id=2, last_id=4)"
+    assert batch._asdict() == {"count": 3, "first_id": 2, "last_id": 4}
+    copy = pickle.loads(pickle.dumps(batch))
+    assert (type(copy), copy) == (Batch, batch)
+    with pytest.raises(AttributeError):
+        batch.first_id = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("record", [ConsumerInfo, Source, Subscription, ThreadInfo])
+def test_records_are_frozen(record: type[Any]) -> None:
+    """Every other value is a frozen dataclass without a dictionary."""
+    assert dataclasses.is_dataclass(record)
+    assert record.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert "__dict__" not in dir(Source.own())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Source.own().kind = "x"  # type: ignore[misc]

@@ -1,0 +1,335 @@
+"""What is pushed is stored as it was given, once, or refused with a reason and without a trace."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import eventq
+from eventq import Batch, Event, InputError
+from eventq.errors import TooLargeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Clock
+
+HARD_TEXT = "".join(map(chr, range(0x100))) + "\u2028\ufeff\uffff\U0001f600 \u202e é e\u0301"
+
+
+def test_push_gives_the_event_as_stored(thread: eventq.Thread, clock: Clock) -> None:
+    """`push` gives id, time and what was given; the same is read back."""
+    event = thread.push("external:a:b:c:d:e", "message", "hello", "note")
+    assert event == Event(1, "2026-03-18T10:30:00.123Z", "external:a:b:c:d:e", "message", "note", "hello")
+    clock.move(60)
+    second = thread.push("self", "record", "")
+    assert second == (2, "2026-03-18T10:31:00.123Z", "self", "record", None, "")
+    assert list(thread.peek()) == [event, second]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (-0.001, "1969-12-31T23:59:59.999Z"),
+        (1773829800.9999, "2026-03-18T10:30:00.999Z"),
+        (4102444799.5, "2099-12-31T23:59:59.500Z"),
+    ],
+)
+def test_the_time_has_milliseconds(thread: eventq.Thread, clock: Clock, seconds: float, text: str) -> None:
+    """The stamp is UTC, ISO 8601, with milliseconds that are cut and not rounded."""
+    clock.at = seconds
+    assert thread.push("self", "note", "x").created_at == text
+
+
+@pytest.mark.parametrize("content", ["", HARD_TEXT, "\0", "\0\0x", "line\nline\r\n", "x" * 3_000_000])
+def test_content_is_any_text(thread: eventq.Thread, content: str) -> None:
+    """NUL, control characters, line ends and megabytes come back as they were given."""
+    thread.push("self", "note", content)
+    thread.push_many([("self", "note", content)])
+    assert [event.content for event in thread.peek()] == [content, content]
+
+
+@pytest.mark.parametrize("subtype", [None, "", "decision", "ein Wort ☃"])
+def test_subtype_stays_what_it_was(thread: eventq.Thread, subtype: str | None) -> None:
+    """An empty subtype stays empty, an absent one None."""
+    assert thread.push("self", "note", "x", subtype).subtype == subtype
+    assert thread.last(1)[0].subtype == subtype
+
+
+@pytest.mark.parametrize("name", ["source", "type", "subtype", "key"])
+@pytest.mark.parametrize("value", ["a\nb", "\0", "\x1b[2J", "\x7f", "\x85", "\ud800", "x\udcff", 7, b"bytes", ["list"]])
+def test_names_that_are_refused(thread: eventq.Thread, name: str, value: Any) -> None:
+    """Source, type, subtype and key refuse control characters, half characters and what is no text."""
+    good: dict[str, Any] = {"source": "self", "type": "note", "content": "x", "subtype": None, "key": None}
+    with pytest.raises(InputError, match=name):
+        thread.push(**{**good, name: value})
+    with pytest.raises(InputError, match=f"event 2: {name}"):
+        thread.push_many([good, {**good, name: value}])
+    assert thread.last_id() == 0
+
+
+@pytest.mark.parametrize("name", ["source", "type", "key"])
+def test_names_that_may_not_be_empty(thread: eventq.Thread, name: str) -> None:
+    """An empty source, type or key is refused."""
+    good = {"source": "self", "type": "note", "content": "x", "key": "k"}
+    with pytest.raises(InputError, match=f"{name} is empty"):
+        thread.push(**{**good, name: ""})
+    assert thread.last_id() == 0
+
+
+@pytest.mark.parametrize("value", [None, 7, b"bytes", {"a": 1}, "\ud800", "ok\udfff"])
+def test_content_that_is_refused(thread: eventq.Thread, value: Any) -> None:
+    """Content that is no text, or holds half a character, is refused, one by one and in a batch."""
+    with pytest.raises(InputError):
+        thread.push("self", "note", value)
+    with pytest.raises(InputError):
+        thread.push_many([("self", "note", "good"), ("self", "note", value)])
+    assert thread.last_id() == 0
+
+
+@pytest.mark.parametrize("source", ["external:a:b:c:d:e", "internal:dm:default:warden", "self"])
+def test_strict_source_takes_addresses(path: str, source: str) -> None:
+    """With `strict_source` an address is taken."""
+    with eventq.open(path, strict_source=True) as thread:
+        assert thread.push(source, "note", "x").source == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["free", "self:x", "external:a:b", "internal:a:b:c:d", "External:a:b:c:d:e", "internal:A:b:c", "internal::b:c"],
+)
+def test_strict_source_refuses_free_text(path: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `strict_source`, or EVENTQ_STRICT_SOURCE=1, what is no address is refused; without, it is taken."""
+    with eventq.open(path, strict_source=True) as thread, pytest.raises(InputError, match="is not a source address"):
+        thread.push(source, "note", "x")
+    monkeypatch.setenv("EVENTQ_STRICT_SOURCE", "1")
+    with eventq.open(path) as thread, pytest.raises(InputError, match="is not a source address"):
+        thread.push_many([(source, "note", "x")])
+    with eventq.open(path, strict_source=False) as thread:
+        assert thread.push(source, "note", "x").id == 1
+
+
+def test_the_size_of_an_event_is_limited(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EVENTQ_MAX_EVENT_BYTES counts bytes, not characters; the limit itself is allowed, in a batch as well."""
+    monkeypatch.setenv("EVENTQ_MAX_EVENT_BYTES", "5000")
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "é" * 2_500).id == 1
+        with pytest.raises(
+            TooLargeError, match=r"too large \(5001 bytes, the limit is 5000\) - .*EVENTQ_MAX_EVENT_BYTES"
+        ):
+            thread.push("self", "note", "é" * 2_500 + "x")
+        with pytest.raises(TooLargeError):
+            thread.push_many([("self", "note", "x"), ("self", "note", "x" * 5_001)])
+        assert thread.last_id() == 1
+
+
+def test_the_default_limit_is_64_mib(thread: eventq.Thread) -> None:
+    """Without a setting, one byte more than 64 MiB is refused."""
+    with pytest.raises(TooLargeError, match="67108865 bytes, the limit is 67108864"):
+        thread.push("self", "note", "x" * ((64 << 20) + 1))
+
+
+@pytest.mark.parametrize(("setting", "level"), [("", 2), ("full", 2), ("normal", 1), ("NORMAL", 1)])
+def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, level: int) -> None:
+    """A push is on the disk when it returns; EVENTQ_SYNCHRONOUS=normal gives that up, and acks do so by themselves."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", setting)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+        thread.subscribe("w", "true")
+        thread.pop("w", 1)
+        assert thread.store.connection.pragma("synchronous") == level
+        assert thread.store.connection.pragma("journal_mode") == "wal"
+        assert thread.store.connection.pragma("foreign_keys") == 1
+
+
+# --- keys ---
+
+
+def test_the_same_key_is_the_same_event(thread: eventq.Thread) -> None:
+    """A key that was used before gives the first event, whatever else differs, and stores nothing."""
+    first = thread.push("self", "note", "one", key="k")
+    assert thread.push("other", "message", "two", "sub", key="k") == first
+    assert thread.push("self", "note", "one", key="K").id == 2
+    assert thread.push("self", "note", "one").id == 3
+    assert [event.content for event in thread.peek()] == ["one"] * 3
+
+
+def test_keys_in_a_batch(thread: eventq.Thread) -> None:
+    """In a batch a key counts against stored events and against the batch itself; the number stored is given."""
+    thread.push("self", "note", "stored", key="a")
+    batch = thread.push_many(
+        [
+            {"source": "self", "type": "note", "content": "1"},
+            {"source": "self", "type": "note", "content": "2", "key": "a"},
+            {"source": "self", "type": "note", "content": "3", "key": "b"},
+            {"source": "self", "type": "note", "content": "4", "key": "b"},
+            ("self", "note", "5", None, "c"),
+        ]
+    )
+    assert batch == Batch(3, 2, 4)
+    assert [event.content for event in thread.peek()] == ["stored", "1", "3", "5"]
+    assert thread.push_many([("self", "note", "6", None, key) for key in "abc"]) == Batch(0, None, None)
+
+
+def test_a_key_is_free_when_its_push_failed(thread: eventq.Thread) -> None:
+    """A push that is rolled back leaves its key unused."""
+    with pytest.raises(ZeroDivisionError), thread.write():
+        thread.push("self", "note", "gone", key="k")
+        raise ZeroDivisionError
+    assert thread.push("self", "note", "kept", key="k").content == "kept"
+
+
+def test_a_key_is_free_when_its_event_was_pruned(thread: eventq.Thread) -> None:
+    """A key lives as long as its event, also when another tool deleted that."""
+    thread.push("self", "note", "one", key="a")
+    thread.push("self", "note", "two", key="b")
+    assert thread.prune(keep_last=0) == 2
+    assert thread.push("self", "note", "three", key="a").id == 3
+    assert thread.push_many([("self", "note", "four", None, "b")]) == Batch(1, 4, 4)
+
+
+# --- push_many ---
+
+
+def test_push_many_says_what_it_stored(thread: eventq.Thread) -> None:
+    """A batch is stored in order, with one time, and gives count and ids; an empty one gives none."""
+    assert thread.push_many([]) == Batch(0, None, None)
+    assert thread.push_many(("self", "note", str(number)) for number in range(2_500)) == Batch(2_500, 1, 2_500)
+    events = list(thread.peek(limit=None))
+    assert [(event.id, event.content) for event in events] == [(n + 1, str(n)) for n in range(2_500)]
+    assert len({event.created_at for event in events}) == 1
+
+
+def test_push_many_takes_mappings_sequences_and_events(thread: eventq.Thread) -> None:
+    """An event of a batch may be a mapping, with unknown keys ignored, a sequence, or an `Event`."""
+
+    class Mine(dict[str, str]):
+        pass
+
+    first = thread.push("self", "note", "x", "sub")
+    events: list[Any] = [
+        {"type": "note", "content": "x", "source": "self", "subtype": "sub", "id": 99, "more": []},
+        Mine(source="self", type="note", content="x", subtype="sub"),
+        ("self", "note", "x", "sub"),
+        ["self", "note", "x", "sub", None],
+        first,
+    ]
+    thread.push_many(events)
+    assert [event[2:] for event in thread.peek()] == [first[2:]] * 6
+    assert thread.last_id() == 6
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ({"type": "note", "content": "x"}, "source is missing"),
+        ({"source": "self", "content": "x"}, "type is missing"),
+        ({"source": "self", "type": "note"}, "content is missing"),
+        ({"source": "self", "type": "note", "content": None}, "content must be text"),
+        ({"source": "self", "type": "note", "content": "x", "subtype": 7}, "subtype must be text"),
+        (("self", "note"), "an event is a mapping or"),
+        (("self", "note", "x", None, None, None), "an event is a mapping or"),
+        ("self", "an event is a mapping or"),
+        (7, "an event is a mapping or"),
+        (None, "an event is a mapping or"),
+        ({"self", "note", "x"}, "an event is a mapping or"),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1, 1_500])
+def test_one_bad_event_refuses_all(thread: eventq.Thread, bad: Any, what: str, before: int) -> None:
+    """A batch with a bad event names it by its number and stores nothing, not even what was already written."""
+    events = [("self", "note", "good")] * before + [bad, ("self", "note", "never looked at")]
+    with pytest.raises(InputError, match=f"^event {before + 1}: {what}"):
+        thread.push_many(events)
+    assert (thread.last_id(), list(thread.peek())) == (0, [])
+    assert os.path.getsize(os.path.join(thread.path, "events.jsonl")) == 0
+
+
+def test_an_iterable_that_raises_refuses_all(thread: eventq.Thread) -> None:
+    """What the iterable raises comes through, and nothing is stored."""
+
+    def events() -> Iterator[tuple[str, str, str]]:
+        for _ in range(2_000):
+            yield "self", "note", "x"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        thread.push_many(events())
+    assert thread.last_id() == 0
+    assert thread.push("self", "note", "x").id == 1
+
+
+def test_push_many_in_bounded_memory(thread: eventq.Thread) -> None:
+    """A hundred megabytes of events pass through a tenth of that, and none of it is kept."""
+    thread.push_many([("self", "note", "x")])
+    body = "x" * 100_000
+    tracemalloc.start()
+    try:
+        thread.push_many(("self", "note", f"{number}{body}") for number in range(1_000))
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+    assert thread.last_id() == 1_001
+
+
+def test_ids_are_never_used_again(thread: eventq.Thread) -> None:
+    """Ids go on from the highest there ever was, also when everything was pruned."""
+    thread.push_many([("self", "note", "x")] * 5)
+    assert thread.prune(keep_last=0) == 5
+    assert thread.last_id() == 5
+    with eventq.open(thread.path) as again:
+        assert again.push("self", "note", "x").id == 6
+
+
+def test_a_clock_that_goes_backwards(thread: eventq.Thread, clock: Clock) -> None:
+    """Ids give the order; a clock that is set back changes times and nothing else."""
+    first = thread.push("self", "note", "a")
+    clock.move(-3_600)
+    second = thread.push("self", "note", "b")
+    assert first.created_at > second.created_at
+    assert [event.content for event in thread.peek()] == ["a", "b"]
+    assert thread.latest()["self"] == second
+
+
+def test_the_columns_are_those_of_the_older_tool(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """The three tables have exactly the columns that other tools read and write, and such a tool's event counts."""
+    columns = {
+        table: [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
+        for table in ("events", "subscriptions", "consumer_progress")
+    }
+    assert columns == {
+        "events": ["id", "created_at", "source", "type", "subtype", "content"],
+        "subscriptions": ["consumer_id", "handler_cmd", "filter"],
+        "consumer_progress": ["consumer_id", "last_acked_id", "updated_at"],
+    }
+    raw.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'from outside')")
+    assert thread.last(1)[0][2:] == ("tool", "note", None, "from outside")
+    assert thread.push("self", "note", "x").id == 2  # and the mirror catches up with both
+
+
+def test_a_full_busy_timeout_is_an_error(path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that waits longer than the busy timeout raises BusyError, and nothing was stored."""
+    monkeypatch.setattr("eventq.backends.sqlite.BUSY_SECONDS", 0.05)
+    with eventq.open(path) as thread:
+        raw.execute("BEGIN IMMEDIATE")
+        for push in (lambda: thread.push("self", "note", "x"), lambda: thread.push_many([("self", "note", "x")])):
+            with pytest.raises(eventq.StoreError, match=r"another writer held .* - nothing was stored; try again"):
+                push()
+        raw.execute("ROLLBACK")
+        assert thread.push("self", "note", "x").id == 1
+
+
+def test_nothing_is_written_elsewhere(tmp_path: Path) -> None:
+    """A thread's files lie in its directory and nowhere else."""
+    with eventq.open(tmp_path / "thread", create=True) as thread:
+        thread.push("self", "note", "x")
+        thread.subscribe("../../escaped", "true")
+        thread.pop("../../escaped", 0)
+        thread.info()
+    assert os.listdir(tmp_path) == ["thread"]

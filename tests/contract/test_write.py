@@ -1,0 +1,223 @@
+"""`write()` makes one change of many: all of it or nothing, and nobody hears of it before it is there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.errors import ClosedError, ConsumerExistsError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class OopsError(Exception):
+    """Somebody's error."""
+
+
+@pytest.fixture
+def wakes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Give the list in which the wake-ups of the thread are noted."""
+    noted: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(thread.notifier, "wake", lambda *given: noted.append(given))
+    return noted
+
+
+def mirrored(thread: eventq.Thread) -> int:
+    """Give the number of lines of the mirror."""
+    with open(os.path.join(thread.path, "events.jsonl"), "rb") as file:
+        return file.read().count(b"\n")
+
+
+def contents(thread: eventq.Thread) -> list[str]:
+    """Give the contents of all events."""
+    return [event.content for event in thread.peek(limit=None)]
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    """Start a call in a thread of its own."""
+    runner = threading.Thread(target=call)
+    runner.start()
+    return runner
+
+
+def test_everything_inside_commits_together(thread: eventq.Thread) -> None:
+    """Events, a subscription and an ack of one block are there together afterwards, and not before for others."""
+    with eventq.open(thread.path) as other:
+        with thread.write():
+            thread.push("self", "note", "a")
+            thread.push_many([("self", "note", "b"), ("self", "note", "c")])
+            thread.subscribe("w", "true")
+            thread.ack("w", 2)
+            assert contents(thread) == ["a", "b", "c"]
+            assert (other.last_id(), other.subscriptions()) == (0, [])
+        assert contents(other) == ["a", "b", "c"]
+        assert other.info().subscriptions[0].last_acked_id == 2
+
+
+def test_an_exception_undoes_everything(thread: eventq.Thread) -> None:
+    """What is raised comes through, and the thread is as it was."""
+    thread.push("self", "note", "before")
+    with pytest.raises(OopsError), thread.write():
+        thread.push("self", "note", "a")
+        thread.push_many([("self", "note", "b")])
+        thread.subscribe("w", "true")
+        raise OopsError
+    assert (contents(thread), thread.subscriptions()) == (["before"], [])
+    assert thread.push("self", "note", "after").id == 2
+
+
+def test_after_effects_come_after_the_outermost_commit(
+    thread: eventq.Thread, wakes: list[tuple[str, int, int]]
+) -> None:
+    """Mirror, journal and wake-ups happen once everything is committed, in order."""
+    with thread.write():
+        thread.push("a", "note", "1")
+        with thread.write():
+            thread.push("b", "note", "2")
+            with thread.write():
+                thread.push_many([("c", "note", "3"), ("d", "note", "4")])
+        assert (mirrored(thread), wakes) == (0, [])
+    assert (mirrored(thread), wakes) == (4, [("a", 1, 1), ("b", 2, 2), ("d", 3, 4)])
+    with open(os.path.join(thread.path, "logs", "thread.log")) as file:
+        assert [line.split("] ", 2)[2].strip() for line in file] == [
+            "push: source=a type=note id=1",
+            "push: source=b type=note id=2",
+            "push batch: count=2 last_id=4",
+        ]
+
+
+def test_nothing_follows_a_rollback(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+    """What was undone is neither mirrored nor noted, and wakes nobody."""
+    with pytest.raises(OopsError), thread.write():
+        with thread.write():
+            thread.push("a", "note", "1")
+        raise OopsError
+    thread.push("b", "note", "2")
+    assert (mirrored(thread), wakes) == (1, [("b", 1, 1)])
+
+
+def test_an_inner_block_may_fail_alone(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+    """An inner block that is undone takes its own work with it, and the outer one goes on."""
+    with thread.write():
+        thread.push("self", "note", "a")
+        with pytest.raises(OopsError), thread.write():
+            thread.push("self", "note", "b")
+            with thread.write():
+                thread.push("self", "note", "c", key="k")
+            raise OopsError
+        thread.push("self", "note", "d", key="k")
+        with pytest.raises(InputError):
+            thread.push_many([("self", "note", "e"), ("self", "", "bad")])
+        thread.subscribe("w", "true")
+        with pytest.raises(ConsumerExistsError):
+            thread.subscribe("w", "true")
+        thread.push("self", "note", "f")
+    assert contents(thread) == ["a", "d", "f"]
+    assert [first for _, first, _ in wakes if first] == [1, 2, 3]
+    assert mirrored(thread) == 3
+
+
+def test_blocks_one_after_the_other(thread: eventq.Thread) -> None:
+    """Siblings inside a block do not disturb each other."""
+    with thread.write():
+        for number in range(5):
+            if number % 2:
+                with pytest.raises(OopsError), thread.write():
+                    thread.push("self", "note", str(number))
+                    raise OopsError
+            else:
+                with thread.write():
+                    thread.push("self", "note", str(number))
+    assert contents(thread) == ["0", "2", "4"]
+
+
+def test_an_effect_may_write(thread: eventq.Thread) -> None:
+    """What runs after a commit stands outside of it, and may begin the next one."""
+
+    def more() -> None:
+        thread.push("self", "note", "2")
+
+    with thread.write():
+        thread.push("self", "note", "1")
+        thread.store.after(more)
+        assert thread.last_id() == 1
+    assert (contents(thread), mirrored(thread)) == (["1", "2"], 2)
+
+
+def test_other_threads_wait(thread: eventq.Thread) -> None:
+    """While one thread is inside a block, calls of another one wait; a rollback does not take them along."""
+    inside = threading.Event()
+    pushed = threading.Event()
+
+    def other() -> None:
+        inside.wait()
+        thread.push("other", "note", "kept")
+        pushed.set()
+
+    runner = in_thread(other)
+    with pytest.raises(OopsError), thread.write():
+        thread.push("self", "note", "undone")
+        inside.set()
+        assert not pushed.wait(0.05)
+        raise OopsError
+    runner.join()
+    assert [(event.id, event.source) for event in thread.peek()] == [(1, "other")]
+    assert mirrored(thread) == 1
+
+
+def test_an_effect_belongs_to_its_own_thread(thread: eventq.Thread) -> None:
+    """What one thread asks for after its commit is not lost when another thread's block is undone."""
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        inside.wait()
+        thread.store.after(done.set)
+
+    runner = in_thread(other)
+    with pytest.raises(OopsError), thread.write():
+        inside.set()
+        runner.join(0.05)
+        raise OopsError
+    runner.join()
+    assert done.is_set()
+
+
+def test_prune_inside_a_block(thread: eventq.Thread) -> None:
+    """A prune inside a block is undone with it."""
+    thread.push_many([("self", "note", "x")] * 5)
+    with pytest.raises(OopsError), thread.write():
+        assert thread.prune(keep_last=2) == 3
+        raise OopsError
+    assert thread.info().event_count == 5
+    with thread.write():
+        assert thread.prune(keep_last=2) == 3
+        thread.push("self", "note", "x")
+    assert [event.id for event in thread.peek()] == [4, 5, 6]
+
+
+def test_closing_inside_a_block_undoes_it(path: str) -> None:
+    """A thread that is closed in the middle of a block stores nothing of it, and says so at the end."""
+    thread = eventq.open(path)
+    with pytest.raises(ClosedError), thread.write():
+        thread.push("self", "note", "x")
+        thread.close()
+    with eventq.open(path) as again:
+        assert (again.last_id(), again.check()) == (0, [])
+
+
+def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the database refuses the commit, the block is undone, its effects are dropped, and the thread works on."""
+    with eventq.open(path) as thread:
+        refused = True
+        thread.store.connection.set_commit_hook(lambda: refused)
+        with pytest.raises(eventq.StoreError), thread.write():
+            thread.push("self", "note", "lost")
+        refused = False
+        assert (thread.last_id(), mirrored(thread)) == (0, 0)
+        assert thread.push("self", "note", "kept").id == 1
+        assert (mirrored(thread), thread.check()) == (1, [])

@@ -1,0 +1,95 @@
+"""The face for event loops: the same calls, and nothing blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eventq
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine with a deadline."""
+
+    async def main() -> Any:
+        async with asyncio.timeout(120):
+            return await work
+
+    return asyncio.run(main())
+
+
+def test_every_call_has_its_async_twin() -> None:
+    """AsyncThread has the public methods of Thread, but for those that make no sense in a loop."""
+    sync = {n for n, _ in inspect.getmembers(eventq.Thread, inspect.isfunction) if not n.startswith("_")}
+    twin = {n for n, _ in inspect.getmembers(eventq.AsyncThread, inspect.isfunction) if not n.startswith("_")}
+    assert sync - twin == {"write", "follow_pages", "pop_rows", "rebuild_mirror"}
+
+
+def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
+    """push, peek, pop, ack and the rest, awaited."""
+
+    async def work() -> None:
+        async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
+            event = await thread.push("self", "record", "x", key="k")
+            assert await thread.push("self", "record", "x", key="k") == event
+            assert (await thread.push_many([("a", "b", "c")])).last_id == 2
+            assert await thread.peek(1) == await thread.last(1)
+            assert (await thread.latest())["self"] == event
+            assert (await thread.subscribe("w", "true", filter="type = 'b'")).consumer_id == "w"
+            assert [e.id for e in await thread.pop("w", 0)] == [2]
+            await thread.ack("w", 2)
+            assert (await thread.info()).subscriptions[0].last_acked_id == 2
+            await thread.resume("w")
+            assert [s.consumer_id for s in await thread.subscriptions()] == ["w"]
+            await thread.unsubscribe("w")
+            with pytest.raises(eventq.LogicError):
+                await thread.pop("w", 0)
+            assert await thread.prune(keep_last=1) == 1
+            assert await thread.last_id() == 2
+            assert await thread.check() == []
+            assert thread.path == str(tmp_path / "t")
+        with pytest.raises(RuntimeError):
+            await thread.last_id()
+
+    run(work())
+
+
+def test_waiting_does_not_keep_other_calls_from_running(tmp_path: Path) -> None:
+    """While one task waits in pop and another follows, a third pushes through the same AsyncThread."""
+
+    async def work() -> None:
+        async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
+            await thread.subscribe("w", "true", filter="type = 'x'")
+            popped = asyncio.create_task(thread.pop("w", 0, wait=100))
+
+            async def first() -> eventq.Event:
+                async for event in thread.follow(0, filter="type = 'x'"):
+                    return event
+                raise AssertionError
+
+            followed = asyncio.create_task(first())
+            while not any(t.name.startswith("eventq-follow") for t in threading.enumerate()):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await thread.push("self", "other", "1")
+            event = await thread.push("self", "x", "2")
+            assert await popped == [event]
+            assert await followed == event
+
+    run(work())
+
+
+def test_a_wait_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    """A pop gives nothing when nothing came."""
+
+    async def work() -> None:
+        async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
+            await thread.subscribe("w", "true")
+            assert await thread.pop("w", 0, wait=0.01) == []
+
+    run(work())
