@@ -121,6 +121,9 @@ def _tokens(text: str) -> list[Token]:
         if text[at] in _BLANKS:
             at += 1
             continue
+        if text.startswith("/*", at) and (end := text.find("*/", at + 2)) >= 0:
+            at = end + 2
+            continue
         kind, end = _next(text, at)
         found.append((kind, text[at:end], at))
         at = end
@@ -143,7 +146,7 @@ def _next(text: str, at: int) -> tuple[str, int]:
 
 def _operator(text: str, at: int) -> tuple[str, int]:
     if text.startswith(("--", "/*"), at):
-        raise FilterError("a filter has no comments", text, at, "remove it; write '- -' for two minus signs")
+        raise FilterError("this comment swallows what follows", text, at, "remove it; write '- -' for two minus signs")
     for sign in _OPERATORS:
         if text.startswith(sign, at):
             return sign, at + len(sign)

@@ -335,10 +335,10 @@ def _instr(text: Any, part: Any) -> int:
     return _text(text).find(_text(part)) + 1
 
 
-def _replace(value: Any, old: Any, new: Any) -> Any:
+def _replace(value: Any, old: Any, new: Any) -> str:
     text, old, new = _text(value), _text(old), _text(new)
     if not old:
-        return value
+        return text
     if len(new) > len(old) and len(text) + text.count(old) * (len(new) - len(old)) > MAX_MADE:
         raise _RefusedError("replace() makes a text that is too large")
     return text.replace(old, new)

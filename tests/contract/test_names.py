@@ -52,16 +52,12 @@ def test_an_encoded_name_is_only_a_name(consumer: str) -> None:
         ("a b/c", "a%20b%2fc"),
         ("é", "%c3%a9"),
         ("x" * 120, "x" * 120),
-        ("x" * 121, "x" * 60 + "~e56b2a2a7dd4ea6e0ff9ffa0c3f1ba0f"),
+        ("x" * 121, "x" * 60 + "~79072a47bfaa54e6057a9ee21e0dea64b9edbfd160c4ccadbb657e64b6d22ee4"),
     ],
 )
 def test_encoded_names_are_readable(consumer: str, name: str) -> None:
     """What is plain stays as it is; the rest can be read back by eye; a long one ends in a hash."""
-    if "~" in name:
-        name = name[:61]
-        assert len(encode(consumer)) == 61 + 64
-    assert encode(consumer)[: len(name)] == name
-    assert "~" in name or encode(consumer) == name
+    assert encode(consumer) == name
 
 
 @pytest.mark.parametrize(
@@ -70,15 +66,11 @@ def test_encoded_names_are_readable(consumer: str, name: str) -> None:
         ("/home/user/x", "-home-user-x"),
         ("/a b/ü.c", "-a-b---c"),
         ("/" + "x" * 39, "-" + "x" * 39),
-        ("/" + "x" * 40, "-" + "x" * 31 + "-15d7bc"),
+        ("/" + "x" * 40, "-" + "x" * 31 + "-e65a72"),
     ],
 )
 def test_slug(path: str, expected: str) -> None:
     """What is no ASCII letter or digit is a dash; more than 40 characters are 32 and six digits of the SHA-1."""
-    if len(path) > 40:
-        from hashlib import sha1
-
-        expected = expected[:33] + sha1(path.encode()).hexdigest()[:6]
     assert slug(path) == expected
 
 

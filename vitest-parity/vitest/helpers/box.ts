@@ -380,8 +380,9 @@ function complete(event: NewEvent): NewEvent {
 function textError(err: string): { message: string; suggestion: string } {
   expect(err).toMatch(/^Error: [^]*\S - \S[^]*\n$/);
   expect(err).not.toMatch(/Traceback|^\s+at .*:\d+/m);
-  const at = err.lastIndexOf(" - ");
-  return { message: err.slice("Error: ".length, at), suggestion: err.slice(at + 3).trimEnd() };
+  const [first = "", ...place] = err.trimEnd().split("\n"); // the lines after the first show the place in a filter
+  const at = first.lastIndexOf(" - ");
+  return { message: [first.slice("Error: ".length, at), ...place].join("\n"), suggestion: first.slice(at + 3) };
 }
 
 function jsonError(err: string): { message: string; suggestion: string } {
