@@ -5,7 +5,7 @@ columns of an event; `Fragment` is an accepted filter rewritten so that it is sa
 
 - JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and prose. The guard is
   SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so it runs at 5 million events a second.
-  Functions of the same names written in Python lost: a tenth of that, and they would have to repeat SQLite's JSON5.
+  Functions of the same names written in Python lost: a call a row, and they would have to repeat SQLite's JSON5.
 - A filter that mentions columns often gets a jump before each mention, for SQLite looks at its clock only on jumps.
 
 The fence in `backends/fence.py` runs the result, and would hold if something slipped through here.

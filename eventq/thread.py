@@ -155,7 +155,7 @@ class Thread:
         """Give a context manager that makes everything inside it one change: all of it is committed, or nothing.
 
         It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
-        Calls from other threads wait until it ends.
+        Calls from other threads wait until it ends. A filter that is used inside sees what was committed before.
         """
         return self.store.write()
 

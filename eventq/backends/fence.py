@@ -36,7 +36,7 @@ MAX_MADE = 130 << 20  # characters that replace() and hex() may make
 LARGE = 1 << 16  # characters that are worth a look at the clock
 MAX_TRIM = 64  # characters that trim() may be asked to remove
 MAX_PATTERN, MAX_LOOSE_PATTERN = 500, 64  # bytes of a LIKE pattern: written out and so judged before, or computed
-MAX_CACHED = 64
+MAX_CACHED = 1_000
 
 # NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
 _ROWS = """SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED
@@ -126,6 +126,14 @@ class Fence:
         """Give the lowest id of a matching event with `after` < id <= `upto`, or None."""
         rows, _ = self._scan(self._fragment(text), _IDS, _Range(after, upto, newest=False), 1, 1)
         return int(rows[0][0]) if rows else None
+
+    def count(self, text: str, after: int, upto: int) -> int:
+        """Give the number of matching events with `after` < id <= `upto`."""
+        fragment, count = self._fragment(text), 0
+        while after < upto:
+            rows, after = self._scan(fragment, _IDS, _Range(after, upto, newest=False), WINDOW, WINDOW)
+            count += len(rows)
+        return count
 
     def close(self) -> None:
         """Close the connection; a later use opens another one."""

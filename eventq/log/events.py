@@ -26,14 +26,14 @@ _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 1_000
 _CHUNK_CHARACTERS = 4 << 20
 _NAMES = (str, type(None))
-_SHORT = 1_000  # characters of content that are below every limit
+_SHORT = 1_000  # characters of content that are looked at no closer when they are ASCII
 _KNOWN = 1_000  # names that are remembered
 
 
 def limit_of_event() -> int:
     """Give the largest size of an event in bytes."""
     text = system.env("EVENTQ_MAX_EVENT_BYTES")
-    return max(int(text), _SHORT * 4) if text.isdigit() else MAX_EVENT_BYTES
+    return int(text) if text.isdigit() else MAX_EVENT_BYTES
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
@@ -78,6 +78,7 @@ class EventLog:
         self._journal = journal
         self._notifier = notifier
         self._limit = limit_of_event()
+        self._short = min(_SHORT, self._limit // 4)  # characters of content that cannot be too many bytes
         self._known: set[tuple[str, str, str | None]] = set()  # names that were found good
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class EventLog:
         """Check events and give them in chunks of bounded size: the rows, and their keys when one has a key."""
         rows: list[Row] = []
         keys: list[str | None] = []
-        known, size, number = self._known, 0, 0
+        known, short, size, number = self._known, self._short, 0, 0
         source: Any
         kind: Any
         content: Any
@@ -177,11 +178,14 @@ class EventLog:
                     subtype = key = None
                 else:
                     source, kind, content, subtype, key = _fields(new)
-                if type(content) is not str or not content.isascii() or len(content) > _SHORT:
+                if type(content) is not str or not content.isascii() or len(content) > short:
                     self._check_content(content)
-                if type(source) is not str or type(kind) is not str or type(subtype) not in _NAMES:
-                    self._check_names(source, kind, subtype)
-                elif (source, kind, subtype) not in known:
+                if (
+                    type(source) is not str
+                    or type(kind) is not str
+                    or type(subtype) not in _NAMES
+                    or (source, kind, subtype) not in known
+                ):
                     self._check_names(source, kind, subtype)
                 if key is not None:
                     check_name(key, "key")
@@ -210,7 +214,7 @@ class EventLog:
             self._check_names(source, kind, subtype)  # what cannot be hashed is refused here
         elif (source, kind, subtype) not in self._known:
             self._check_names(source, kind, subtype)
-        if type(content) is not str or not content.isascii() or len(content) > _SHORT:
+        if type(content) is not str or not content.isascii() or len(content) > self._short:
             self._check_content(content)
 
     def _check_content(self, content: str) -> None:

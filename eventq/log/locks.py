@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerLock:
-    """A lock that is held; `close` lets it go."""
+    """A lock that is held; `release` lets it go."""
 
     def __init__(self, fd: int) -> None:
         """Take the descriptor that holds it."""
@@ -63,8 +63,17 @@ class ConsumerLock:
                 return int(words[1]) if system.birth(int(words[1])) == words[2] else None
         return None
 
+    def release(self) -> None:
+        """Let the lock go for everybody who has inherited it: from here on nobody looks after the consumer.
+
+        Closing is not enough: the dispatch that forked us, or a handler of another consumer that is not yet more than a
+        fork of us, may have the descriptor for a moment longer, and the lock would look held though nobody looks again.
+        """
+        flock(self.fd, LOCK_UN)
+        os.close(self.fd)
+
     def close(self) -> None:
-        """Let the lock go."""
+        """Leave the lock to the process that inherited it."""
         os.close(self.fd)
 
 

@@ -169,12 +169,23 @@ class Mirror:
             self._fd = os.open(self._layout.mirror, flags)
         except FileNotFoundError:
             self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
-        self._learn()
+        while self._is_wrong(*self._learn()):
+            pass
 
-    def _learn(self) -> None:
-        """Read where the file ends, cutting off a torn last line."""
+    def _is_wrong(self, place: int, text: bytes) -> bool:
+        """Cut off a last line that the log does not hold: a power cut may take back commits that the mirror has."""
+        number = _number(text)
+        event = self._store.event(number) if number else None
+        # What is not there any more has been pruned.
+        if number <= self._store.last_id() and (event is None or line(event).encode() == text):
+            return False
+        os.ftruncate(self._fd, place)
+        return True
+
+    def _learn(self) -> tuple[int, bytes]:
+        """Read where the file ends, cutting off a torn last line; give the offset and the text of the last event."""
         self._end = os.lseek(self._fd, 0, os.SEEK_END)
-        self._last, whole = _last_line(self._fd, self._end)
+        self._last, whole, place, text = _last_line(self._fd, self._end)
         if whole < self._end:
             os.ftruncate(self._fd, whole)
             self._end = whole
@@ -182,6 +193,7 @@ class Mirror:
         if not self._last:
             self._first = 0
             self._last = max((_last_of(path) for path in rotated(self._layout)), default=0)
+        return place, text
 
     def _rotate(self) -> None:
         rotate(self._layout.mirror)
@@ -330,8 +342,11 @@ def _number(text: bytes) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 20 else 0
 
 
-def _last_line(fd: int, end: int) -> tuple[int, int]:
-    """Give the id in the last whole line that is an event, and the offset after the last whole line."""
+def _last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
+    """Give the last whole line that is an event, read from the end of the file.
+
+    Its id (0 for none), the offset after the last whole line of the file, the line's own offset, and its text.
+    """
     whole = -1
     tail = b""
     step = 4096
@@ -347,11 +362,14 @@ def _last_line(fd: int, end: int) -> tuple[int, int]:
             whole = at + cut
             tail = tail[:cut]
         lines = tail.split(b"\n")
+        place = at + len(tail)
         for text in reversed(lines if at == 0 else lines[1:]):
+            place -= len(text)
             if number := _number(text):
-                return number, whole
+                return number, whole, place, text
+            place -= 1
         tail = tail[: tail.find(b"\n") + 1] if at else b""
-    return 0, max(whole, 0)
+    return 0, max(whole, 0), 0, b""
 
 
 def _last_of(path: str) -> int:

@@ -127,7 +127,7 @@ class Supervisor:
 
     def _drop(self, watched: Watched) -> None:
         if watched.lock is not None:
-            watched.lock.close()
+            watched.lock.release()
             watched.lock = None
         watched.state = "gone"
 
@@ -185,7 +185,7 @@ class Supervisor:
     def _released(self, watched: Watched) -> None:
         """Let the lock go, then look once more: a push that found it held has left its event to us."""
         if watched.lock is not None:
-            watched.lock.close()
+            watched.lock.release()
             watched.lock = None
         state = self._subscriptions.state(watched.consumer)
         if state is None or not self._dispatch.ready(state):

@@ -323,3 +323,30 @@ def test_a_thread_of_the_older_tool_gets_its_mirror(original: str) -> None:
         push(thread)
         assert numbers(original) == [1, 2, 3, 4]
         assert thread.check() == []
+
+
+def test_lines_that_the_log_does_not_hold_are_cut_off(tmp_path: Path) -> None:
+    """A power cut may take back commits that the mirror has: the next process to push puts the mirror right."""
+    path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        for number in range(1, 11):
+            thread.push("self", "record", f"before {number}")
+    with apsw.Connection(f"{path}/events.db") as db:  # the log forgets its last three events
+        db.execute("DELETE FROM events WHERE id > 7; UPDATE sqlite_sequence SET seq = 7 WHERE name = 'events'")
+    db.close()
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "record", "after")] * 3)
+        assert thread.check() == []
+        assert [e.content for e in thread.peek(6)] == ["before 7", "after", "after", "after"]
+
+
+def test_a_mirror_of_another_thread_is_replaced(tmp_path: Path) -> None:
+    """A file whose every line is wrong is cut to nothing, and written again from the start."""
+    with eventq.open(tmp_path / "one", create=True) as one, eventq.open(tmp_path / "two", create=True) as two:
+        one.push_many([("self", "record", "x" * 5000)] * 100)
+        two.push("self", "record", "y")
+    (tmp_path / "two" / "events.jsonl").write_bytes((tmp_path / "one" / "events.jsonl").read_bytes())
+    with eventq.open(tmp_path / "two") as two:
+        two.push("self", "record", "z")
+        assert two.check() == []
+    assert len((tmp_path / "two" / "events.jsonl").read_bytes().splitlines()) == 2

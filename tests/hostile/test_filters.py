@@ -367,8 +367,10 @@ def test_fence_holds_alone(connect: Callable[[], apsw.Connection], text: str) ->
     fence.close()
 
 
-def test_a_hole_runs_out_of_time(connect: Callable[[], apsw.Connection]) -> None:
+def test_a_hole_runs_out_of_time(connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch) -> None:
     """Even an endless join of events with themselves stops, and is the filter's fault."""
+    monkeypatch.setattr(fence_module, "WINDOW_SECONDS", 0.1)
+    monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     names = [f"e{i}" for i in range(13)]
     text = f"EXISTS (SELECT 1 FROM {', '.join(f'events {name}' for name in names)} WHERE {'.id + '.join(names)}.id < 0)"
     fence = Fence(connect)
