@@ -15,6 +15,7 @@ from eventq.log.mirror import line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.conftest import Clock, RunPython
 
