@@ -75,21 +75,20 @@ def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, st
     caller with threads is never forked.
     """
     null = os.devnull
-    actions = [
+    actions: list[tuple[object, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
     ]
-    for fd in keep:
-        os.set_inheritable(fd, True)
-    try:
-        return _posix_spawn(argv, actions, os.environ if environ is None else environ)
-    finally:
-        for fd in keep:
-            os.set_inheritable(fd, False)
+    for (
+        fd
+    ) in keep:  # there and back in the child: made inheritable here, it would go to other threads' children as well
+        spare = fd + 1
+        actions += [(os.POSIX_SPAWN_DUP2, fd, spare), (os.POSIX_SPAWN_DUP2, spare, fd), (os.POSIX_SPAWN_CLOSE, spare)]
+    return _posix_spawn(argv, actions, os.environ if environ is None else environ)
 
 
-def _posix_spawn(argv: list[str], actions: list[tuple[int, int, str, int, int]], environ: Mapping[str, str]) -> int:
+def _posix_spawn(argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]) -> int:
     try:
         return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setsid=True)
     except NotImplementedError:  # an old C library: a process group of its own is the next best

@@ -560,7 +560,11 @@ class Store:
 
     def has_subscriptions(self) -> bool:
         """Say whether there is any subscription."""
-        return self._one("SELECT 1 FROM subscriptions LIMIT 1") is not None
+        with self.lock:
+            try:
+                return bool(self._cursor.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchall())
+            except apsw.Error as error:
+                raise self._explain(error) from error
 
     def filter_of(self, consumer: str) -> str | bool | None:
         """Give the filter of a consumer, None for all events, and False when it is not subscribed."""

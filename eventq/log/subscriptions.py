@@ -168,7 +168,7 @@ class Subscriptions:
             store.set_acked(consumer, acked, system.stamp(system.now()))
         if not store.depth:
             store.alive()
-        if before is not None and (acked < before or self._stalled_before(consumer, before)):
+        if acked < (before or 0) or self._stalled_before(consumer, before or 0):
             store.after(lambda: self._wake(consumer))
 
     def _stalled_before(self, consumer: str, before: int) -> bool:
