@@ -1,0 +1,226 @@
+"""`kill -9` at any moment: what a process was promised, and has said so, is there; the next push makes all whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from tests.crash.support import contents, kill, mirror_lines, numbers, read_until, sound, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS = 15
+
+SINGLES = """
+import eventq
+with eventq.open(sys.argv[1]) as thread:
+    say("go")
+    fall(int(sys.argv[2]))
+    for n in range(100000):
+        event = thread.push("self", "test", f"{sys.argv[3]} {n} " + "x" * (n % 50 * 100), key=f"{sys.argv[3]} {n}" if n % 3 == 0 else None)
+        say(f"{event.id} {sys.argv[3]} {n}")
+"""
+BATCHES = """
+import eventq
+with eventq.open(sys.argv[1]) as thread:
+    say("go")
+    fall(int(sys.argv[2]))
+    for n in range(100000):
+        rows = (("self", "test", f"{sys.argv[3]} {n} {i} " + "x" * 200) for i in range(200))
+        done = thread.push_many(rows)
+        say(f"{done.first_id} {done.last_id} {sys.argv[3]} {n}")
+"""
+REBUILD = """
+import eventq
+with eventq.open(sys.argv[1]) as thread:
+    say("go")
+    fall(int(sys.argv[2]))
+    while True:
+        say(thread.rebuild_mirror())
+"""
+ROTATE = """
+import eventq
+from eventq.log import journal, mirror
+mirror.ROTATE_LINES = journal.ROTATE_LINES = 5
+with eventq.open(sys.argv[1]) as thread:
+    say("go")
+    fall(int(sys.argv[2]))
+    for n in range(100000):
+        say(thread.push("self", "test", f"{sys.argv[3]} {n}").id)
+        if n % 40 == 39:
+            thread.rebuild_mirror()
+"""
+PRUNE = """
+import eventq
+with eventq.open(sys.argv[1]) as thread:
+    say("go")
+    fall(int(sys.argv[2]))
+    while True:
+        first = thread.push_many([("self", "test", f"{sys.argv[3]} " + "x" * 500)] * 100).first_id
+        say(f"stored {first} {first + 99}")
+        thread.prune(keep_last=150)
+        say(f"pruned {first - 50}")
+"""
+INIT = """
+import eventq
+say("go")
+fall(int(sys.argv[2]))
+eventq.init(sys.argv[1])
+say("made")
+"""
+
+
+def victims(
+    code: str, path: str, rounds: int, seed: int, calls: tuple[int, int], seconds: float, *, odd: int = 0
+) -> list[list[str]]:
+    """Run a program again and again until it falls: every other time at a chosen call, else at a chosen moment.
+
+    Gives what each has said.
+    """
+    said = []
+    moments = numbers(seed, rounds, 0.0005, seconds)
+    falls = numbers(seed + 1, rounds, *calls)
+    for number in range(rounds):
+        at, moment = int(next(falls)), next(moments)
+        by_call = (number + odd) % 2
+        process = start(code, path, str(at if by_call else 0), str(number))
+        out = read_until(process, 3600 if by_call else moment, after=b"go")
+        out += kill(process)
+        lines = out.decode().split("\n")
+        assert lines[0] == "go"
+        said.append(lines[1:-1])
+        if code is not INIT:
+            yield_check(path)
+    return said
+
+
+def yield_check(path: str) -> None:
+    """See to it that the thread checks out as it was left, and after the next push."""
+    with eventq.open(path, read_only=True) as thread:
+        assert [f for f in thread.check() if "run 'eventq mirror rebuild'" not in f] == []
+    sound(path, before=False)
+
+
+def singles(path: str, rounds: int, seed: int) -> None:
+    """Kill pushers of single events and check their promises."""
+    said = victims(SINGLES, path, rounds, seed, (1, 3000), 0.2)
+    with eventq.open(path) as thread:
+        stored = {event.id: event.content.split(" x")[0].strip() for event in thread.peek(limit=None)}
+    promised = [line.split(" ", 1) for lines in said for line in lines]
+    assert promised
+    for number, text in promised:
+        assert stored[int(number)] == text
+    texts = [text for text in stored.values() if text != "the next push"]
+    assert len(set(texts)) == len(texts)
+    for round_, lines in enumerate(said):  # at most the one event that was under way is there unpromised
+        assert sum(text.startswith(f"{round_} ") for text in texts) - len(lines) in (0, 1)
+
+
+def batches(path: str, rounds: int, seed: int) -> None:
+    """Kill pushers of batches and check that each batch is there or not."""
+    said = victims(BATCHES, path, rounds, seed, (1, 20_000), 0.2)
+    with eventq.open(path) as thread:
+        stored = {event.id: event.content.split(" x")[0] for event in thread.peek(limit=None)}
+    promised = [line.split() for lines in said for line in lines]
+    assert promised
+    for first, last, round_, number in promised:
+        expected = [f"{round_} {number} {i}" for i in range(200)]
+        assert [stored[n] for n in range(int(first), int(last) + 1)] == expected
+    pieces = [text.rsplit(" ", 1)[0] for text in stored.values() if text != "the next push"]
+    counts = {piece: pieces.count(piece) for piece in set(pieces)}
+    assert set(counts.values()) == {200}
+    assert len(counts) - len(promised) in range(rounds + 1)
+
+
+def rotations(path: str, rounds: int, seed: int) -> None:
+    """Kill pushers whose mirror and journal begin a new file every few lines, and rebuild now and then."""
+    said = victims(ROTATE, path, rounds, seed, (1, 6000), 0.2)
+    assert any(said)
+    ids = [int(line) for lines in said for line in lines]
+    with eventq.open(path) as thread:
+        assert set(ids) <= {event.id for event in thread.peek(limit=None)}
+        assert len(mirror_lines(path)) == thread.last_id()
+
+
+def rebuilds(path: str, rounds: int, seed: int) -> None:
+    """Kill rebuilds of a mirror in several files."""
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "test", str(n)) for n in range(3000)])
+    for number in range(rounds):
+        text = "\n".join(mirror_lines(path)) + "\n"
+        cut = text.index("\n", len(text) // 3) + 1
+        with open(os.path.join(path, f"events-20200101-{number:06}.jsonl"), "w", encoding="utf-8") as file:
+            file.write(text[:cut])
+        with open(os.path.join(path, "events.jsonl"), "w", encoding="utf-8") as file:
+            file.write(text[cut:])
+        yield_check(path)
+        victims(REBUILD, path, 1, seed * 1000 + number * 2, (1, 150), 0.05, odd=number)
+        sides = sorted(name for name in os.listdir(path) if name.startswith("events-"))
+        assert len(sides) <= 1
+        with eventq.open(path) as thread:
+            thread.rebuild_mirror()
+        assert sorted(name for name in os.listdir(path) if "jsonl" in name) == ["events.jsonl"]
+
+
+def prunes(path: str, rounds: int, seed: int) -> None:
+    """Kill processes that push and prune."""
+    said = victims(PRUNE, path, rounds, seed, (1, 2000), 0.2)
+    with eventq.open(path) as thread:
+        ids = [event.id for event in thread.peek(limit=None)]
+        assert ids == list(range(ids[0], thread.last_id() + 1))
+        pruned = [int(line.split()[1]) for lines in said for line in lines if line.startswith("pruned")]
+        assert ids[0] >= max(pruned, default=0)
+        stored = [line.split() for lines in said for line in lines if line.startswith("stored")]
+        assert max((int(last) for _, _, last in stored), default=0) <= thread.last_id()
+        assert thread.prune(keep_last=10) >= 0
+        assert thread.store.free_pages() == 0
+
+
+def inits(folder: str, rounds: int, seed: int) -> None:
+    """Kill inits, at every few calls and at some moments, and finish them."""
+    finished = 0
+    for number in range(rounds):
+        path = os.path.join(folder, str(number))
+        code = INIT
+        said = (
+            victims(code, path, 1, seed * 1000 + number, (1, 1), 0.02) if number % 2 else [_fall_at(path, number * 17)]
+        )
+        if eventq.exists(path):
+            assert contents(path) == []
+        else:
+            assert said == [[]]
+            eventq.init(path)
+        finished += said == [["made"]]
+        assert sound(path) == []
+        left = {"events.db", "events.db-shm", "events.db-wal", "events.jsonl", "logs", "run", "events.db.new"}
+        assert set(os.listdir(path)) <= left
+    assert finished < rounds
+
+
+def _fall_at(path: str, call: int) -> list[str]:
+    process = start(INIT, path, str(call))
+    out = read_until(process, 3600, after=b"go") + kill(process)
+    return out.decode().split("\n")[1:-1]
+
+
+KINDS = [singles, batches, rotations, rebuilds, prunes, inits]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_process_takes_nothing_with_it_that_was_promised(kind: object, tmp_path: Path) -> None:
+    """Whoever is killed, and wherever: the promised is there, whole, and the next push makes the mirror exact."""
+    path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
+    kind(path, ROUNDS, 11)  # type: ignore[operator]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20, 30))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_process_takes_nothing_with_it_in_many_rounds(kind: object, seed: int, tmp_path: Path) -> None:
+    """The same at other moments."""
+    path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
+    kind(path, ROUNDS * 4, seed)  # type: ignore[operator]

@@ -1,0 +1,122 @@
+"""The power goes at any moment: what was synced stays, of the rest anything or nothing, and every promise holds."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import thread as front
+from eventq.backends.sqlite import Store
+from tests.crash.support import PowerVFS, sound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def vfs() -> Iterator[PowerVFS]:
+    """Give the file layer that knows what has reached the disk."""
+    made = PowerVFS("power")
+    yield made
+    made.unregister()
+
+
+class Cuts:
+    """The images that power cuts would leave, each with what was promised by then."""
+
+    def __init__(self, path: str, folder: str, vfs: PowerVFS, seed: int) -> None:
+        self._path = path
+        self._folder = folder
+        self._vfs = vfs
+        self._chance = random.Random(seed)
+        self.promised: list[str] = []
+        self.images: list[tuple[str, list[str]]] = []
+
+    def cut(self) -> None:
+        """Note what is left when the power goes now: only what was synced, and once more with some of the rest."""
+        self._image(lambda disk: disk.safe)
+        if any(disk.since for disk in self._vfs.disks.values()):
+            self._image(lambda disk: disk.some(self._chance))
+
+    def _image(self, content: object) -> None:
+        target = os.path.join(self._folder, str(len(self.images)))
+        os.makedirs(os.path.join(target, "run"))
+        os.makedirs(os.path.join(target, "logs"))
+        for path, disk in self._vfs.disks.items():
+            with open(os.path.join(target, os.path.basename(path)), "wb") as file:
+                file.write(content(disk))  # type: ignore[operator]
+        with open(os.path.join(self._path, "events.jsonl"), "rb") as file:  # never synced: any part of it may be there
+            mirror = file.read()
+        with open(os.path.join(target, "events.jsonl"), "wb") as file:
+            file.write(mirror[: self._chance.randrange(len(mirror) + 1)])
+        self.images.append((target, list(self.promised)))
+
+
+def work(thread: eventq.Thread, cuts: Cuts, rounds: int) -> None:
+    """Push singly, with keys and in batches, ack and read, and cut the power around each change."""
+    thread.subscribe("worker", "true")
+    for number in range(rounds):
+        single, keyed = f"{number} single", f"{number} keyed " + "x" * 5000
+        thread.push("self", "test", single)
+        cuts.promised.append(single)
+        thread.push("self", "test", keyed, key=str(number))
+        cuts.promised.append(keyed)
+        batch = [f"{number} batch {n} " + "y" * 900 for n in range(8)]
+        thread.push_many([("self", "test", text) for text in batch])
+        cuts.promised += batch
+        thread.pop("worker", thread.last_id())
+        cuts.cut()
+        if number % 3 == 2:
+            thread.store.connection.wal_checkpoint(mode=1)
+            cuts.cut()
+
+
+def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch, seed: int, rounds: int) -> int:
+    """Work through the scenario, then look at every image; give their number."""
+    path = eventq.init(tmp_path / "thread")
+    cuts = Cuts(path, str(tmp_path / "cuts"), vfs, seed)
+    with patch.context() as patched:
+        patched.setattr(front, "Store", functools.partial(Store, vfs="power"))
+        with eventq.open(path) as thread:
+            vfs.moment = cuts.cut
+            work(thread, cuts, rounds)
+    everything = cuts.promised
+    for image, promised in cuts.images:
+        found = sound(image)
+        assert found[: len(promised)] == promised
+        assert found == everything[: len(found)]
+        assert len(found) - len(promised) in (0, 1, 8), "a batch is there or not"
+        shutil.rmtree(image)
+    return len(cuts.images)
+
+
+def test_a_power_cut_takes_nothing_that_was_acknowledged(
+    tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the power goes, every event whose push returned is there, in order, and no other is half there."""
+    assert run(tmp_path, vfs, monkeypatch, seed=1, rounds=7) > 150
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_a_power_cut_takes_nothing_that_was_acknowledged_in_many_more_ways(
+    seed: int, tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with other halves of what was not synced."""
+    assert run(tmp_path, vfs, monkeypatch, seed=seed, rounds=20) > 400
+
+
+def test_without_a_sync_at_commit_the_cut_would_show(
+    tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above has teeth: with EVENTQ_SYNCHRONOUS=normal, which says so, a cut does take the newest events."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    with pytest.raises(AssertionError):
+        run(tmp_path, vfs, monkeypatch, seed=1, rounds=3)

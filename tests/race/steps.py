@@ -1,0 +1,467 @@
+"""Interleavings made to order: the real dispatcher, supervisor, notifier and locks, one step at a time, in one process.
+
+Every actor (a pusher, a dispatch, a supervisor, a handler, somebody who looks) runs in a thread of its own, but only the one that
+has the baton moves. At each step boundary the schedule may hand the baton to another one. The locks are the real ones: the
+system takes two descriptors of one process for two holders. Forks, children, the clock and waiting are played by the stage.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import select as real_select
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import eventq
+from eventq import system
+from eventq.backends.sqlite import Store
+from eventq.log import dispatch, locks, notifier, supervisor
+from eventq.log.dispatch import Dispatch
+from eventq.log.journal import Journal
+from eventq.log.locks import ConsumerLock
+from eventq.log.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+_DEADLINE = 120.0
+_MOST_STEPS = 5_000
+
+
+class Actor:
+    """One thread of the play; `ready` says whether it could move now, `wake_at` when it can at the latest."""
+
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
+        self.name = name
+        self.work = work
+        self.baton = threading.Semaphore(0)
+        self.ready: Callable[[], bool] = lambda: True
+        self.wake_at: float | None = None
+        self.done = False
+        self.code = 0
+        self.thread: threading.Thread | None = None
+
+
+class Abandoned(BaseException):
+    """The play is over; every actor goes home."""
+
+
+class Stage:
+    """The scheduler: runs actors by a schedule, `{step: which of the others}`, and notes where it could have cut in."""
+
+    def __init__(self, schedule: dict[int, int]) -> None:
+        self.schedule = schedule
+        self.others: list[int] = []  # how many other actors could have moved at each step
+        self.actors: list[Actor] = []
+        self.current: Actor | None = None
+        self.opening: Actor | None = None  # who begins; else the youngest
+        self.now = 1000.0
+        self.over = threading.Event()
+        self.failure: BaseException | None = None
+        self.quiet = 0  # inside it no baton changes hands
+        self._closing = False
+        self.trace: list[str] = []
+
+    def add(self, name: str, work: Callable[[], object]) -> Actor:
+        """Let an actor join."""
+        actor = Actor(f"{name}{len(self.actors)}", work)
+        self.actors.append(actor)
+        return actor
+
+    def run(self) -> None:
+        """Play until nobody is left; raise what an actor raised."""
+        self._hand_on(self.opening or self._next(None))
+        assert self.over.wait(_DEADLINE), "the play hangs: " + " ".join(self.trace[-40:])
+        self._closing = True
+        for actor in self.actors:
+            if actor.thread is not None:
+                actor.baton.release()
+                actor.thread.join(_DEADLINE)
+        if self.failure is not None:
+            raise self.failure
+
+    def step(self, what: str = "", *, give_way: bool = False) -> None:
+        """Mark a boundary between two steps of the current actor: another one may be let in here.
+
+        One that found a lock taken gives way: it may be about to try again and again.
+        """
+        actor = self.current
+        if actor is None or self.quiet or threading.current_thread() is not actor.thread:
+            return
+        self.trace.append(f"{actor.name}:{what}")
+        if len(self.trace) > _MOST_STEPS:
+            raise AssertionError(f"never quiet: {self.trace[-20:]}")
+        self._pass(actor, self._next(actor, give_way=give_way))
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None = None) -> None:
+        """Let the current actor wait."""
+        actor = self.current
+        assert actor is not None
+        actor.ready = ready
+        actor.wake_at = None if seconds is None else self.now + seconds
+        self._pass(actor, self._next(None if not ready() else actor))
+        actor.ready = lambda: True
+        actor.wake_at = None
+
+    def _pass(self, actor: Actor, to: Actor | None) -> None:
+        if to is actor:
+            return
+        self._hand_on(to)
+        actor.baton.acquire()
+        if self._closing:
+            raise Abandoned
+
+    def _hand_on(self, to: Actor | None) -> None:
+        self.current = to
+        if to is None:
+            self.over.set()
+        elif to.thread is None:
+            to.thread = threading.Thread(target=self._main, args=(to,), daemon=True)
+            to.thread.start()
+        else:
+            to.baton.release()
+
+    def _main(self, actor: Actor) -> None:
+        try:
+            actor.work()
+        except Abandoned:
+            return
+        except BaseException as error:  # of any kind: it fails the test
+            self.failure = self.failure or error
+            self.over.set()
+            return
+        actor.done = True
+        if not self._closing:
+            self._hand_on(self._next(None))
+
+    def _next(self, current: Actor | None, *, give_way: bool = False) -> Actor | None:
+        """Choose who moves: the current one, unless the schedule says otherwise or it cannot; then the youngest.
+
+        So what somebody has set off runs to its end before the next one begins, and a single cut puts that one anywhere.
+        """
+        able = [a for a in self.actors[::-1] if not a.done and a is not current and (a.ready() or self._due(a))]
+        here = [current] if current is not None else []
+        choices = here + able
+        if give_way:  # to anybody: two who both try again and again would else meet for ever
+            random.Random(len(self.trace)).shuffle(choices)
+        if not choices:
+            return self._next_in_time()
+        number = len(self.others)
+        self.others.append(len(choices))
+        return choices[self.schedule.get(number, 0) % len(choices)]
+
+    def _due(self, actor: Actor) -> bool:
+        return actor.wake_at is not None and actor.wake_at <= self.now
+
+    def _next_in_time(self) -> Actor | None:
+        waiting = [a for a in self.actors if not a.done]
+        timed = [a for a in waiting if a.wake_at is not None]
+        if timed:
+            first = min(timed, key=lambda a: a.wake_at or 0)
+            self.now = max(self.now, first.wake_at or 0)
+            return first
+        if waiting:
+            self.failure = self.failure or AssertionError(f"stuck: {[a.name for a in waiting]}")
+        return None
+
+
+class Play:
+    """A thread whose dispatches, supervisors and handlers are played on a stage."""
+
+    def __init__(self, path: str, patch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.stage = Stage({})
+        self.pushed: list[int] = []
+        self.got: list[int] = []
+        self.running: set[str] = set()
+        self.starts = 0
+        self.most_waiting = 0
+        self.spawned = 0
+        self.failing = 0  # so many runs end without doing anything
+        self.page = 100
+        self._stores: list[eventq.Thread] = []
+        self._children: dict[int, Actor] = {}
+        self._supervisors: dict[Actor | None, supervisor.Supervisor] = {}
+        self._pid = 100_000
+        self._patch(patch)
+
+    def reset(self, schedule: dict[int, int]) -> Stage:
+        """Begin anew with a schedule."""
+        self.stage = Stage(schedule)
+        self.pushed, self.got, self.running, self.starts, self.spawned = [], [], set(), 0, 0
+        self.failing, self.page = 0, 100
+        self._children.clear()
+        self._supervisors.clear()
+        return self.stage
+
+    # --- what takes the place of the system -----------------------------------------------------------------------
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        real_flock, real_close, real_release = fcntl.flock, ConsumerLock.close, ConsumerLock.release
+        play = self
+
+        def flock(fd: int, how: int) -> None:
+            play.stage.step(f"flock{how}")
+            try:
+                real_flock(fd, how)
+            except BlockingIOError:
+                play.stage.step(f"taken{how}", give_way=True)
+                raise
+            play.stage.step(f"flocked{how}")
+
+        def close(lock: ConsumerLock) -> None:
+            play.stage.step("letting go")
+            real_close(lock)
+            play.stage.step("let go")
+
+        def release(lock: ConsumerLock) -> None:
+            play.stage.step("releasing")
+            real_release(lock)
+            play.stage.step("released")
+
+        patch.setattr(ConsumerLock, "release", release)
+        patch.setattr(locks, "flock", flock)
+        patch.setattr(ConsumerLock, "close", close)
+        for owner, name in (
+            (Subscriptions, "due"),
+            (Subscriptions, "states"),
+            (Subscriptions, "state"),
+            (Store, "insert"),
+        ):
+            patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
+        patch.setattr(Store, "set_acked", self._stepping(Store.set_acked, "set_acked"))
+        patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
+        patch.setattr(notifier, "held", self._stepping(locks.held, "held"))
+        for name, fake in (
+            ("spawn", self._spawn), ("fork", self._fork), ("reap", self._reap), ("birth", self._birth),
+            ("pause", lambda _: self.stage.step("pause")), ("monotonic", lambda: self.stage.now),
+            ("kill_group", lambda *_: None),
+        ):  # fmt: skip
+            patch.setattr(system, name, fake)
+        patch.setattr(dispatch, "detach", lambda _: None)
+        patch.setattr(supervisor, "supervise", self._supervise)
+        patch.setattr(supervisor, "_become_handler", self._become_handler)
+        noop = SimpleNamespace(
+            SIGCHLD=17, SIGKILL=9, SIGTERM=15, signal=lambda *_: None, set_wakeup_fd=lambda *_, **__: None
+        )
+        patch.setattr(supervisor, "signal", noop)
+        patch.setattr(supervisor, "select", SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN))
+        patch.setenv("EVENTQ_NOTIFIER", "builtin")
+        patch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
+        patch.setenv("EVENTQ_BACKOFF", "0.01")
+
+    def _stepping(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            self.stage.step(f"{name}?")
+            found = real(*args, **named)
+            self.stage.step(f"{name}!")
+            return found
+
+        return call
+
+    def _child(self, name: str, work: Callable[[], object]) -> int:
+        self._pid += 1
+        self._children[self._pid] = self.stage.add(name, work)
+        return self._pid
+
+    def _spawn(self, argv: list[str], *, keep: list[int], environ: dict[str, str]) -> int:
+        assert argv[-3:] == ["dispatch", "--thread", self.path]
+        fd = os.dup(keep[0])  # the same lock, as after a real spawn
+        assert environ[notifier.QUEUE_FD] == str(keep[0])
+        self.spawned += 1
+
+        def work() -> None:
+            left = [fd]
+
+            def leave() -> None:
+                self.stage.step("leave?")
+                os.close(left.pop())
+                self.stage.step("leave!")
+
+            self.dispatch(leave)
+
+        return self._child("dispatch", work)
+
+    def _fork(self, child: Callable[[], Any]) -> int:
+        before = self._pid
+        child()  # adds an actor, or is one that ends at once
+        if self._pid == before:
+            self._child("nothing", lambda: None)
+        self.stage.step("forked")
+        return self._pid
+
+    def _reap(self, pid: int) -> int | None:
+        actor = self._children.get(pid)
+        return 0 if actor is None or actor.done else None
+
+    def _birth(self, pid: int) -> str | None:
+        actor = self._children.get(pid)
+        return None if actor is None or actor.done else "born"
+
+    def ended(self) -> int:
+        """Give the number of children that have ended."""
+        return sum(actor.done for actor in self._children.values())
+
+    # --- the actors -----------------------------------------------------------------------------------------------
+
+    def open(self) -> eventq.Thread:
+        """Give an open thread that nobody else uses now; opening takes longer than a whole play."""
+        return self._stores.pop() if self._stores else eventq.open(self.path)
+
+    def give_back(self, thread: eventq.Thread) -> None:
+        """Take it back."""
+        self._stores.append(thread)
+
+    def close(self) -> None:
+        """Close all."""
+        for thread in self._stores:
+            thread.close()
+
+    def push(self, kind: str = "test") -> None:
+        """Push one event, and wake whom it is for."""
+        thread = self.open()
+        event = thread.push("self", kind, "x")
+        self.pushed.append(event.id)
+        self.give_back(thread)
+
+    def store(self) -> None:
+        """Store an event before the play begins, and wake nobody."""
+        thread = self.open()
+        with thread.write():
+            number = thread.store.insert("2026-03-18T10:30:00.123Z", "self", "test", None, "x")
+        self.pushed.append(number)
+        self.give_back(thread)
+
+    def start(self) -> None:
+        """Start a dispatch in the background, though nobody may be due."""
+        thread = self.open()
+        thread.dispatch()
+        self.give_back(thread)
+
+    def dispatch(self, leave: Callable[[], None] | None = None) -> None:
+        """Do what the dispatch command does."""
+        thread = self.open()
+        if leave is not None:
+            leave()
+        found = Dispatch(thread.consumers, thread.layout, thread.journal).scan()
+        if found:
+            dispatch.start_supervisor(self.path, found)
+        self.give_back(thread)
+
+    def look(self) -> None:
+        """Probe the locks, as `info` does."""
+        thread = self.open()
+        for state in thread.consumers.states():
+            self.stage.step("probe")
+            locks.held(thread.layout.lock(state.consumer))
+        self.give_back(thread)
+
+    def _supervise(self, _: str, taken: dict[str, ConsumerLock]) -> None:
+        mine = {name: ConsumerLock(os.dup(lock.fd)) for name, lock in taken.items()}
+
+        def work() -> None:
+            thread = self.open()
+            journal = Journal(thread.layout)
+            made = supervisor.Supervisor(thread.layout, thread.consumers, journal, mine)
+            self._supervisors[self.stage.current] = made
+            made.run()
+            journal.close()
+            self.give_back(thread)
+
+        self._child("supervisor", work)
+
+    def _become_handler(self, gate: int, _: int, __: int, ___: str, environ: dict[str, str]) -> None:
+        parent = self._supervisors[self.stage.current]
+        inherited = [os.dup(watched.lock.fd) for watched in parent._watched if watched.lock is not None]
+        fd = os.dup(gate)
+        poll = real_select.poll()
+        poll.register(fd, real_select.POLLIN | real_select.POLLHUP)
+
+        def work() -> None:
+            go = os.read(fd, 1)
+            self.stage.step("exec")
+            for number in (fd, *inherited):
+                os.close(number)
+            self.stage.step("executed")
+            if go:
+                self._handle(environ["EVENTQ_CONSUMER"], int(environ["EVENTQ_LAST_ACKED_ID"]))
+
+        self._child("handler", work)
+        self.stage.actors[-1].ready = lambda: bool(poll.poll(0))
+
+    def _handle(self, consumer: str, at: int) -> None:
+        """Handle what there is: the smallest handler that does its duty."""
+        self.starts += 1
+        assert consumer not in self.running, f"two handlers of {consumer} at once"
+        self.running.add(consumer)
+        self.stage.step("started")
+        if self.failing:
+            self.failing -= 1
+        else:
+            thread = self.open()
+            while events := thread.pop(consumer, at, limit=self.page):
+                self.got += [event.id for event in events]
+                at = events[-1].id
+                self.stage.step("handled")
+                if self.page == 1:
+                    thread.ack(consumer, at)
+                    break  # it does one, and leaves the rest to its next run
+            self.give_back(thread)
+        self.stage.step("ending")
+        self.running.discard(consumer)
+
+
+class _Poll:
+    """What the supervisor waits with: it wakes when a child ends, or when the time is up."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._seen = play.ended()
+
+    def register(self, *_: object) -> None:
+        """Take any descriptor."""
+
+    def poll(self, milliseconds: int | None) -> list[object]:
+        """Wait."""
+        play, seen = self._play, self._seen
+        play.stage.wait(lambda: play.ended() != seen, None if milliseconds is None else milliseconds / 1000)
+        self._seen = play.ended()
+        return []
+
+
+def explore(play: Callable[[dict[int, int]], list[int]], count: int, seed: int) -> int:
+    """Play all schedules with one cut, then those with two and more, until `count` different ones were played.
+
+    `play` gives for each step how many could have moved. Gives the number of plays.
+    """
+    chance = random.Random(seed)
+    base = play({})
+    first = [{step: pick} for step, able in enumerate(base) for pick in range(1, able)]
+    chance.shuffle(first)
+    seen: dict[tuple[tuple[int, int], ...], list[int]] = {(): base}
+    done: list[dict[int, int]] = [{}]
+    while len(seen) < count:
+        if first:
+            schedule = first.pop()
+        else:
+            parent = chance.choice(done)
+            able = seen[tuple(sorted(parent.items()))]
+            start = max(parent, default=-1) + 1
+            if start >= len(able):
+                continue
+            step = chance.randrange(start, len(able))
+            if able[step] < 2:
+                continue
+            schedule = {**parent, step: chance.randrange(1, able[step])}
+        key = tuple(sorted(schedule.items()))
+        if key in seen:
+            continue
+        seen[key] = play(schedule)
+        if len(schedule) < 5:
+            done.append(schedule)
+    return len(seen)

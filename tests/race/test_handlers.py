@@ -1,0 +1,302 @@
+"""Real dispatches, supervisors and handlers: what they run, when they stop, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.log import supervisor
+from eventq.log.notifier import quote
+from tests.race.support import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.race.support import Box
+
+PUSHER = """
+import sys, eventq
+with eventq.open(sys.argv[1]) as thread:
+    for n in range(int(sys.argv[2])):
+        thread.push("self", "test", str(n))
+"""
+
+
+def rounds(box: Box, count: int, mode: str) -> None:
+    """Let pushers push while the handler finishes, again and again; what they started carries on by itself."""
+    box.thread.subscribe("w", box.handler(mode))
+    for number in range(count):
+        pushers = [box.start(PUSHER, str(1 + (number + n) % 3)) for n in range(2)]
+        before = len(box.trace("end"))
+        box.thread.push("self", "test", "x")
+        until(lambda: len(box.trace("end")) > before, "a handler ends")  # noqa: B023
+        box.thread.push("self", "test", "just as it ends")
+        for pusher in pushers:
+            assert pusher.communicate(timeout=120) == ("", "")
+        until(box.all_handled, "every event is handled without a further push")
+    box.settle()
+    got = [int(line.split()[3]) for line in box.trace("got")]
+    assert got == list(range(1, box.thread.last_id() + 1))
+
+
+@pytest.mark.parametrize("mode", ["all", "one"])
+def test_no_event_waits_for_the_next_push(mode: str, box: Box) -> None:
+    """Pushes while real handlers finish: all is handled, in order, once, and no two handlers overlap."""
+    rounds(box, 12, mode)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["all", "one"])
+def test_no_event_waits_for_the_next_push_in_many_rounds(mode: str, box: Box) -> None:
+    """The same, many times."""
+    rounds(box, 300, mode)
+
+
+def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Box) -> None:
+    """After max_attempts runs without an ack the consumer is stalled, says so, and resume starts the handler again."""
+    box.thread.subscribe("w", box.handler("fail"), max_attempts=3)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.consumer().stalled, "the stall is noted")
+    box.settle()
+    assert len(box.trace("start")) == 3
+    assert box.consumer().attempts == 3
+    assert not box.consumer().running
+    assert len(box.journal("retry attempt=")) == 2
+    assert len(box.journal("[WARN] dispatch: consumer=w stalled: 3 runs in a row made no progress")) == 1
+    box.thread.push("self", "test", "y")
+    box.run("dispatch", "--thread", box.path)
+    box.settle()
+    assert len(box.trace("start")) == 3, "nothing is started for a stalled consumer"
+    box.thread.resume("w")
+    until(lambda: len(box.trace("start")) == 6, "three more runs")
+    until(lambda: box.consumer().stalled, "it stalls again")
+
+
+def test_an_ack_ends_a_stall(box: Box) -> None:
+    """An ack, whoever gives it, ends the stall, and what is left is handed to the handler without a push."""
+    box.thread.subscribe("w", box.handler("fail"), max_attempts=1)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.consumer().stalled, "the stall is noted")
+    box.settle()
+    box.thread.push("self", "test", "y")
+    assert len(box.trace("start")) == 1
+    box.thread.ack("w", 1)
+    until(lambda: len(box.trace("start")) == 2, "the handler is started again")
+    until(lambda: box.consumer().stalled, "and fails again")
+    box.settle()
+    box.thread.ack("w", 2)
+    assert box.consumer().stalled is None
+    assert box.quiet()
+
+
+def test_back_off_grows(box: Box) -> None:
+    """Each further run without progress waits twice as long as the one before."""
+    box.thread.subscribe("w", "exit 1", max_attempts=4)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.consumer().stalled, "the stall is noted")
+    waits = [line.split(" in=")[1] for line in box.journal("retry")]
+    assert waits == ["0.01s", "0.02s", "0.04s"]
+
+
+def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
+    """A handler whose time is up gets SIGTERM, with all that it started; the run counts as one without progress."""
+    asked = os.path.join(box.folder, "asked")
+    command = f"trap 'echo asked >> {quote(asked)}; exit 1' TERM; mkfifo {quote(asked)}.pipe; read x < {quote(asked)}.pipe & wait"
+    box.thread.subscribe("w", command, max_attempts=1, timeout=3)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.consumer().stalled, "the stall is noted")
+    box.settle()
+    with open(asked, encoding="utf-8") as file:
+        assert file.read() == "asked\n"
+    assert len(box.journal("[WARN] dispatch: consumer=w timed out after 3 seconds")) == 1
+
+
+def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> None:
+    """SIGKILL follows for one that does not listen, five seconds later, and for what it started."""
+    assert supervisor.GRACE_SECONDS == 5
+    pipe = quote(str(tmp_path / "pipe"))
+    box.thread.subscribe(
+        "w", f"trap '' TERM; mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}", max_attempts=1, timeout=3
+    )
+    began = time.monotonic()
+    box.thread.push("self", "test", "x")
+    until(lambda: box.consumer().stalled, "the stall is noted")
+    assert time.monotonic() - began >= 5
+    box.settle()
+    assert len(box.journal("killed signal=9")) == 1
+
+
+def test_what_a_handler_says_goes_to_its_log_which_is_rotated(box: Box) -> None:
+    """Both streams go to logs/handlers/<consumer>.log; one of more than 10,000 lines is begun anew."""
+    ack = (
+        " ".join(quote(word) for word in sys.orig_argv[:1])
+        + ' -c \'import eventq, os; eventq.open(os.environ["EVENTQ_THREAD"]).ack("Say/It", {})\''
+    )
+    code = "import sys; sys.stdout.write('out\\n' * 600000); sys.stdout.flush(); sys.stderr.write('err\\n')"
+    loud = f"{quote(sys.executable)} -c {quote(code)}; {ack.replace('{}', '1')}"
+    box.thread.subscribe("Say/It", loud)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.all_handled("Say/It"), "the handler has run")
+    box.settle()
+    folder = os.path.join(box.path, "logs", "handlers")
+    assert os.listdir(folder) == ["+say%2f+it.log"]
+    with open(os.path.join(folder, "+say%2f+it.log"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert (len(lines), lines[-1]) == (600_001, "err")
+    box.thread.unsubscribe("Say/It")
+    box.thread.subscribe("Say/It", f"echo next; {ack.replace('{}', '2')}")
+    box.thread.push("self", "test", "y")
+    until(lambda: box.all_handled("Say/It"), "the handler has run again")
+    box.settle()
+    assert len(os.listdir(folder)) == 2
+    with open(os.path.join(folder, "+say%2f+it.log"), encoding="utf-8") as file:
+        assert file.read() == "next\n"
+
+
+def test_a_handler_inherits_directory_and_environment_and_nothing_else(box: Box, tmp_path: Path) -> None:
+    """It runs where the push ran, with its environment and three variables more, and only its three streams open."""
+    code = (
+        "import json, os, sys\n"
+        "fds = sorted(int(n) for n in os.listdir('/dev/fd'))\n"
+        "links = {n: os.readlink(f'/dev/fd/{n}') for n in fds if os.path.islink(f'/dev/fd/{n}') and n < 3}\n"
+        "opened = [n for n in fds if n > 2 and os.path.exists(f'/dev/fd/{n}')]\n"
+        "env = {k: v for k, v in os.environ.items() if k.startswith('EVENTQ') or k == 'COLOUR'}\n"
+        "found = {'cwd': os.getcwd(), 'env': env, 'open': opened, 'leader': os.getsid(0) == os.getpgid(0), 'links': links}\n"
+        "open(sys.argv[1] + '.new', 'w').write(json.dumps(found))\n"
+        "os.rename(sys.argv[1] + '.new', sys.argv[1])\n"
+        "import eventq; eventq.open(os.environ['EVENTQ_THREAD']).ack('w', 1)\n"
+    )
+    found = str(tmp_path / "found")
+    place = tmp_path / "a place"
+    place.mkdir()
+    box.thread.subscribe("w", f"exec {quote(sys.executable)} -c {quote(code)} {quote(found)}")
+    done = box.run(
+        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x", cwd=str(place), COLOUR="blue"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    until(box.all_handled, "the handler has run")
+    box.settle()
+    with open(found, encoding="utf-8") as file:
+        seen = json.load(file)
+    assert seen["cwd"] == str(place)
+    assert seen["env"] == {
+        "EVENTQ_THREAD": box.path, "EVENTQ_CONSUMER": "w", "EVENTQ_LAST_ACKED_ID": "0", "COLOUR": "blue",
+        "EVENTQ_NOTIFIER": "builtin", "EVENTQ_BACKOFF": "0.01", "EVENTQ_TEST_MARK": box.mark,
+    }  # fmt: skip
+    assert seen["open"] == []
+    assert seen["leader"]
+    if seen["links"]:
+        assert seen["links"]["0"] == "/dev/null"
+        assert seen["links"]["1"] == seen["links"]["2"] == box.thread.layout.handler_log("w")
+
+
+def test_a_daemon_that_a_handler_leaves_behind_holds_no_lock(box: Box, tmp_path: Path) -> None:
+    """What a handler leaves running keeps neither the consumer's lock nor any of our files: the next event is handled."""
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    box.thread.subscribe("w", f"(read x < {quote(pipe)}) & {box.handler()}")
+    box.thread.push("self", "test", "x")
+    until(lambda: box.all_handled() and not box.held(), "the first event is handled")
+    box.thread.push("self", "test", "y")
+    until(lambda: box.all_handled() and not box.held(), "the second event is handled")
+    assert len(box.trace("start")) == 2
+    assert not box.quiet()
+    until(lambda: _open_and_close(pipe) or box.quiet(), "the daemons read their word")
+
+
+def _open_and_close(pipe: str) -> bool:
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        pass
+    return False
+
+
+def test_dispatch_returns_at_once_though_its_output_is_a_pipe(box: Box, tmp_path: Path) -> None:
+    """Nothing that dispatch leaves behind keeps its output open: who reads it sees the end while the handler runs."""
+    os.mkfifo(tmp_path / "gate")
+    box.patch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.subscribe("w", box.handler("hang"))
+    box.thread.push("self", "test", "x")
+    done = box.run("dispatch", "--thread", box.path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    until(lambda: box.trace("start"), "the handler runs")
+    assert box.held()
+    assert box.consumer().running
+    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    until(box.all_handled, "the handler goes on")
+
+
+def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
+    """A filter that was stored by somebody else and does not run: that consumer stalls, with a message, the others run."""
+    box.thread.subscribe("bad", "true")
+    box.thread.subscribe("w", box.handler())
+    with box.thread.write():
+        box.thread.store.connection.execute("UPDATE subscriptions SET filter = 'nonsense(' WHERE consumer_id = 'bad'")
+    box.thread.push("self", "test", "x")
+    until(box.all_handled, "the other consumer is run")
+    until(lambda: box.consumer("bad").stalled, "the stall is noted")
+    stalled = box.consumer("bad").stalled
+    assert stalled is not None
+    assert stalled.startswith("its filter is refused")
+    assert box.consumer("bad").pending is None
+    assert len(box.journal("consumer=bad stalled: its filter is refused")) == 1
+    assert box.run("check", "--thread", box.path).returncode == 1
+    box.settle()
+    box.thread.unsubscribe("bad")
+
+
+def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: Box, tmp_path: Path) -> None:
+    """Supervisor and handler end, and no file of the thread comes back."""
+    os.mkfifo(tmp_path / "gate")
+    box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("start"), "the handler runs")
+    box.thread.close()
+    eventq.destroy(box.path)
+    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    box.settle()
+    assert not os.path.exists(box.path)
+
+
+def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box, tmp_path: Path) -> None:
+    """The supervisor of a deleted thread does not touch, nor hold back, the one that takes its place."""
+    os.mkfifo(tmp_path / "gate")
+    box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("start"), "the handler runs")
+    box.thread.close()
+    shutil.rmtree(box.path)
+    eventq.init(box.path)
+    box.thread = eventq.open(box.path)
+    box.thread.subscribe("other", box.handler())
+    box.thread.push("self", "test", "new")
+    until(lambda: box.all_handled("other"), "the new thread's handler runs")
+    assert box.thread.last_id() == 1
+    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    box.settle()
+    assert [info.consumer_id for info in box.thread.info().subscriptions] == ["other"]
+
+
+def test_a_clock_that_goes_backwards_hurts_nobody(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids, not times, order the events: with a clock that jumps back all is stored, mirrored and handled in order."""
+    from eventq import system
+
+    real = system.now
+    box.thread.subscribe("w", box.handler())
+    for number, offset in enumerate((0, -86_400 * 400, 3600, -3600, -5)):
+        monkeypatch.setattr(system, "now", lambda offset=offset: real() + offset)
+        assert box.thread.push("self", "test", str(number)).id == number + 1
+        box.thread.journal.info("still written")
+    until(box.all_handled, "all is handled")
+    box.settle()
+    assert [line.split()[-1] for line in box.trace("got")] == ["1", "2", "3", "4", "5"]
+    assert len(box.journal("still written")) == 5
+    assert [event.content for event in box.thread.peek()] == ["0", "1", "2", "3", "4"]

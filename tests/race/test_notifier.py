@@ -1,0 +1,179 @@
+"""The external notifier: how it is called, what its exit codes mean, and that no failure of it costs a wake-up."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.log import notifier
+from eventq.log.notifier import dispatch_command, quote
+from tests.race.support import Box, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def install(box: Box, body: str) -> str:
+    """Make an external notifier that notes its words, one a line, and ends as told."""
+    path = os.path.join(box.folder, "my notifier")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nfor word; do echo "$word"; done >> {quote(box.folder)}/words\n{body}\n')
+    os.chmod(path, 0o700)
+    box.patch.setenv("EVENTQ_NOTIFIER", path)
+    return path
+
+
+def words(box: Box) -> list[str]:
+    """Give what the notifier was called with."""
+    with open(os.path.join(box.folder, "words"), encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def subscribe(box: Box) -> None:
+    """Subscribe before there is anything to do."""
+    box.thread.subscribe("w", box.handler())
+
+
+def test_a_task_that_is_queued_is_all_there_is_to_do(box: Box) -> None:
+    """Exit 0: eventq starts nothing itself; the command that was queued dispatches when the notifier's shell runs it."""
+    subscribe(box)
+    install(box, "exit 0")
+    box.thread.push("external:a:b:c:d:e", "test", "x")
+    called = words(box)
+    assert called[:5] == ["task", "add", "--author", "external:a:b:c:d:e", "--task-id"]
+    assert called[5] == f"dispatch-{notifier.slug(box.path)}"
+    assert called[6] == "--command"
+    assert box.quiet()
+    assert box.trace() == []
+    subprocess.run(["sh", "-c", "\n".join(called[7:])], check=True, timeout=120)
+    until(box.all_handled, "the queued command has dispatched")
+
+
+@pytest.mark.parametrize("code", [1, 10, 126, 127])
+def test_any_other_exit_starts_the_built_in_dispatch_too(code: int, box: Box) -> None:
+    """1 means queued already, by somebody who may have looked already; all else is a failure, said in one warning."""
+    subscribe(box)
+    install(box, f"exit {code}")
+    box.thread.push("self", "test", "x")
+    until(box.all_handled, "the built-in dispatch has run")
+    assert len(box.journal("[WARN] notifier:")) == (0 if code == 1 else 1)
+
+
+def test_a_notifier_that_is_killed_starts_the_built_in_dispatch(box: Box) -> None:
+    """One that dies of a signal is a failure like any other."""
+    subscribe(box)
+    install(box, "kill -9 $$")
+    box.thread.push("self", "test", "x")
+    until(box.all_handled, "the built-in dispatch has run")
+    assert len(box.journal("failed with code -9")) == 1
+
+
+@pytest.mark.parametrize("command", ["/no/such/notifier", "no-such-notifier --flag", "unbalanced 'quote"])
+def test_a_missing_notifier_starts_the_built_in_dispatch(command: str, box: Box) -> None:
+    """A command that is not there is one warning, and the push succeeds."""
+    subscribe(box)
+    box.patch.setenv("EVENTQ_NOTIFIER", command)
+    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    until(box.all_handled, "the built-in dispatch has run")
+    assert len(box.journal("[WARN] notifier:")) == 1
+
+
+def test_a_notifier_that_hangs_is_ended_with_all_that_it_started(box: Box) -> None:
+    """Its time is up for it and for a grandchild that keeps a pipe open: the push is not held, and the built-in runs."""
+    subscribe(box)
+    pipe = quote(os.path.join(box.folder, "pipe"))
+    install(box, f"mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}")
+    box.patch.setattr(notifier, "SECONDS", 0.3)
+    began = time.monotonic()
+    box.thread.push("self", "test", "x")
+    assert time.monotonic() - began >= 0.3
+    until(box.all_handled, "the built-in dispatch has run")
+    box.settle()
+    assert len(box.journal("took more than 0.3 seconds")) == 1
+
+
+def test_a_grandchild_that_keeps_a_pipe_open_does_not_hold_the_push(box: Box) -> None:
+    """The notifier has ended: what it left behind, with its output still open, is not waited for."""
+    subscribe(box)
+    pipe = os.path.join(box.folder, "pipe")
+    os.mkfifo(pipe)
+    install(box, f"(read x < {quote(pipe)}; echo noise) & echo noise; exit 0")
+    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not box.quiet()
+    os.close(os.open(pipe, os.O_WRONLY))
+    box.settle()
+    box.thread.dispatch()
+    until(box.all_handled, "a dispatch by hand has run")
+
+
+def test_a_batch_calls_it_once_for_the_last_source(box: Box) -> None:
+    """One call for a batch, whose author is the source of its last event."""
+    install(box, "exit 0")
+    box.thread.push_many([("first", "t", "x"), ("last", "t", "y")])
+    assert words(box).count("task") == 1
+    assert words(box)[3] == "last"
+
+
+def test_a_failed_write_calls_nobody(box: Box) -> None:
+    """Nobody hears of what was rolled back."""
+    install(box, "exit 0")
+    with pytest.raises(ZeroDivisionError), box.thread.write():
+        box.thread.push("self", "test", "x")
+        raise ZeroDivisionError
+    assert not os.path.exists(os.path.join(box.folder, "words"))
+
+
+def test_none_starts_nothing(box: Box) -> None:
+    """EVENTQ_NOTIFIER=none: nobody is woken until somebody dispatches."""
+    subscribe(box)
+    box.patch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.push("self", "test", "x")
+    assert box.quiet()
+    assert box.run("dispatch", "--thread", box.path).returncode == 0
+    until(box.all_handled, "the dispatch has run")
+
+
+@pytest.fixture(
+    params=["a b", "x;touch pwned", 'it\'s "quoted"', "$(touch pwned)", "`touch pwned`", "-n", "ü\nline", "*&|<>"]
+)
+def odd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """Give a box whose thread has a path that a shell could misread."""
+    made = Box(str(tmp_path), request.param, monkeypatch)
+    yield made
+    made.settle()
+    made.close()
+
+
+def test_a_path_is_never_read_by_the_shell(odd: Box) -> None:
+    """The dispatch command quotes the path: the notifier's shell dispatches that thread, and runs nothing else."""
+    command = dispatch_command(odd.path)
+    assert shlex.split(command)[-3:] == ["dispatch", "--thread", odd.path]
+    odd.patch.setenv("EVENTQ_NOTIFIER", "none")
+    odd.thread.subscribe("w", odd.handler())
+    odd.thread.push("self", "test", "x")
+    subprocess.run(["sh", "-c", command], check=True, timeout=120, cwd=odd.folder)
+    until(odd.all_handled, "the dispatch has run")
+    odd.patch.setenv("EVENTQ_NOTIFIER", "builtin")
+    odd.thread.push("self", "test", "y")
+    until(odd.all_handled, "the built-in dispatch has run")
+    odd.settle()
+    assert not os.path.exists(os.path.join(odd.folder, "pwned"))
+    with eventq.open(odd.path) as thread:
+        assert thread.check() == []
+
+
+def test_the_command_names_a_program_that_every_shell_finds(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no installed script is known, the very interpreter is called with its full path."""
+    monkeypatch.setattr(sys, "argv", ["somewhere/pytest"])
+    first = shlex.split(dispatch_command(box.path))[0]
+    assert os.path.isabs(first) or first in ("eventq", "thread")

@@ -1,0 +1,317 @@
+"""Many processes at once: ids, mirror, journal, and who wins."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from tests.race.support import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.race.support import Box
+
+PROCESSES = 8
+JOURNAL_LINE = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[(INFO|WARN|ERROR)\] \S.*")
+
+SINGLES = """
+for n in range(count):
+    thread.push("self", "test", f"{name} {n} " + "ü" * (n % 7 * 300))
+"""
+BATCHES = """
+for n in range(count // 10):
+    thread.push_many([("self", "test", f"{name} {n * 10 + i} ") for i in range(10)])
+"""
+REOPENING = """
+for n in range(count):
+    with eventq.open(sys.argv[1]) as other:
+        other.push("self", "test", f"{name} {n} ", key=f"{name} {n}")
+"""
+BLOCKS = """
+for n in range(count // 2):
+    with thread.write():
+        thread.push("self", "test", f"{name} {n * 2} ")
+        thread.push("self", "test", f"{name} {n * 2 + 1} ")
+"""
+# All begin together: when the pipe that is their stdin is closed.
+FRAME = """
+import sys, eventq
+from eventq.log import journal, mirror
+rotate = int(sys.argv[4])
+if rotate:
+    mirror.ROTATE_LINES = journal.ROTATE_LINES = rotate
+    journal._SHORTEST = 1
+name, count = sys.argv[2], int(sys.argv[3])
+with eventq.open(sys.argv[1]) as thread:
+    sys.stdin.read()
+"""
+
+
+def program(body: str) -> str:
+    """Give the program of one pusher."""
+    return FRAME + "".join(f"    {line}\n" for line in body.strip().splitlines())
+
+
+def together(box: Box, bodies: list[str], count: int, rotate: int = 0) -> None:
+    """Let pushers push at once and wait for them; none may be refused."""
+    import subprocess
+    import sys
+
+    gate, opener = os.pipe()
+    pushers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program(body), box.path, str(n), str(count), str(rotate)],
+            stdin=gate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for n, body in enumerate(bodies)
+    ]  # fmt: skip
+    os.close(gate)
+    os.close(opener)
+    for pusher in pushers:
+        assert pusher.communicate(timeout=120) == ("", "")
+        assert pusher.returncode == 0
+
+
+def mirror(box: Box) -> list[str]:
+    """Give all lines of the mirror in the order of their files."""
+    names = [n for n in os.listdir(box.path) if n.startswith("events") and n.endswith(".jsonl")]
+    files = []
+    for name in names:
+        with open(os.path.join(box.path, name), encoding="utf-8") as file:
+            text = file.read()
+        assert not text or text.endswith("\n")
+        if text:
+            files.append(text.split("\n")[:-1])
+    files.sort(key=lambda lines: int(json.loads(lines[0])["id"]))
+    return [line for lines in files for line in lines]
+
+
+CASES = [
+    [SINGLES] * PROCESSES,
+    [BATCHES] * PROCESSES,
+    [SINGLES, BATCHES, REOPENING, BLOCKS] * 2,
+]
+
+
+@pytest.mark.parametrize("rotate", [0, 7, 100])
+@pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
+def test_eight_processes_push_at_once(bodies: list[str], rotate: int, box: Box) -> None:
+    """Nobody is refused, ids are contiguous, each event is in the mirror once and in order, journal lines are whole."""
+    pushing(box, bodies, 40, rotate)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rotate", [0, 50, 1000])
+@pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
+def test_eight_processes_push_much_at_once(bodies: list[str], rotate: int, box: Box) -> None:
+    """The same, with thousands of events."""
+    pushing(box, bodies, 2000, rotate)
+
+
+def pushing(box: Box, bodies: list[str], count: int, rotate: int) -> None:
+    """Push and look."""
+    together(box, bodies, count, rotate)
+    total = len(bodies) * count
+    events = list(box.thread.peek(limit=None))
+    assert [event.id for event in events] == list(range(1, total + 1))
+    for name in range(len(bodies)):
+        mine = [event.content.split()[1] for event in events if event.content.startswith(f"{name} ")]
+        assert mine == [str(n) for n in range(count)]
+    if rotate:
+        box.thread.push("self", "test", "the last")  # heals what a process that ended between two steps has left
+    lines = mirror(box)
+    assert [json.loads(line)["id"] for line in lines] == list(range(1, box.thread.last_id() + 1))
+    assert box.thread.check() == []
+    facts = box.journal()
+    assert [line for line in facts if not JOURNAL_LINE.fullmatch(line)] == []
+    pushes = sum(
+        int(m[1]) if (m := re.search(r"push batch: count=(\d+)", line)) else "push: " in line for line in facts
+    )
+    assert pushes == box.thread.last_id()
+    if rotate:
+        assert len(os.listdir(box.path)) > 6
+
+
+def race(box: Box, words: Callable[[int], list[str]], count: int) -> list[tuple[int, str, str]]:
+    """Run a command in several processes at once."""
+    import subprocess
+
+    from eventq import system
+
+    started = [
+        subprocess.Popen(system.python(*words(n)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for n in range(count)
+    ]
+    ended = [(process.communicate(timeout=120), process.returncode) for process in started]
+    return sorted((code, out, err) for (out, err), code in ended)
+
+
+def test_of_several_inits_one_wins(box: Box) -> None:
+    """One init makes the thread, whole; the others get the ordinary error, and so does nobody's data get lost."""
+    for number in range(5):
+        path = os.path.join(box.folder, f"new-{number}")
+        first, *others = race(box, lambda _: ["init", path], 4)  # noqa: B023
+        assert first == (0, f"Initialized thread at {path}\n", "")
+        error = f"Error: '{path}' is already a thread - use it as it is, or choose another path\n"
+        assert others == [(1, "", error)] * 3
+        with eventq.open(path) as thread:
+            thread.push("self", "test", "x")
+            assert thread.check() == []
+        assert not os.path.exists(os.path.join(path, "events.db.new"))
+
+
+def test_of_several_subscribes_one_wins(box: Box) -> None:
+    """One subscribe is stored, with its own handler; the others get the ordinary error."""
+    for number in range(5):
+        name = f"w{number}"
+        first, *others = race(
+            box,
+            lambda n, name=name: ["subscribe", "--thread", box.path, "--consumer", name, "--handler", f"echo {n}"],  # type: ignore[misc]
+            4,
+        )
+        assert first == (0, f"Subscribed consumer '{name}'\n", "")
+        error = (
+            f"Error: consumer '{name}' is already subscribed - run 'eventq unsubscribe' first, then subscribe again\n"
+        )
+        assert others == [(1, "", error)] * 3
+    assert len(box.thread.subscriptions()) == 5
+
+
+def test_of_several_pushes_with_one_key_one_is_stored(box: Box) -> None:
+    """Processes that push the same key at once store one event, and all are told of it."""
+    body = """
+for n in range(count):
+    print(thread.push("self", "test", name, key=str(n)).id)
+"""
+    import subprocess
+    import sys
+
+    gate, opener = os.pipe()
+    pushers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program(body), box.path, str(n), "20", "0"],
+            stdin=gate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for n in range(4)
+    ]  # fmt: skip
+    os.close(gate)
+    os.close(opener)
+    said = {pusher.communicate(timeout=120) for pusher in pushers}
+    assert said == {("".join(f"{n}\n" for n in range(1, 21)), "")}
+    assert box.thread.last_id() == 20
+
+
+def test_rebuilds_at_once_leave_an_exact_mirror(box: Box) -> None:
+    """Rebuilds that meet each other and pushes leave every line once and in order."""
+    body = """
+for n in range(count):
+    thread.push("self", "test", f"{name} {n}" + "x" * 1000)
+    if n % 5 == 0:
+        thread.rebuild_mirror()
+"""
+    together(box, [body] * 4, 40)
+    assert [json.loads(line)["id"] for line in mirror(box)] == list(range(1, 161))
+    assert box.thread.check() == []
+    assert [name for name in os.listdir(box.path) if "jsonl" in name] == ["events.jsonl"]
+
+
+def test_fast_pushes_start_few_dispatches(box: Box) -> None:
+    """However fast the pushes come, there is at most one dispatch waiting to begin, and none while a supervisor looks on."""
+    os.mkfifo(os.path.join(box.folder, "gate"))
+    box.thread.subscribe("w", box.handler("hang"))
+    began: list[int] = []
+    from eventq import system
+
+    real = system.spawn
+
+    def spawn(*words: Any, **named: Any) -> int:
+        began.append(1)
+        return real(*words, **named)
+
+    box.patch.setattr(system, "spawn", spawn)
+    for number in range(50):
+        box.thread.push("self", "test", str(number))
+    until(lambda: box.trace("start"), "the handler runs")
+    until(lambda: len(box.alive()) == 2, "only the supervisor and the handler are left")
+    several = len(began)
+    assert 1 <= several < 50
+    for number in range(200):
+        box.thread.push("self", "test", str(number))
+    assert len(began) == several, "a consumer whose lock is held needs no dispatch"
+    os.close(os.open(os.path.join(box.folder, "gate"), os.O_WRONLY))
+    until(box.all_handled, "all is handled")
+
+
+def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
+    """While a dispatch has not begun to look, further pushes start none: it will see their events."""
+    from eventq import system
+
+    began: list[int] = []
+    kept: list[int] = []
+
+    def spawn(argv: list[str], *, keep: list[int], environ: dict[str, str]) -> int:
+        began.append(1)
+        kept.append(os.dup(keep[0]))  # as the child would
+        return 2**22 + 1
+
+    box.thread.subscribe("w", box.handler())
+    with box.patch.context() as patch:
+        patch.setattr(system, "spawn", spawn)
+        for number in range(20):
+            box.thread.push("self", "test", str(number))
+        assert began == [1]
+        os.close(kept[0])
+        box.thread.push("self", "test", "after it has begun")
+        assert began == [1, 1]
+        os.close(kept[1])
+    box.thread.push("self", "test", "really")
+    until(box.all_handled, "all is handled")
+
+
+def test_no_dispatch_is_started_when_nobody_could_be_due(box: Box) -> None:
+    """Without a consumer, with none whose filter matches, or with all of them stalled, a push starts no process."""
+    from eventq import system
+
+    def spawn(*_: object, **__: object) -> int:
+        raise AssertionError("a process was started")
+
+    with box.patch.context() as patch:
+        patch.setattr(system, "spawn", spawn)
+        box.thread.push("self", "test", "nobody is there")
+        box.thread.subscribe("other", "true", filter="type = 'other'")
+        box.thread.subscribe("later", "true", from_now=True, filter="type = 'later'")
+        box.thread.push("self", "test", "not for them")
+        box.thread.push_many([("self", "test", "nor this")] * 3)
+        box.thread.subscribe("stalled", "true", from_now=True)
+        box.thread.consumers.stall(box.thread.consumers.known("stalled"), "a test")
+        box.thread.push("self", "test", "it is stalled")
+
+
+def test_a_descriptor_of_the_queue_is_not_left_to_other_children(box: Box) -> None:
+    """The place in the queue goes to the dispatch alone: a program started by another thread meanwhile does not get it."""
+    import fcntl
+
+    seen: list[bool] = []
+    real = os.posix_spawnp
+
+    def spawn(*arguments: object, **named: object) -> int:
+        names = [int(name) for name in os.listdir("/dev/fd")]
+        for fd in names:
+            try:
+                if fd > 2 and not fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC:
+                    seen.append(os.path.samestat(os.fstat(fd), os.stat(box.thread.layout.queue)))
+            except OSError:
+                pass
+        return real(*arguments, **named)  # type: ignore[arg-type]
+
+    box.thread.subscribe("w", box.handler())
+    box.patch.setattr(os, "posix_spawnp", spawn)
+    box.thread.push("self", "test", "x")
+    assert True not in seen
+    until(box.all_handled, "it is handled")
