@@ -37,6 +37,8 @@ BUSY_SECONDS = 30.0
 LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
+_WAL_HEADER = 32  # bytes; a WAL of no more holds nothing, and a read-only SQLite gets stuck on one of just these
+_TRIES = 5
 
 _INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
 _LINE = (
@@ -194,7 +196,7 @@ class Store:
 
     def _choose(self) -> apsw.Connection:
         stamp = self._stamp_now()
-        self._stamp = None if self.writable or stamp[2] else stamp
+        self._stamp = None if self.writable or stamp[2] > _WAL_HEADER else stamp
         return self._connect(write=self.writable)
 
     def _connect(self, *, write: bool) -> apsw.Connection:
@@ -230,6 +232,7 @@ class Store:
 
     def _steady(self, call: Callable[[], Any]) -> Any:
         """Run a reading, again if the immutable file that it read was changed meanwhile; translate SQLite's errors."""
+        tries = 0
         with self.lock:
             while True:
                 try:
@@ -239,6 +242,11 @@ class Store:
                     found = call()
                     if self._stamp is None or self._stamp == self._stamp_now():
                         return found
+                except apsw.ProtocolError as error:  # a writer was killed between a WAL's header and its first frame
+                    tries += 1
+                    if self.writable or tries > _TRIES:
+                        raise self._explain(error) from error
+                    self._reopen()
                 except (apsw.Error, UnicodeEncodeError) as error:
                     if self._stamp is None or self._stamp == self._stamp_now():
                         raise self._explain(error) from error
@@ -379,7 +387,7 @@ class Store:
 
     def _run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
-        if self._stamp is not None:
+        if not self.writable:
             return self._steady(lambda: self.connection.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         with self.lock:
             try:

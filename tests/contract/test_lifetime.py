@@ -13,6 +13,7 @@ from eventq.errors import ClosedError, NotAThreadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.conftest import RunPython
 
@@ -270,3 +271,34 @@ def test_a_long_wal_is_cut_at_close(thread: eventq.Thread) -> None:
         assert os.path.getsize(wal) > 1 << 20
     assert os.path.getsize(wal) == 0
     assert thread.info().wal_bytes == 0
+
+
+def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) -> None:
+    """Whatever a killed writer left of the WAL, 0 bytes or its header alone or more, readers without rights get by."""
+    path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "record", str(n)) for n in range(5)])
+        thread.store.connection.wal_checkpoint()
+    for size in (4151, 4000, 33, 32, 31, 0):
+        os.truncate(f"{path}/events.db-wal", size)
+        with eventq.open(path, read_only=True) as thread:
+            assert thread.last_id() == 5
+            assert thread.check() == []
+
+
+def test_a_reader_gets_past_a_bare_header_that_comes_later(tmp_path: Path) -> None:
+    """A reader that is open already notices that the WAL was begun anew and left with its header only."""
+    path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "record", str(n)) for n in range(5)])
+        thread.store.connection.wal_checkpoint()
+    with open(f"{path}/events.db-wal", "rb") as file:
+        header = file.read(32)
+    with eventq.open(path, read_only=True) as thread:
+        assert thread.last_id() == 5
+        os.truncate(f"{path}/events.db-wal", 0)
+        assert thread.last_id() == 5
+        with open(f"{path}/events.db-wal", "wb") as file:
+            file.write(header)
+        assert [e.id for e in thread.peek(3)] == [4, 5]
+        assert [e.id for e in thread.peek(3, filter="type = 'record'")] == [4, 5]
