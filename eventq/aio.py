@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from eventq.errors import ClosedError
 from eventq.event import Batch, Event
 from eventq.thread import Thread, open_thread
 
@@ -35,6 +36,7 @@ class AsyncThread:
         """Take an open thread, and own it: `close` closes it."""
         self._thread = thread
         self._executor = ThreadPoolExecutor(1, "eventq")
+        self._closed = False
 
     @classmethod
     async def open(cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False) -> AsyncThread:
@@ -48,6 +50,8 @@ class AsyncThread:
         return self._thread.path
 
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._closed:
+            raise ClosedError("the thread is closed", "open it again with AsyncThread.open")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
@@ -191,8 +195,10 @@ class AsyncThread:
 
     async def close(self) -> None:
         """Close the thread, once the call under way has ended."""
-        await self._call(self._thread.close)
-        self._executor.shutdown(wait=False)
+        if not self._closed:
+            await self._call(self._thread.close)
+            self._closed = True
+            self._executor.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncThread:
         """Give the thread."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import sys
 import time
+from _signal import SIGCHLD, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]  # the package around it costs 3 ms
 
 from eventq.errors import PlatformError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
 if os.name != "posix":  # pragma: no cover
     raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
 
+UNKNOWN = 255  # the exit code of a child that nobody can tell any more
 _second = [-1, ""]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
 
 
@@ -57,6 +60,18 @@ def env(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def env_number(name: str, default: int) -> int:
+    """Give a variable as a whole number; an unset one and nonsense are `default`."""
+    text = env(name)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
+
+
+def env_seconds(name: str, default: float) -> float:
+    """Give a variable as seconds, with an optional fraction; an unset one and nonsense are `default`."""
+    text = env(name)
+    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19 else default
+
+
 def which(name: str) -> str | None:
     """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
     if "/" in name:
@@ -89,21 +104,23 @@ def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, st
 
 
 def _posix_spawn(argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]) -> int:
+    """Spawn with the signals as a new program expects them, whatever the caller has blocked or ignores."""
+    clean: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ), "file_actions": actions}
     try:
-        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setsid=True)
+        return os.posix_spawnp(argv[0], argv, environ, setsid=True, **clean)
     except NotImplementedError:  # an old C library: a process group of its own is the next best
-        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, setpgroup=0)
+        return os.posix_spawnp(argv[0], argv, environ, setpgroup=0, **clean)
 
 
 def reap(pid: int) -> int | None:
-    """Give the exit code of a child that has ended (negative.
+    """Give the exit code of a child that has ended (negative: the signal), None while it runs.
 
-    The signal), None while it runs, 0 for somebody else's.
+    Gives UNKNOWN when the code is lost: the program ignores SIGCHLD, or another part of it waits for all children.
     """
     try:
         done, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return 0
+        return UNKNOWN
     return os.waitstatus_to_exitcode(status) if done else None
 
 

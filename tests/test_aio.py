@@ -54,7 +54,8 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
             assert await thread.last_id() == 2
             assert await thread.check() == []
             assert thread.path == str(tmp_path / "t")
-        with pytest.raises(RuntimeError):
+        await thread.close()
+        with pytest.raises(eventq.LogicError, match="closed"):
             await thread.last_id()
 
     run(work())

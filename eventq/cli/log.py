@@ -39,10 +39,11 @@ def push(raw: Raw) -> None:
     need(raw, "source", "type")
     if (raw["content"] is None) == (raw["content-file"] is None):
         raise UsageError("push needs --content or --content-file, and not both", "give one of the two")
+    is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
         source, kind, key = text(raw, "source") or "", text(raw, "type") or "", text(raw, "key")
         subtype = None if raw["subtype"] is None else str(raw["subtype"])
-        content = str(raw["content"]) if raw["content"] is not None else _read_content(text(raw, "content-file") or "")
+        content = str(raw["content"]) if raw["content"] is not None else _read_content(raw, is_open=is_open)
         event = thread.push(source, kind, content, subtype, key)
         if raw["json"]:
             show.say(line(event))
@@ -51,17 +52,19 @@ def push(raw: Raw) -> None:
 def _push_batch(raw: Raw) -> None:
     from eventq.cli.batch import Lines
 
+    is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
-        given = Lines(show.stdin())
+        given = Lines(show.stdin(is_open=is_open))
         batch = thread.log.push_many(given, where=given.where)
         if raw["json"]:
             count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
             show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
 
 
-def _read_content(path: str) -> str:
+def _read_content(raw: Raw, *, is_open: bool) -> str:
+    path = text(raw, "content-file") or ""
     try:
-        fd = show.stdin() if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = show.stdin(is_open=is_open) if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(fd, "rb", closefd=path != "-") as file:
             return file.read().decode()
     except UnicodeDecodeError as error:
@@ -160,7 +163,10 @@ def unsubscribe(raw: Raw) -> None:
     with open_thread(raw) as thread:
         consumer = text(raw, "consumer") or ""
         thread.unsubscribe(consumer)
-        show.say(f"Unsubscribed consumer '{consumer}'")
+        if raw["json"]:
+            show.dump({"consumer_id": consumer})
+        else:
+            show.say(f"Unsubscribed consumer '{consumer}'")
 
 
 def dispatch(raw: Raw) -> None:
@@ -168,7 +174,7 @@ def dispatch(raw: Raw) -> None:
     from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor
 
     with open_thread(raw) as thread:
-        leave_queue()
+        leave_queue(thread.layout)
         locks = Dispatch(thread.consumers, thread.layout, thread.journal).scan()
         directory = thread.path
     if locks:  # the store is closed now: no connection crosses the fork
@@ -179,10 +185,11 @@ def hook(raw: Raw) -> int:
     """Store what a hook gives; whatever goes wrong is for the journal only, as an agent must not be held up."""
     from eventq.cli.batch import hook_event
 
+    is_open = show.stdin_is_open()
     try:
         with open_thread(raw) as thread:
             try:
-                with os.fdopen(show.stdin(), "rb", closefd=False) as file:
+                with os.fdopen(show.stdin(is_open=is_open), "rb", closefd=False) as file:
                     thread.push(*hook_event(file.read(), str(raw["source"] or "self")))
             except (EventqError, OSError, RecursionError, ValueError) as error:
                 thread.journal.warn(f"hook: {error}")

@@ -256,7 +256,7 @@ def text(raw: Raw, name: str) -> str | None:
 def number(raw: Raw, name: str, default: int = 0, *, least: int = 0) -> int:
     """Give the whole number of an option: decimal digits, an optional `+`, blanks around.
 
-    UsageError for anything else.
+    Raises UsageError for anything else.
     """
     value = raw[name]
     if value is None:

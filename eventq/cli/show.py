@@ -52,6 +52,7 @@ def dump(value: object) -> None:
 def error(what: str, fix: str, caret: str = "", *, as_json: bool) -> None:
     """Write an error to stderr in the form that was asked for; `caret` shows the place in a filter."""
     caret = caret and "\n" + caret
+    what, fix = readable(what), readable(fix)
     if as_json:
         text = f'{{"error":{quote(what + caret)},"suggestion":{quote(fix)}}}\n'
     else:
@@ -104,10 +105,17 @@ def stdout_closed() -> bool:
     return any(happened & (select.POLLERR | select.POLLNVAL) for _, happened in poll.poll(0))
 
 
-def stdin() -> int:
-    """Give the descriptor of stdin; raise LogicError when it is closed."""
+def stdin_is_open() -> bool:
+    """Say whether there is a stdin; asked before the store is opened, which would put something else in its place."""
     try:
         os.fstat(0)
-    except OSError as failure:
-        raise LogicError("stdin is closed", "give the input on stdin") from failure
+    except OSError:
+        return False
+    return True
+
+
+def stdin(*, is_open: bool) -> int:
+    """Give the descriptor of stdin; raise LogicError when it was closed."""
+    if not is_open:
+        raise LogicError("stdin is closed", "give the input on stdin")
     return 0

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from eventq.log.subscriptions import State, Subscriptions
 
 
-def leave_queue() -> None:
+def leave_queue(layout: Layout) -> None:
     """Make room for the next dispatch to wait: from here on, this one may miss what is pushed."""
-    fd = os.environ.pop(QUEUE_FD, "")
-    if fd.isdigit():
-        try:
-            os.close(int(fd))
-        except OSError:
-            pass
+    fd = system.env_number(QUEUE_FD, -1)
+    os.environ.pop(QUEUE_FD, None)
+    try:
+        if fd > 2 and os.path.samestat(os.fstat(fd), os.stat(layout.queue)):  # and nothing else that has that number
+            os.close(fd)
+    except OSError:
+        pass
 
 
 class Dispatch:
@@ -41,7 +42,7 @@ class Dispatch:
         for state in self._subscriptions.states():
             try:
                 lock = self._lock(state) if self.ready(state) else None
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 (one consumer's surprise must not keep the others waiting)
                 self._journal.error(f"dispatch: consumer={state.consumer} lock failed ({error})")
                 continue
             if lock is not None:
@@ -69,6 +70,9 @@ class Dispatch:
 
 def detach(keep: set[int]) -> None:
     """Leave the caller's session, streams and other descriptors but for `keep`; its directory and environment stay."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever pushed may have blocked what a supervisor waits for
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.errors import DiskError, InputError, LogicError, TooLargeError, UsageError
+from eventq.errors import DiskError, InputError, LogicError, NotAThreadError, TooLargeError, UsageError
 from eventq.event import Batch, Event
 from eventq.log.mirror import MirrorBlock
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Row = tuple[str, str, str, str | None, str]
 
 MAX_EVENT_BYTES = 64 << 20
+MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 250  # a chunk's strings stay below what the C library maps anew each time
 _CHUNK_CHARACTERS = 4 << 20
@@ -32,8 +33,7 @@ _KNOWN = 1_000  # names that are remembered
 
 def limit_of_event() -> int:
     """Give the largest size of an event in bytes."""
-    text = system.env("EVENTQ_MAX_EVENT_BYTES")
-    return int(text) if text.isdigit() else MAX_EVENT_BYTES
+    return system.env_number("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
@@ -42,6 +42,10 @@ def check_name(value: object, what: str, *, empty: bool = False) -> None:
         raise InputError(f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string")
     if not value and not empty:
         raise InputError(f"{what} is empty", f"give a {what}")
+    if len(value) > MAX_NAME:
+        raise InputError(
+            f"{what} is too long ({len(value)} characters, the limit is {MAX_NAME})", f"shorten the {what}"
+        )
     if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
         raise InputError(f"{what} holds a control character", f"leave it out of the {what}")
     if not value.isascii():
@@ -116,10 +120,28 @@ class EventLog:
     def _pushed(self, event: Event) -> None:
         """Do what follows from a commit of one event."""
         number, _, source, kind, subtype, _ = event
-        self._mirror.append(event)
+        try:
+            self._mirror.append(event)
+        except Exception as error:  # noqa: BLE001 (see _forgive)
+            self._forgive("mirror", error)
         sub = f" subtype={subtype}" if subtype is not None else ""
         self._journal.info(f"push: source={source} type={kind}{sub} id={number}")
-        self._notifier.wake(source, number, number)
+        self._wake(source, number, number)
+
+    def _wake(self, source: str, first: int, last: int) -> None:
+        try:
+            self._notifier.wake(source, first, last)
+        except Exception as error:  # noqa: BLE001 (see _forgive)
+            self._forgive("notifier", error)
+
+    def _forgive(self, what: str, error: Exception) -> None:
+        """Warn of what went wrong after the commit: the event is stored, and an error would have it pushed again.
+
+        Unless the thread has gone: then it is not.
+        """
+        if isinstance(error, NotAThreadError):
+            raise error
+        self._journal.warn(f"{what}: {error}; the event is stored")
 
     def push_many(self, events: Iterable[NewEvent], where: Callable[[int], str] = "event {}".format) -> Batch:
         """Store events, in order, in one transaction; nothing is stored when one of them is refused.
@@ -233,9 +255,12 @@ class EventLog:
 
     def _pushed_many(self, source: str, copy: MirrorBlock, last: int) -> None:
         """Do what follows from a commit of several events."""
-        self._mirror.append_block(copy, last)
+        try:
+            self._mirror.append_block(copy, last)
+        except Exception as error:  # noqa: BLE001 (see _forgive)
+            self._forgive("mirror", error)
         self._journal.info(f"push batch: count={last - copy.first + 1} last_id={last}")
-        self._notifier.wake(source, copy.first, last)
+        self._wake(source, copy.first, last)
 
     def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
         """Refuse what cannot be stored."""

@@ -104,8 +104,13 @@ class Journal:
 
 def printable(text: str) -> str:
     """Give text on one line, what cannot be printed escaped."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return text if text.isprintable() else text.translate(_Escapes())
 
 
-def _escape(character: str) -> str:
-    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or character.encode("unicode_escape").decode()
+class _Escapes(dict[int, str]):
+    """What `str.translate` asks for each character, found once for each that occurs."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = character if character.isprintable() else character.encode("unicode_escape").decode()
+        return self[code]

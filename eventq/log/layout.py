@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from _thread import allocate_lock
-from fcntl import LOCK_EX, LOCK_UN, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from eventq import system
 from eventq.errors import InputError
@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
+LOCK_SECONDS = 5.0  # what a push waits for the lock of the mirror; the event is stored, and the next push catches up
 ROTATE_LINES = 10_000  # a file that holds more begins anew
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
@@ -59,7 +60,13 @@ def resolve(path: str) -> str:
         path = os.path.expanduser(path)
     if "\0" in path:
         raise InputError("the path of a thread holds a NUL character", "give another path")
-    full = os.path.abspath(path)
+    try:
+        path.encode()
+        full = os.path.abspath(path)
+    except UnicodeEncodeError as error:
+        raise InputError("the path of a thread is not UTF-8", "give another path") from error
+    except FileNotFoundError as error:
+        raise InputError("the current directory is gone", "give an absolute path") from error
     return full[1:] if full.startswith("//") else full
 
 
@@ -105,10 +112,24 @@ class FolderLock:
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            flock(self._fd, LOCK_EX)
+            self._wait()
         except BaseException:
             self.turn.release()
             raise
+
+    def _wait(self) -> None:
+        """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS, stopped or by intent."""
+        deadline = 0.0
+        while True:
+            try:
+                flock(self._fd, LOCK_EX | LOCK_NB)
+                return
+            except BlockingIOError:
+                now = system.monotonic()
+                deadline = deadline or now + LOCK_SECONDS
+                if now > deadline:
+                    raise TimeoutError(f"another process keeps the lock of {self._path}") from None
+            system.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         """Let it go."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
 
 
+_LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts is somebody else's, and counts as held
+
+
 class ConsumerLock:
     """A lock that is held; `release` lets it go."""
 
@@ -32,7 +35,8 @@ class ConsumerLock:
         would be lost: only when a shared lock fails too does somebody really hold it.
         """
         fd = _open(layout, path)
-        while True:
+        deadline = system.monotonic() + _LOOK_SECONDS
+        while system.monotonic() < deadline:
             try:
                 flock(fd, LOCK_EX | LOCK_NB)
                 return cls(fd)
@@ -41,9 +45,10 @@ class ConsumerLock:
             try:
                 flock(fd, LOCK_SH | LOCK_NB)
             except BlockingIOError:
-                os.close(fd)
-                return None
+                break
             flock(fd, LOCK_UN)
+        os.close(fd)
+        return None
 
     def note(self, handler: int | None = None) -> None:
         """Write down who holds it: this process, and the handler that it runs."""

@@ -275,11 +275,17 @@ class Mirror:
 
     def _faults_now(self) -> Iterator[str]:
         seen = 0
-        files = sorted((_first_of(path), path) for path in rotated(self._layout))
-        if os.path.exists(self._layout.mirror):
+        files = sorted((_first_of(path), path) for path in rotated(self._layout) if os.path.isfile(path))
+        if os.path.lexists(self._layout.mirror):
             files.append((0, self._layout.mirror))
         for _, path in files:
-            fault, seen = self._compare(path, seen)
+            if not os.path.isfile(path):
+                yield f"'{path}' is not a file; move it away, then run 'eventq mirror rebuild'"
+                return
+            try:
+                fault, seen = self._compare(path, seen)
+            except OSError as error:
+                fault, seen = f"cannot be read ({error.strerror})", 0
             if fault:
                 yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
 
@@ -310,8 +316,10 @@ class Mirror:
         return "", seen
 
     def _expected(self, after: int) -> Iterator[bytes]:
-        for block in self._store.lines(after, self._store.last_id()):
-            yield from block.splitlines(keepends=True)
+        while after < (upto := self._store.last_id()):  # others may push while a long file is compared
+            for block in self._store.lines(after, upto):
+                yield from block.splitlines(keepends=True)
+            after = upto
 
     def _forget(self) -> None:
         if self._fd >= 0:
@@ -337,8 +345,15 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
 
 def rotated(layout: Layout) -> list[str]:
     """Give the paths of the rotated files."""
-    names = os.listdir(layout.directory)
-    return [f"{layout.directory}/{n}" for n in names if n.startswith("events-") and n.endswith(".jsonl")]
+    return [f"{layout.directory}/{name}" for name in os.listdir(layout.directory) if _is_rotated(name)]
+
+
+def _is_rotated(name: str) -> bool:
+    """Say whether a name is one that `rotate` gives: other files of that kind are somebody's own."""
+    parts = name.removesuffix(".jsonl").split("-")
+    lengths = [len(part) for part in parts[1:3]]
+    numbers = all(part.isascii() and part.isdigit() for part in parts[1:])
+    return name.endswith(".jsonl") and parts[0] == "events" and lengths == [8, 6] and numbers and len(parts) < 5
 
 
 def _plain(text: str) -> bool:

@@ -172,7 +172,10 @@ def dispatch_command(directory: str) -> str:
 
 
 def _program() -> str:
-    here = os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    try:
+        here = os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    except FileNotFoundError:  # the current directory is gone
+        here = ""
     if os.path.basename(here) not in ("eventq", "thread") or not os.access(here, os.X_OK):
         here = os.path.join(os.path.dirname(sys.executable), "eventq")
         if not os.access(here, os.X_OK):

@@ -211,7 +211,7 @@ class Subscriptions:
     def due(self, state: State) -> bool:
         """Say whether an event that matches is waiting, noting how far there is none.
 
-        FilterError for a broken filter.
+        Raises FilterError for a broken filter.
         """
         store = self._store
         start, upto = state.scanned, store.last_id()

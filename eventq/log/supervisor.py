@@ -13,7 +13,7 @@ import signal
 
 from eventq import system
 from eventq.backends.sqlite import Store
-from eventq.errors import EventqError
+from eventq.errors import DamagedError, NotAThreadError
 from eventq.log.dispatch import Dispatch
 from eventq.log.journal import Journal
 from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
@@ -54,6 +54,8 @@ class Watched:
         self.since = 0.0
         self.wake_at: float | None = None  # when something is to be done without an exit
         self.terminated = False
+        self.timeout: float | None = None  # of the handler that runs, whatever becomes of the subscription meanwhile
+        self.troubles = 0  # errors of the store or the system, in a row
 
     def move(self, event: str) -> None:
         """Follow one arrow of TRANSITIONS."""
@@ -85,8 +87,7 @@ class Supervisor:
         self._journal = journal
         self._dispatch = Dispatch(self._subscriptions, self._layout, self._journal)
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
-        base = system.env("EVENTQ_BACKOFF")
-        self._backoff_base = float(base) if base.replace(".", "", 1).isdigit() else BACKOFF_SECONDS
+        self._backoff_base = system.env_seconds("EVENTQ_BACKOFF", BACKOFF_SECONDS)
 
     def run(self) -> None:
         """Look after everybody until all are gone."""
@@ -121,9 +122,20 @@ class Supervisor:
             before = watched.state
             try:
                 steps[before](watched)
-            except (EventqError, OSError) as error:
+                watched.troubles = 0
+            except (NotAThreadError, DamagedError) as error:
                 self._journal.error(f"dispatch: consumer={watched.consumer} given up ({error})")
                 self._drop(watched)
+            except Exception as error:  # noqa: BLE001 (one consumer's surprise must not end the supervision of all)
+                self._try_later(watched, error)
+                return
+
+    def _try_later(self, watched: Watched, error: Exception) -> None:
+        """Stay in the same state for a while: a store that is busy or full now will not be for ever."""
+        delay = min(BACKOFF_SECONDS * 2 ** min(watched.troubles, 30), BACKOFF_MOST)
+        watched.troubles += 1
+        watched.wake_at = system.monotonic() + delay
+        self._journal.error(f"dispatch: consumer={watched.consumer} in trouble, tried again in {delay:g}s ({error})")
 
     def _drop(self, watched: Watched) -> None:
         if watched.lock is not None:
@@ -138,6 +150,8 @@ class Supervisor:
         watched.wake_at = None
         if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
             self._journal.info(f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor")
+            state = self._subscriptions.state(watched.consumer)
+            watched.timeout = state.timeout if state is not None else None
             watched.pid, watched.since, watched.terminated = orphan, system.monotonic(), False
             watched.move("orphan")
             return
@@ -150,14 +164,15 @@ class Supervisor:
 
     def _running(self, watched: Watched) -> None:
         """See whether the handler has ended or is out of time."""
-        code = system.reap(watched.pid)
-        if code is None:
-            self._watch_time(watched)
-            return
-        if code < 0 or watched.terminated:
-            system.kill_group(watched.pid, signal.SIGKILL)  # what it started dies with it
-        self._note_exit(watched, code)
-        watched.pid = 0
+        if watched.pid:
+            code = system.reap(watched.pid)
+            if code is None:
+                self._watch_time(watched)
+                return
+            if code < 0 or watched.terminated:
+                system.kill_group(watched.pid, signal.SIGKILL)  # what it started dies with it
+            self._note_exit(watched, code)
+            watched.pid = 0
         watched.wake_at = None
         if watched.lock is not None:
             watched.lock.note()
@@ -198,8 +213,10 @@ class Supervisor:
 
     def _start(self, watched: Watched, state: State) -> None:
         """Start the handler; it runs only once its pid is written down, so that a kill of ours cannot hide it."""
-        gate, opener = os.pipe()
+        if state.acked != watched.acked:
+            watched.attempts = 0
         log = self._open_log(watched.consumer)
+        gate, opener = os.pipe()
         environ = {
             **os.environ,
             "EVENTQ_THREAD": self._layout.directory,
@@ -209,6 +226,7 @@ class Supervisor:
         try:
             pid = system.fork(lambda: _become_handler(gate, opener, log, state.handler, environ))
             watched.pid, watched.acked, watched.since, watched.terminated = pid, state.acked, system.monotonic(), False
+            watched.timeout = state.timeout
             watched.wake_at = watched.since + state.timeout if state.timeout else None
             if watched.lock is not None:
                 watched.lock.note(pid)
@@ -219,7 +237,14 @@ class Supervisor:
         self._journal.info(f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}')
 
     def _open_log(self, consumer: str) -> int:
-        path = self._layout.handler_log(consumer)
+        """Open the log of a handler; one that cannot be written costs the output, never the run."""
+        try:
+            return self._open_file(self._layout.handler_log(consumer))
+        except OSError as error:
+            self._journal.warn(f"dispatch: consumer={consumer} runs without a log ({error})")
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+    def _open_file(self, path: str) -> int:
         if not os.path.isdir(self._layout.handlers):
             self._layout.make_folder(self._layout.handlers)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode())
@@ -230,12 +255,11 @@ class Supervisor:
         with lock:
             rotate(path)
         lock.close()
-        return self._open_log(consumer)
+        return self._open_file(path)
 
     def _watch_time(self, watched: Watched) -> None:
         """Ask a handler that is out of time to end, and end it when it does not."""
-        state = self._subscriptions.state(watched.consumer)
-        timeout = state.timeout if state is not None else None
+        timeout = watched.timeout
         if not timeout:
             watched.wake_at = None
             return
@@ -272,7 +296,7 @@ class Supervisor:
             watched.move("gave up")
             self._subscriptions.stall(state, f"{watched.attempts} runs in a row made no progress")
             return
-        delay = min(self._backoff_base * 2 ** (watched.attempts - 1), BACKOFF_MOST)
+        delay = min(self._backoff_base * 2 ** min(watched.attempts - 1, 30), BACKOFF_MOST)
         watched.wake_at = system.monotonic() + delay
         attempt = f"{watched.attempts + 1}/{state.max_attempts}"
         self._journal.info(f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s")
@@ -287,8 +311,8 @@ def _become_handler(gate: int, opener: int, log: int, command: str, environ: dic
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores SIGPIPE, and an ignored signal survives the exec
+    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores two of them, and an ignored signal survives the exec
     if os.read(gate, 1) == b"!":  # nothing comes when the supervisor was killed before it could write our pid down
         os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (the handler is a shell command)
 

@@ -1,0 +1,287 @@
+"""Handlers run, and pushes return, whatever the caller, the store or the folder is like."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import system
+from eventq.log import layout, supervisor
+from eventq.log.dispatch import Dispatch
+from eventq.log.layout import FolderLock
+from eventq.log.locks import ConsumerLock
+from tests.race.support import until
+
+if TYPE_CHECKING:
+    from tests.race.support import Box
+
+PUSH = 'import sys, eventq\nwith eventq.open(sys.argv[1]) as thread:\n    thread.push("self", "test", "x")\n'
+
+
+def test_a_caller_that_blocks_or_ignores_signals_has_its_handlers_run(box: Box) -> None:
+    """The supervisor waits for SIGCHLD, whatever mask and dispositions the pusher had."""
+    box.thread.subscribe("w", box.handler())
+    for trouble in (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})",
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    ):
+        before = len(box.trace("end"))
+        done = subprocess.run(
+            [sys.executable, "-c", f"import signal\n{trouble}\n{PUSH}", box.path], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        until(lambda: len(box.trace("end")) > before, "the handler runs")  # noqa: B023
+        box.settle()
+
+
+def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None:
+    """With SIGCHLD ignored nobody learns an exit code: the built-in dispatch runs as well."""
+    box.thread.subscribe("w", box.handler())
+    code = f"import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{PUSH}"
+    environ = {**os.environ, "EVENTQ_NOTIFIER": "/bin/false"}
+    assert subprocess.run([sys.executable, "-c", code, box.path], env=environ).returncode == 0
+    until(lambda: box.trace("end"), "the handler runs")
+    box.settle()
+
+
+def watched(thread: eventq.Thread, consumer: str) -> tuple[supervisor.Supervisor, supervisor.Watched]:
+    """Give a supervisor in this process, and what it knows of one consumer whose lock it holds."""
+    lock = ConsumerLock.take(thread.layout, thread.layout.lock(consumer))
+    assert lock is not None
+    made = supervisor.Supervisor(thread.layout, thread.consumers, thread.journal, {consumer: lock})
+    return made, made._watched[0]
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> eventq.Thread:
+    """A thread with one event and one consumer, that nobody is woken for."""
+    made = eventq.open(tmp_path / "t", create=True)
+    made.subscribe("w", "exit 1", max_attempts=100_000)
+    made.push("self", "test", "x")
+    return made
+
+
+def test_the_back_off_of_the_thousandth_attempt_is_a_number(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many attempts were made, the wait is at most a minute."""
+    boss, one = watched(thread, "w")
+    one.attempts, one.acked, one.state = 5_000, 0, "running"
+    monkeypatch.setattr(system, "monotonic", lambda: 100.0)
+    boss._judge(one)
+    assert one.state == "backoff"
+    assert one.wake_at == 160.0
+
+
+@pytest.mark.parametrize("error", [eventq.StoreError("busy", "wait"), OSError("full"), RuntimeError("surprise")])
+def test_trouble_with_the_store_is_waited_out(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A busy or full store, or any surprise, keeps the consumer supervised: it is tried again, later each time."""
+    boss, one = watched(thread, "w")
+
+    def fail(*_: object) -> bool:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatch, "ready", fail)
+        delays = []
+        for _ in range(3):
+            boss._advance(one)
+            assert one.wake_at is not None
+            delays.append(one.wake_at - system.monotonic())
+    assert one.state == "look"
+    assert delays == sorted(delays)
+    assert one.lock is not None
+    thread.ack("w", 1)
+    boss._advance(one)
+    assert one.state == "gone"
+
+
+def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) -> None:
+    """Attempts count runs without progress past one acked id, also in the supervisor's own memory."""
+    boss, one = watched(thread, "w")
+    one.attempts, one.acked = 4, 0
+    thread.push("self", "test", "y")
+    thread.ack("w", 1)
+    boss._advance(one)
+    assert one.attempts == 0
+    assert one.pid
+    os.waitpid(one.pid, 0)
+
+
+def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(thread: eventq.Thread) -> None:
+    """The time that a handler was started with counts, whatever becomes of the subscription."""
+    thread.unsubscribe("w")
+    thread.subscribe("w", "sleep 1000", timeout=0.01)
+    boss, one = watched(thread, "w")
+    boss._advance(one)
+    thread.unsubscribe("w")
+    thread.subscribe("w", "true")
+
+    def ended() -> bool:
+        boss._watch_time(one)
+        return system.reap(one.pid) is not None
+
+    until(ended, "the handler is ended")
+
+
+def test_a_handler_whose_log_cannot_be_written_runs_all_the_same(box: Box) -> None:
+    """A directory in the log's place costs the output, not the run."""
+    os.makedirs(f"{box.path}/logs/handlers/w.log", exist_ok=True)
+    box.thread.subscribe("w", box.handler())
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("end"), "the handler runs")
+    box.settle()
+    assert box.journal("runs without a log")
+
+
+def test_a_push_does_not_wait_for_ever_for_the_mirror(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who keeps the folder's lock costs the mirror a line for a while, never a push."""
+    monkeypatch.setattr(layout, "LOCK_SECONDS", 0.01)
+    fd = os.open(thread.path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    thread.push("self", "test", "y")
+    assert Path(thread.layout.mirror).read_text().count("\n") == 1
+    assert "keeps the lock" in Path(thread.layout.journal).read_text()
+    os.close(fd)
+    thread.push("self", "test", "z")
+    assert Path(thread.layout.mirror).read_text().count("\n") == 3
+    assert thread.check() == []
+
+
+def test_a_lasting_shared_lock_counts_as_held(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps a shared lock on a lock file does not make a dispatch spin for ever."""
+    path = thread.layout.lock("w")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    monkeypatch.setattr("eventq.log.locks._LOOK_SECONDS", 0.01)
+    assert ConsumerLock.take(thread.layout, path) is None
+    os.close(fd)
+
+
+def test_a_push_whose_follow_ups_fail_is_still_a_push(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the commit nothing may look like a failure, or the event would be pushed again; it is a warning."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("surprise")
+
+    monkeypatch.setattr(thread._mirror, "append", fail)
+    monkeypatch.setattr(thread._mirror, "append_block", fail)
+    monkeypatch.setattr(thread.notifier, "wake", fail)
+    assert thread.push("self", "test", "y").id == 2
+    assert thread.push_many([("self", "test", "z")]).last_id == 3
+    text = Path(thread.layout.journal).read_text()
+    assert text.count("[WARN] mirror: surprise; the event is stored") == 2
+    assert text.count("[WARN] notifier: surprise; the event is stored") == 2
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "x", "-1", " "])
+def test_nonsense_in_the_environment_is_as_if_it_were_not_there(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables that are no numbers leave the defaults in force."""
+    for name in ("EVENTQ_MAX_EVENT_BYTES", "EVENTQ_BACKOFF", "EVENTQ_DISPATCH_FD", "EVENTQ_SYNCHRONOUS"):
+        monkeypatch.setenv(name, value)
+    with eventq.open(tmp_path / "t", create=True) as thread:
+        assert thread.push("self", "test", "x").id == 1
+        thread.subscribe("w", "true")
+        boss, _ = watched(thread, "w")
+        assert boss._backoff_base == supervisor.BACKOFF_SECONDS
+    for fd in ("3", value):
+        done = subprocess.run(
+            system.python("dispatch", "--thread", thread.path), env={**os.environ, "EVENTQ_DISPATCH_FD": fd}
+        )
+        assert done.returncode == 0
+
+
+def test_a_file_beside_the_mirror_is_somebodys_own(thread: eventq.Thread) -> None:
+    """Only names that a rotation gives are taken for rotated files: rebuild leaves others alone, and check too."""
+    own = Path(thread.path, "events-archive.jsonl")
+    own.write_text("mine\n")
+    assert thread.rebuild_mirror() == 1
+    assert own.read_text() == "mine\n"
+    assert thread.check() == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link"])
+def test_check_names_a_mirror_that_is_no_file(kind: str, tmp_path: Path) -> None:
+    """A pipe, a directory or a link to a device in the mirror's place is a fault, not a hang."""
+    path = eventq.init(tmp_path / "t")
+    os.unlink(f"{path}/events.jsonl")
+    if kind == "fifo":
+        os.mkfifo(f"{path}/events.jsonl")
+    elif kind == "directory":
+        os.mkdir(f"{path}/events.jsonl")
+    else:
+        os.symlink("/dev/full", f"{path}/events.jsonl")
+    with eventq.open(path, read_only=True) as thread:
+        assert ["is not a file" in fault for fault in thread.check()] == [True]
+
+
+def test_check_finds_nothing_while_others_push(box: Box) -> None:
+    """What is pushed while the mirror is compared is no fault."""
+    pusher = box.start(
+        'import sys, eventq\nwith eventq.open(sys.argv[1]) as t:\n    for n in range(3000): t.push("a", "b", "c")\n'
+    )
+    found = []
+    with eventq.open(box.path, read_only=True) as thread:
+        while pusher.poll() is None:
+            found += thread.check()
+    assert pusher.communicate(timeout=120) == ("", "")
+    assert found == []
+
+
+def test_names_are_of_bounded_length(thread: eventq.Thread) -> None:
+    """A source, type, subtype or key of more than 64 Ki characters is refused."""
+    for names in ({"source": "x" * 65_537}, {"type": "x" * 65_537}, {"subtype": "x" * 65_537}, {"key": "x" * 65_537}):
+        with pytest.raises(eventq.InputError, match="too long"):
+            thread.push(**{"source": "s", "type": "t", "content": "c", **names})
+    assert thread.last_id() == 1
+
+
+def test_stdin_that_is_closed_is_an_error(box: Box) -> None:
+    """A push that is to read from a closed stdin stores nothing and says so."""
+    for words in ("--batch", "--source s --type t --content-file -"):
+        program = shlex.join(system.python())
+        done = subprocess.run(
+            ["sh", "-c", f"{program} push --thread '{box.path}' {words} <&-"], capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert "stdin is closed" in done.stderr
+    assert box.thread.last_id() == 0
+
+
+def test_the_folder_lock_is_one_holders(tmp_path: Path) -> None:
+    """Two descriptors never hold it at once, and the second gets it when the first lets go."""
+    one, two = FolderLock(str(tmp_path)), FolderLock(str(tmp_path))
+    layout_seconds, layout.LOCK_SECONDS = layout.LOCK_SECONDS, 0.01
+    try:
+        with one, pytest.raises(TimeoutError), two:
+            pass
+        with two:
+            pass
+    finally:
+        layout.LOCK_SECONDS = layout_seconds
+        one.close()
+        two.close()
+
+
+def test_errors_are_one_line_whatever_they_name(tmp_path: Path) -> None:
+    """A path or a number with a line end or an escape in it does not break the form of an error."""
+    for words in (
+        ["info", "--thread", f"{tmp_path}/a\nb\x1b[31m"],
+        ["peek", "--thread", eventq.init(tmp_path / "t"), "--last", "1\n2"],
+    ):
+        done = subprocess.run(system.python(*words), capture_output=True, text=True)
+        assert done.returncode in (1, 2)
+        assert len(done.stderr.splitlines()) == 1
+        assert "\x1b" not in done.stderr
