@@ -62,6 +62,7 @@ _PATTERNS = {"LIKE": "%", "GLOB": "*"}
 _COLLATIONS = frozenset(("NOCASE", "BINARY", "RTRIM"))
 _TYPES = frozenset(("TEXT", "INTEGER", "INT", "REAL", "NUMERIC", "BLOB"))
 _JSON = frozenset(("json", "json_array_length", "json_extract", "json_type"))
+_TIMES = frozenset("date datetime julianday strftime time timediff unixepoch".split())  # noqa: SIM905
 _SUBQUERIES = frozenset(("SELECT", "WITH", "VALUES", "UNION", "INTERSECT", "EXCEPT", "EXISTS", "RECURSIVE", "TABLE"))
 _STATEMENTS = frozenset(("PRAGMA", "ATTACH", "DETACH", "INSERT", "UPDATE", "DELETE", "DROP", "CREATE", "VACUUM"))
 _FOREIGN = frozenset(("RAISE", "OVER", "FILTER", "MATCH", "REGEXP"))
@@ -77,22 +78,41 @@ def accept(text: str | None) -> str:
     return Fragment(text).text
 
 
+class Unreadable(str):
+    """What another tool stored as a filter that is no text (a BLOB, bad UTF-8): to be shown, and refused when run."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Stay what it is."""
+        return self
+
+
+def check_text(text: object) -> None:
+    """Raise FilterError for a filter that is not text."""
+    if text is not None and (isinstance(text, Unreadable) or not isinstance(text, str)):
+        raise FilterError("the filter is not text", "", 0, "give one SQL condition as text")
+
+
 class Fragment:
     """An accepted filter as it is compiled: `sql`, and what running it needs to know.
 
     `calls` are the functions it calls. `clocked` is true when it has a jump before each column. `loose` is true when
-    LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before.
+    LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before. `timed` is true when it
+    may look at the clock, so that an event may match later which does not match now.
     """
 
-    __slots__ = ("_pieces", "calls", "clocked", "loose", "sql", "text")
+    __slots__ = ("_pieces", "calls", "clocked", "loose", "sql", "text", "timed")
 
     def __init__(self, text: str | None) -> None:
+        check_text(text)
         self.text = text if text is not None and text.strip(" \t\n\f\r") else ""
         reader = _Reader(self.text)
         reader.read()
         self.calls = frozenset(reader.calls)
         self.clocked = reader.mentions > MAX_MENTIONS
         self.loose = reader.loose
+        self.timed = reader.timed()
         self._pieces = _Writer(reader, clocked=self.clocked).write() if self.text else [("1", 0)]
         if sum(len(piece) for piece, _ in self._pieces) > MAX_SQL:
             raise FilterError("the filter is too large once its JSON functions are guarded", self.text, 0, "shorten it")
@@ -240,6 +260,33 @@ class _Reader:
             kind, at = self._open[-1]
             self._refuse(at, "CASE has no END" if kind == "CASE" else "a parenthesis is not closed", "close it")
 
+    def timed(self) -> bool:
+        """Tell whether the filter may look at the clock: all times do, but those of the event and written out ones."""
+        for index, (kind, word, _) in enumerate(self.tokens):
+            if kind == "word" and word.upper().startswith("CURRENT_"):
+                return True
+            name = word.lower()
+            if kind == "word" and name in _TIMES and self.is_call(index):
+                values = self._arguments(index + 2)
+                values = values if name == "timediff" else values[1:2] if name == "strftime" else values[:1]
+                if not values or not all(map(_fixed, values)):
+                    return True
+        return False
+
+    def _arguments(self, index: int) -> list[list[Token]]:
+        """Give the tokens of each argument of a call, from the one after its parenthesis on."""
+        found: list[list[Token]] = [[]]
+        depth = 0
+        for token in self.tokens[index:]:
+            depth += (token[0] == "(") - (token[0] == ")")
+            if depth < 0:
+                break
+            if token[0] == "," and not depth:
+                found.append([])
+            else:
+                found[-1].append(token)
+        return found
+
     def infix(self, index: int) -> bool:
         """Tell whether LIKE or GLOB stands between two values, and is not the function of that name."""
         kind, word, _ = self.tokens[index - 1] if index else ("", "", 0)
@@ -359,6 +406,14 @@ class _Reader:
             self._enter("CASE", at)
         elif not self._open or self._open.pop()[0] != "CASE":
             self._refuse(at, "END without CASE", "remove it, or begin with CASE WHEN")
+
+
+def _fixed(argument: list[Token]) -> bool:
+    """Tell whether a time is the event's or a written out one: 'now' and 'subsec' begin with no digit."""
+    if len(argument) != 1:
+        return False
+    kind, word, _ = argument[0]
+    return word[1:2] in _DIGITS if kind == "text" else _unquoted(kind, word) == "created_at"
 
 
 def _readable(text: str) -> None:

@@ -46,7 +46,7 @@ def open_thread(
 
 def exists(path: Path) -> bool:
     """Say whether there is a thread at `path`."""
-    return os.path.exists(Layout(resolve(os.fspath(path))).database)
+    return os.path.exists(Layout(resolve(_text(path))).database)
 
 
 def init(path: Path, *, shared: bool = False) -> str:
@@ -54,9 +54,9 @@ def init(path: Path, *, shared: bool = False) -> str:
 
     Raises ThreadExistsError when there is one. What an `init` that crashed left behind is finished.
     """
-    if not os.fspath(path):
+    if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
-    layout = Layout(resolve(os.fspath(path)))
+    layout = Layout(resolve(_text(path)))
     if exists(path) and os.path.isfile(layout.database) and os.path.getsize(layout.database):
         raise ThreadExistsError(layout.directory)
     if os.path.isdir(layout.database):
@@ -92,7 +92,7 @@ def destroy(path: Path) -> None:
     """Delete the thread at `path`, with everything in its directory."""
     import shutil
 
-    layout = Layout(resolve(os.fspath(path)))
+    layout = Layout(resolve(_text(path)))
     if not exists(path):
         raise NotAThreadError(layout.directory)
     try:
@@ -115,7 +115,7 @@ class Thread:
 
     def __init__(self, path: Path, *, read_only: bool = False, strict_source: bool | None = None) -> None:
         """Open the thread at `path`; see `eventq.open`."""
-        self.layout = Layout(resolve(os.fspath(path)))
+        self.layout = Layout(resolve(_text(path)))
         self.store = Store(self.layout.directory, write=not read_only)
         self.journal = Journal(self.layout)
         self._mirror = Mirror(self.store, self.layout, self.journal)
@@ -157,7 +157,12 @@ class Thread:
         It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
         Calls from other threads wait until it ends. A filter that is used inside sees what was committed before.
         """
+        self._check_writable()
         return self.store.write()
+
+    def _check_writable(self) -> None:
+        if not self.store.writable:
+            self.store.begin()  # raises the error that says so
 
     def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:
         """Store an event, durably, and give it as stored.
@@ -237,6 +242,12 @@ class Thread:
         """
         from eventq.records import Subscription
 
+        self._check_writable()
+        if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
+            raise UsageError("handler and filter must be text", "give a shell command, and one SQL condition or none")
+        _positive(max_attempts, "max_attempts")
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
+            raise UsageError(f"timeout must be a number of seconds, not {timeout!r}", "give seconds, or leave it out")
         new = Subscription(consumer, handler, filter or None, max_attempts, timeout)
         self.consumers.subscribe(new, from_now=from_now)
         return new
@@ -291,10 +302,12 @@ class Thread:
 
     def resume(self, consumer: str) -> None:
         """End the stall of a consumer. Raises UnknownConsumerError."""
+        self._check_writable()
         self.consumers.resume(consumer)
 
     def dispatch(self) -> None:
         """Start a detached dispatch: the handlers of all who are due are run, each once at a time."""
+        self._check_writable()
         self.store.connection  # noqa: B018 (refuses use after close)
         self.notifier.start()
 
@@ -317,6 +330,7 @@ class Thread:
 
         The space goes back to the system; ids are never used again.
         """
+        self._check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
             if value is not None:
                 _natural(value, name)
@@ -324,11 +338,23 @@ class Thread:
 
     def rebuild_mirror(self) -> int:
         """Write `events.jsonl` anew from the database, and remove the rotated files; give the number of lines."""
+        self._check_writable()
         self.store.connection  # noqa: B018 (refuses use after close)
         try:
             return self._mirror.rebuild()
         except OSError as error:
             raise _refused(self.path, error) from error
+
+
+def _text(path: Path) -> str:
+    """Give a path as text."""
+    try:
+        text: object = os.fspath(path)
+    except TypeError:
+        text = path
+    if not isinstance(text, str):
+        raise UsageError(f"the path must be text, not {type(text).__name__}", "give it as a string or a pathlib.Path")
+    return text
 
 
 def _natural(value: int, name: str) -> int:

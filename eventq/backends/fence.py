@@ -17,7 +17,7 @@ from time import thread_time
 import apsw
 
 from eventq.errors import FilterError
-from eventq.filters import COLUMNS, FUNCTIONS, Fragment
+from eventq.filters import COLUMNS, FUNCTIONS, Fragment, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,22 +38,27 @@ MAX_TRIM = 64  # characters that trim() may be asked to remove
 MAX_PATTERN, MAX_LOOSE_PATTERN = 500, 64  # bytes of a LIKE pattern: written out and so judged before, or computed
 MAX_CACHED = 1_000
 
+# CAST: other tools may have stored a BLOB; of text it makes nothing new.
 # NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
-_ROWS = """SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED
+_ROWS = """SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
+CAST(subtype AS TEXT), CAST(content AS TEXT) FROM events NOT INDEXED
 WHERE id > ? AND id <= ? AND (
 {}
 ) ORDER BY id LIMIT ?"""
-_ROWS_DOWN = """SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED
+_ROWS_DOWN = """SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
+CAST(subtype AS TEXT), CAST(content AS TEXT) FROM events NOT INDEXED
 WHERE id > ? AND id <= ? AND (
 {}
 ) ORDER BY id DESC LIMIT ?"""
-_LINES = """SELECT id, json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,
-'subtype', subtype, 'content', content) FROM events NOT INDEXED
+_LINES = """SELECT id, json_object('id', id, 'created_at', CAST(created_at AS TEXT),
+'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),
+'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT)) FROM events NOT INDEXED
 WHERE id > ? AND id <= ? AND (
 {}
 ) ORDER BY id LIMIT ?"""
-_LINES_DOWN = """SELECT id, json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,
-'subtype', subtype, 'content', content) FROM events NOT INDEXED
+_LINES_DOWN = """SELECT id, json_object('id', id, 'created_at', CAST(created_at AS TEXT),
+'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),
+'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT)) FROM events NOT INDEXED
 WHERE id > ? AND id <= ? AND (
 {}
 ) ORDER BY id DESC LIMIT ?"""
@@ -143,8 +148,13 @@ class Fence:
         self._steps = 0
         self._registered.clear()
 
+    def timed(self, text: str) -> bool:
+        """Say whether a filter may look at the clock."""
+        return self._fragment(text).timed
+
     def _fragment(self, text: str) -> Fragment:
         """Give the accepted filter, from the last few."""
+        check_text(text)
         found = self._fragments.get(text)
         if found is None:
             if len(self._fragments) >= MAX_CACHED:
@@ -296,12 +306,14 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 def _take(cursor: apsw.Cursor, room: int) -> tuple[list[Row], int]:
     """Give the rows that fit, at least one, and the room that is left; the statement is reset."""
     rows = []
-    for row in cursor:
-        rows.append(row)
-        room -= len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
-        if room <= 0:
-            cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
-            break
+    try:
+        for row in cursor:
+            rows.append(row)
+            room -= len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
+            if room <= 0:
+                break
+    finally:
+        cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
     return rows, room
 
 

@@ -26,6 +26,7 @@ from eventq.errors import (
     StoreError,
 )
 from eventq.event import Event
+from eventq.filters import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +39,23 @@ LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end t
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 _WAL_HEADER = 32  # bytes; a WAL of no more holds nothing, and a read-only SQLite gets stuck on one of just these
-_TRIES = 5
+_TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
+_LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
+_TRY_SECONDS = 0.001
 
 _INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
-_LINE = (
-    "json_object('id', id, 'created_at', created_at, 'source', source, 'type', type,"
-    " 'subtype', subtype, 'content', content)"
+_STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
+    "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions WHERE consumer_id = ?"
 )
+_LINE = (
+    "json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
+    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
+)
+# Other tools may have stored a BLOB; of text CAST makes nothing new.
+_COLUMNS = (
+    "CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT), CAST(subtype AS TEXT), CAST(content AS TEXT)"
+)
+_BYTES = _COLUMNS.replace("TEXT", "BLOB")
 
 
 def translate(error: Exception, path: str) -> EventqError:
@@ -98,6 +109,10 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     (
         UnicodeEncodeError,
         lambda _, __: InputError("the text holds half a character (a lone surrogate)", "give whole Unicode characters"),
+    ),
+    (
+        UnicodeDecodeError,
+        lambda _, p: DamagedError(f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"),
     ),
     (apsw.TooBigError, lambda _, __: InputError("the value is too large for the database", "split it")),
 ]
@@ -160,12 +175,14 @@ class Store:
         self._inodes = self._look()
         self._folder_time = -1
         self._connection: apsw.Connection | None = None
-        self._stamp: tuple[int, int, int] | None = None  # of the file, when it is read as an immutable one
+        self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
+        self.fence = Fence(lambda: self._connect(write=False))
         try:
             self._connection = self._open()
-            self.version = migrate.version(self._connection, self.path)
+            self._cursor = self._connection.cursor()
+            self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
             if write and self.version < migrate.SCHEMA:
-                migrate.apply(self._connection, system.stamp(system.now()), self.version)
+                migrate.apply(self.connection, system.stamp(system.now()), self.version)
                 self.version = migrate.SCHEMA
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
@@ -173,8 +190,6 @@ class Store:
         except EventqError:
             self.close()
             raise
-        self._cursor = self._connection.cursor()
-        self.fence = Fence(lambda: self._connect(write=False))
 
     # --- the connection -------------------------------------------------------------------------------------------
 
@@ -196,7 +211,8 @@ class Store:
 
     def _choose(self) -> apsw.Connection:
         stamp = self._stamp_now()
-        self._stamp = None if self.writable or stamp[2] > _WAL_HEADER else stamp
+        shared = stamp[2] > _WAL_HEADER and stamp[4]
+        self._stamp = None if self.writable or shared else stamp
         return self._connect(write=self.writable)
 
     def _connect(self, *, write: bool) -> apsw.Connection:
@@ -214,44 +230,58 @@ class Store:
     def _connect_to_read(self) -> apsw.Connection:
         """Open without a right to change anything: through the WAL if there is one, else as an immutable file.
 
-        A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds everything, and
-        its stamp, looked at before and after each reading, says whether somebody has begun one.
+        A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds everything; a WAL
+        without shared memory (a copy, a restored backup) is nobody's, and is read without locks. The stamp of the
+        files, looked at before and after each reading, says whether somebody has begun to write.
         """
         quoted = "file:" + "".join(c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path)
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        if self._stamp is not None and self._stamp[2] > _WAL_HEADER:
+            connection = apsw.Connection(f"{quoted}?mode=ro", flags, vfs=self._vfs or "unix-none")
+            connection.pragma("locking_mode", "exclusive")  # the index of the WAL is made in this process
+            return connection
         how = "mode=ro&readonly_shm=1" if self._stamp is None else "immutable=1"
         return apsw.Connection(f"{quoted}?{how}", flags, vfs=self._vfs)
 
-    def _stamp_now(self) -> tuple[int, int, int]:
+    def _stamp_now(self) -> tuple[int, ...]:
+        """Give time and size of the database, size and time of its WAL, and whether that has shared memory."""
         found = os.stat(self.path)
         try:
-            wal = os.stat(self.path + "-wal").st_size
+            wal = os.stat(self.path + "-wal")
         except OSError:
-            wal = 0
-        return found.st_mtime_ns, found.st_size, wal
+            return found.st_mtime_ns, found.st_size, 0, 0, False
+        return found.st_mtime_ns, found.st_size, wal.st_size, wal.st_mtime_ns, os.path.exists(self.path + "-shm")
 
     def _steady(self, call: Callable[[], Any]) -> Any:
-        """Run a reading, again if the immutable file that it read was changed meanwhile; translate SQLite's errors."""
+        """Run a reading, again if a writer was in the way or changed what was read; translate SQLite's errors."""
         tries = 0
+        self._check_process()
         with self.lock:
             while True:
                 try:
-                    if self._stamp is not None and self._stamp != self._stamp_now():
+                    if not self.writable and self._is_stale():
                         self._reopen()
                     self.connection  # noqa: B018 (refuses use after close)
                     found = call()
                     if self._stamp is None or self._stamp == self._stamp_now():
                         return found
-                except apsw.ProtocolError as error:  # a writer was killed between a WAL's header and its first frame
-                    tries += 1
-                    if self.writable or tries > _TRIES:
+                except (apsw.ProtocolError, apsw.ReadOnlyError) as error:
+                    # A writer makes the index of the WAL anew, or was killed between its header and its first frame.
+                    tries += 1 if isinstance(error, apsw.ReadOnlyError) else _LONG_TRY
+                    if self.writable or tries > _TRIES or getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
                         raise self._explain(error) from error
+                    system.pause(_TRY_SECONDS)
                     self._reopen()
-                except (apsw.Error, UnicodeEncodeError) as error:
+                except (apsw.Error, UnicodeError) as error:
                     if self._stamp is None or self._stamp == self._stamp_now():
                         raise self._explain(error) from error
                 except OSError as error:
                     raise NotAThreadError(self.directory) from error
+
+    def _is_stale(self) -> bool:
+        """Say whether the files that are read without rights want another way of reading than they did."""
+        stamp = self._stamp_now()
+        return self._stamp != stamp if self._stamp is not None else stamp[2] <= _WAL_HEADER
 
     def _reopen(self) -> None:
         self.fence.close()
@@ -265,6 +295,11 @@ class Store:
         if self._connection is None or self._pid != os.getpid():
             raise self._gone()
         return self._connection
+
+    def _check_process(self) -> None:
+        """Refuse a forked process before it waits for a lock that nobody in it will ever release."""
+        if self._pid != os.getpid():
+            raise self._gone()
 
     @property
     def forked(self) -> bool:
@@ -283,8 +318,7 @@ class Store:
             return
         with self.lock:
             self._connection = None
-            if hasattr(self, "fence"):
-                self.fence.close()
+            self.fence.close()
             if self.writable:
                 self._cut_wal(connection)
             connection.close()
@@ -325,6 +359,7 @@ class Store:
         """Begin a transaction, or a savepoint inside one."""
         if not self.writable:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
+        self._check_process()
         self.lock.acquire()
         try:
             self.connection.execute("BEGIN IMMEDIATE" if self.depth == 0 else f"SAVEPOINT s{self.depth}")
@@ -352,7 +387,7 @@ class Store:
             self._leave()
         if self.depth == 0:
             self.alive()
-        for effect in effects:
+        for effect in reversed(dict.fromkeys(reversed(effects))):
             effect()
 
     def rollback(self) -> None:
@@ -378,7 +413,11 @@ class Store:
             connection.execute("ROLLBACK")
 
     def after(self, effect: Callable[[], None]) -> None:
-        """Run `effect` once the transaction under way has committed, or now when there is none."""
+        """Run `effect` once the transaction under way has committed, or now when there is none.
+
+        One that is given several times runs once, at its last place.
+        """
+        self._check_process()
         with self.lock:  # a depth that another thread made is not ours
             if self.depth:
                 self._after.append(effect)
@@ -389,10 +428,14 @@ class Store:
         """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
         if not self.writable:
             return self._steady(lambda: self.connection.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
+        if self._pid != os.getpid():
+            raise self._gone()
         with self.lock:
             try:
-                return self.connection.execute(sql, bindings).fetchall()
-            except (apsw.Error, UnicodeEncodeError) as error:
+                if self._connection is None:
+                    raise self._gone()
+                return self._connection.execute(sql, bindings).fetchall()
+            except (apsw.Error, UnicodeError) as error:
                 raise self._explain(error) from error
 
     def _one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
@@ -403,8 +446,12 @@ class Store:
 
     def insert(self, created_at: str, source: str, kind: str, subtype: str | None, content: str) -> int:
         """Store one event and give its id: one statement, which is its own transaction outside of `write`."""
+        if self._pid != os.getpid():
+            raise self._gone()
         with self.lock:
-            connection = self.connection
+            connection = self._connection
+            if connection is None:
+                raise self._gone()
             try:
                 self._cursor.execute(_INSERT, (created_at, source, kind, subtype, content))
             except (apsw.Error, UnicodeEncodeError) as error:
@@ -432,7 +479,11 @@ class Store:
 
     def event(self, number: int) -> Event | None:
         """Give one event, or None."""
-        rows = self._run("SELECT id, created_at, source, type, subtype, content FROM events WHERE id = ?", (number,))
+        try:
+            rows = self._run(f"SELECT id, {_COLUMNS} FROM events WHERE id = ?", (number,))  # noqa: S608
+        except DamagedError:  # like its line in the mirror: a push goes on after it
+            rows = self._run(f"SELECT id, {_BYTES} FROM events WHERE id = ?", (number,))  # noqa: S608
+            rows = [[v.decode(errors="replace") if isinstance(v, bytes) else v for v in row] for row in rows]
         return Event._make(rows[0]) if rows else None
 
     def after_id(self, after: int) -> int | None:
@@ -457,7 +508,7 @@ class Store:
         sql = (
             f"SELECT id, {_LINE} FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"  # noqa: S608
             if lines
-            else "SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED"
+            else f"SELECT id, {_COLUMNS} FROM events NOT INDEXED"  # noqa: S608
             " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
         )
         bindings = (after, upto, min(limit, PAGE_ROWS))
@@ -478,11 +529,10 @@ class Store:
         if text:
             rows, low = self._steady(lambda: self.fence.page(text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES))
             return rows, low
-        sql = (
-            "SELECT id, created_at, source, type, subtype, content FROM events NOT INDEXED"
-            " WHERE id <= ? ORDER BY id DESC LIMIT ?"
-        )
-        return self._run(sql, (upto, limit)), 0
+        sql = f"SELECT id, {_COLUMNS} FROM events NOT INDEXED WHERE id <= ? ORDER BY id DESC LIMIT ?"  # noqa: S608
+        bindings = (upto, min(limit, PAGE_ROWS))
+        rows, whole = self._steady(lambda: _gather(self.connection.execute(sql, bindings)))
+        return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Give the lowest id with after < id <= upto that a filter matches, or None."""
@@ -502,9 +552,14 @@ class Store:
         return self._steady(lambda: self.fence.check(text)) if text else ""
 
     def lines(self, after: int, upto: int) -> Iterator[bytes]:
-        """Give the events with after < id <= upto as NDJSON, in blocks of bounded size."""
+        """Give the events with after < id <= upto as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
+        for block in self._blocks(after, upto):
+            yield block if _is_utf8(block) else block.decode(errors="replace").encode()
+
+    def _blocks(self, after: int, upto: int) -> Iterator[bytes]:
+        """Give the events with after < id <= upto as NDJSON of whatever bytes are stored."""
         step = PAGE_ROWS
-        sql = f"SELECT group_concat({_LINE}, char(10)) FROM (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"  # noqa: S608, E501
+        sql = f"SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB) FROM (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"  # noqa: S608, E501
         while after < upto:
             to = min(after + step, upto)
             size = self._one(
@@ -515,7 +570,7 @@ class Store:
                 continue
             text = self._one(sql, (after, to))
             if text is not None:
-                yield text.encode("utf-8", "replace") + b"\n"
+                yield text + b"\n"
             after, step = to, min(step * 2, PAGE_ROWS)
 
     def key(self, key: str) -> int | None:
@@ -530,9 +585,9 @@ class Store:
     def latest(self, column: str) -> list[Any]:
         """Give the newest event for each value of a column, in the order of their ids."""
         if column == "source":
-            sql = "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY source ORDER BY 1"
+            sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY source ORDER BY 1"  # noqa: S608
         elif column == "type":
-            sql = "SELECT max(id), created_at, source, type, subtype, content FROM events GROUP BY type ORDER BY 1"
+            sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY type ORDER BY 1"  # noqa: S608
         else:
             raise InputError(f"cannot group by '{column}'", "use 'source' or 'type'")
         return self._run(sql)
@@ -564,10 +619,17 @@ class Store:
                 " LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id"
                 " WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"
             )
-        return self._run(sql, (consumer,))
+        try:
+            rows = self._run(sql, (consumer,))
+        except DamagedError:
+            sql = sql.replace("handler_cmd, filter", "CAST(handler_cmd AS BLOB), CAST(filter AS BLOB)")
+            sql = sql.replace(" FROM subscriptions s", ", typeof(filter) FROM subscriptions s")
+            rows = [(*row[:2], _text_of(row[2], row[-1]), *row[3:-1]) for row in self._run(sql, (consumer,))]
+        return [_shown(row) if isinstance(row[1], bytes) or isinstance(row[2], bytes) else row for row in rows]
 
     def has_subscriptions(self) -> bool:
         """Say whether there is any subscription."""
+        self._check_process()
         with self.lock:
             try:
                 return bool(self._cursor.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchall())
@@ -576,7 +638,12 @@ class Store:
 
     def filter_of(self, consumer: str) -> str | bool | None:
         """Give the filter of a consumer, None for all events, and False when it is not subscribed."""
-        rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))
+        try:
+            rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))
+        except DamagedError:
+            rows = [(b"",)]
+        if rows and isinstance(rows[0][0], bytes):
+            rows = [row[2:] for row in self.subscriptions(consumer)]
         return rows[0][0] if rows else False
 
     def add_subscription(
@@ -619,21 +686,27 @@ class Store:
         return Relaxed(self)
 
     def set_watermark(self, consumer: str, after: int, number: int, text: str) -> None:
-        """Note that no event with after < id <= number matches a consumer's filter."""
+        """Note that no event with after < id <= number matches a consumer's filter; not if time may change that."""
+        if self.timed(text):
+            return
         sql = (
             "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE consumer_id = ?"
         )
         self._run(sql, (after, number, text, consumer))
 
+    def timed(self, text: str) -> bool:
+        """Say whether a filter may look at the clock: what it does not match now it may match later."""
+        return bool(text) and bool(self._steady(lambda: self.fence.timed(text)))
+
     def set_attempts(self, consumer: str, attempts: int, acked: int) -> None:
         """Note how many runs in a row made no progress past `acked`."""
-        self._run("INSERT OR IGNORE INTO subscription_state (consumer_id) VALUES (?)", (consumer,))
+        self._run(_STATE_ROW, (consumer,))
         sql = "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
         self._run(sql, (attempts, acked, consumer))
 
     def set_stalled(self, consumer: str, reason: str | None, acked: int) -> None:
         """Note why no handler is started any more for what comes after `acked`; None ends a stall and its attempts."""
-        self._run("INSERT OR IGNORE INTO subscription_state (consumer_id) VALUES (?)", (consumer,))
+        self._run(_STATE_ROW, (consumer,))
         sql = "UPDATE subscription_state SET stalled = ?, stalled_at = ?, attempts = attempts * ? WHERE consumer_id = ?"
         self._run(sql, (reason, acked, reason is not None, consumer))
 
@@ -661,25 +734,32 @@ class Store:
                 yield f"the database is damaged: {text}"
         for number, what in self._run(_ODD_EVENTS):
             yield f"event {number} {what}"
-        last = self.last_id()
-        for consumer, acked in self._run(
-            "SELECT consumer_id, last_acked_id FROM consumer_progress WHERE last_acked_id > ? OR last_acked_id < 0",
-            (last,),
+        yield from self._text_faults()
+        for consumer, acked, last in self._run(  # one statement: somebody may push meanwhile
+            "SELECT consumer_id, last_acked_id, last FROM consumer_progress,"
+            " (SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last)"
+            " WHERE last_acked_id > last OR last_acked_id < 0"
         ):
             yield f"consumer '{consumer}' has acked {acked}, but the newest event is {last}"
         if self.version:
-            yield from self._state_faults(last)
+            yield from self._state_faults(self.last_id())
+
+    def _text_faults(self) -> Iterator[str]:
+        found = (
+            line
+            for block in self._blocks(0, self.last_id())
+            if not _is_utf8(block)
+            for line in block.splitlines()
+            if not _is_utf8(line)
+        )
+        for line, _ in zip(found, range(20), strict=False):
+            yield f"event {line[6 : line.index(b',')].decode()} holds text that is not UTF-8"
 
     def _state_faults(self, last: int) -> Iterator[str]:
         for key, number in self._run(
             "SELECT key, event_id FROM event_keys WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id) LIMIT 20"
         ):
             yield f"key '{key}' names event {number}, which is not stored"
-        for (consumer,) in self._run(
-            "SELECT consumer_id FROM subscription_state"
-            " WHERE consumer_id NOT IN (SELECT consumer_id FROM subscriptions)"
-        ):
-            yield f"there is a state but no subscription for consumer '{consumer}'"
         for consumer, after, number, text in self._run(
             "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM subscription_state WHERE scanned_id > 0"
         ):
@@ -716,6 +796,7 @@ class Relaxed:
     def __enter__(self) -> None:
         """Relax, remembering what was set."""
         store = self._store
+        store._check_process()
         store.lock.acquire()
         try:
             if store.depth == 0:
@@ -742,13 +823,40 @@ def _gather(cursor: apsw.Cursor) -> tuple[list[Any], bool]:
     """Fetch rows until they hold PAGE_BYTES; give them and whether that was all."""
     rows = []
     size = 0
-    for row in cursor:
-        rows.append(row)
-        size += len(row[-1])
-        if size > PAGE_BYTES:
-            cursor.close()
-            return rows, False
+    try:
+        for row in cursor:
+            rows.append(row)
+            size += len(row[-1])
+            if size > PAGE_BYTES:
+                return rows, False
+    finally:
+        cursor.close(force=True)
     return rows, True
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text_of(value: bytes | None, kind: str) -> str | bytes | None:
+    """Give as text what was read as bytes, if it is."""
+    return value.decode() if value is not None and kind == "text" and _is_utf8(value) else value
+
+
+def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a subscription's row with a handler and a filter that can be shown; such a filter is refused when run."""
+    consumer, handler, text, *rest = row
+    if isinstance(handler, bytes):
+        handler = handler.decode(errors="replace")
+    if isinstance(text, bytes):
+        text = Unreadable(text.decode(errors="replace"))
+    return consumer, handler, text, *rest
 
 
 def create(directory: str, path: str, mode: int) -> bool:

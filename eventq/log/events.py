@@ -83,6 +83,7 @@ class EventLog:
         self._notifier = notifier
         self._limit = limit_of_event()
         self._short = min(_SHORT, self._limit // 4)  # characters of content that cannot be too many bytes
+        self._told: list[tuple[str, int, int]] = []  # source, first and last id of what nobody was woken for yet
         self._known: set[tuple[str, str, str | None]] = set()  # names that were found good
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -96,10 +97,10 @@ class EventLog:
         if not store.writable:
             store.begin()  # raises the error that says so
         created_at = system.stamp(system.now())
-        event = Event(
-            store.insert(created_at, source, kind, subtype, content), created_at, source, kind, subtype, content
-        )
+        number = store.insert(created_at, source, kind, subtype, content)
+        event = Event(number, created_at, source, kind, subtype, content)
         self._pushed(event)
+        self._wake_told()
         return event
 
     def _push_in(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
@@ -115,6 +116,7 @@ class EventLog:
                 store.set_key(key, number)
             event = Event(number, created_at, source, kind, subtype, content)
             store.after(lambda: self._pushed(event))
+            store.after(self._wake_told)
         return event
 
     def _pushed(self, event: Event) -> None:
@@ -126,11 +128,14 @@ class EventLog:
             self._forgive("mirror", error)
         sub = f" subtype={subtype}" if subtype is not None else ""
         self._journal.info(f"push: source={source} type={kind}{sub} id={number}")
-        self._wake(source, number, number)
+        self._told.append((source, number, number))
 
-    def _wake(self, source: str, first: int, last: int) -> None:
+    def _wake_told(self) -> None:
+        """Wake the consumers of what was told since the last time: once a transaction, whatever was pushed in it."""
+        told, self._told = self._told, []
         try:
-            self._notifier.wake(source, first, last)
+            if told:
+                self._notifier.wake(told[-1][0], min(first for _, first, _ in told), max(last for _, _, last in told))
         except Exception as error:  # noqa: BLE001 (see _forgive)
             self._forgive("notifier", error)
 
@@ -165,6 +170,7 @@ class EventLog:
             last = store.last_id()
             if last >= first:
                 store.after(lambda: self._pushed_many(source, copy, last))
+                store.after(self._wake_told)
         return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
 
     def _insert_keyed(self, rows: list[Row], keys: list[str | None]) -> list[Row]:
@@ -260,7 +266,7 @@ class EventLog:
         except Exception as error:  # noqa: BLE001 (see _forgive)
             self._forgive("mirror", error)
         self._journal.info(f"push batch: count={last - copy.first + 1} last_id={last}")
-        self._wake(source, copy.first, last)
+        self._told.append((source, copy.first, last))
 
     def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
         """Refuse what cannot be stored."""

@@ -183,10 +183,6 @@ def filled(path: str) -> str:
         ("DELETE FROM events WHERE id = 1", "key 'k1' names event 1, which is not stored"),
         ("INSERT INTO event_keys VALUES ('x', 99)", "key 'x' names event 99, which is not stored"),
         (
-            "INSERT INTO subscription_state (consumer_id) VALUES ('v')",
-            "there is a state but no subscription for consumer 'v'",
-        ),
-        (
             "UPDATE subscription_state SET scanned_after = 2, scanned_id = 4, scanned_filter = 'type = ''note'''",
             "consumer 'w' would skip event 3: its watermark is 4",
         ),

@@ -82,7 +82,7 @@ def test_after_effects_come_after_the_outermost_commit(
             with thread.write():
                 thread.push_many([("c", "note", "3"), ("d", "note", "4")])
         assert (mirrored(thread), wakes) == (0, [])
-    assert (mirrored(thread), wakes) == (4, [("a", 1, 1), ("b", 2, 2), ("d", 3, 4)])
+    assert (mirrored(thread), wakes) == (4, [("d", 1, 4)])
     with open(os.path.join(thread.path, "logs", "thread.log")) as file:
         assert [line.split("] ", 2)[2].strip() for line in file] == [
             "push: source=a type=note id=1",
@@ -118,7 +118,7 @@ def test_an_inner_block_may_fail_alone(thread: eventq.Thread, wakes: list[tuple[
             thread.subscribe("w", "true")
         thread.push("self", "note", "f")
     assert contents(thread) == ["a", "d", "f"]
-    assert [first for _, first, _ in wakes if first] == [1, 2, 3]
+    assert wakes == [("self", 1, 3)]
     assert mirrored(thread) == 3
 
 
@@ -221,3 +221,20 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
         assert (thread.last_id(), mirrored(thread)) == (0, 0)
         assert thread.push("self", "note", "kept").id == 1
         assert (mirrored(thread), thread.check()) == (1, [])
+
+
+def test_consumers_are_woken_once_a_transaction(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is pushed inside `write()`, the notifier is called once, for all of it, with the last source."""
+    calls: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(thread.notifier, "wake", lambda *call: calls.append(call))
+    with thread.write():
+        thread.push("a", "t", "1")
+        with pytest.raises(ValueError, match="undone"), thread.write():
+            thread.push("b", "t", "undone")
+            raise ValueError("undone")
+        thread.push_many([("c", "t", "2"), ("c", "t", "3")])
+        with thread.write():
+            thread.push("d", "t", "4", key="k")
+    assert calls == [("d", 1, 4)]
+    thread.push("e", "t", "5")
+    assert calls[1:] == [("e", 5, 5)]

@@ -673,3 +673,35 @@ def test_rewriting_changes_errors_only(fence: Fence, connect: Callable[[], apsw.
             continue
         assert [row[0] for row in found] == [row[0] for row in wanted]
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "timed"),
+    [
+        ("created_at < strftime('%s', 'now', '-2 seconds')", True),
+        ("created_at < current_timestamp", True),
+        ("date() = date(created_at)", True),
+        ("unixepoch('subsec') > 3", True),
+        ("strftime('%s') > 3", True),
+        ("julianday('no' || 'w') > 3", True),
+        ("timediff(created_at, datetime('NOW')) > ''", True),
+        ("date(content) = '2026-01-01'", True),
+        ("date(created_at, '+1 day') > '2026-01-01'", False),
+        ("strftime('%H', created_at) = '10' AND content = 'now'", False),
+        ("timediff('2026-01-01', created_at) > ''", False),
+        ("type = 'now'", False),
+    ],
+)
+def test_filters_that_may_look_at_the_clock_are_known(text: str, *, timed: bool) -> None:
+    """A filter whose answer time may change is told from one that only computes with the event's time."""
+    assert Fragment(text).timed is timed
+
+
+@pytest.mark.parametrize("value", [b"1", 1, 1.5, b""])
+def test_a_filter_that_is_no_text_is_refused(fence: Fence, value: Any) -> None:
+    """A BLOB or a number, as another tool may store it, is a FilterError."""
+    with pytest.raises(FilterError, match="not text"):
+        Fragment(value)
+    if value:
+        with pytest.raises(FilterError, match="not text"):
+            fence.check(value)
