@@ -96,13 +96,18 @@ class Supervisor:
         signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(bell, select.POLLIN)
-        while self._watched:
-            for watched in self._watched:
-                self._advance(watched)
-            self._watched = [w for w in self._watched if w.state != "gone"]
-            if self._watched:
-                poll.poll(self._milliseconds())
-                _drain(bell)
+        try:
+            while self._watched:
+                for watched in self._watched:
+                    self._advance(watched)
+                self._watched = [w for w in self._watched if w.state != "gone"]
+                if self._watched:
+                    poll.poll(self._milliseconds())
+                    _drain(bell)
+        finally:
+            signal.set_wakeup_fd(-1)
+            os.close(bell)
+            os.close(ring)
 
     def _milliseconds(self) -> int | None:
         times = [w.wake_at for w in self._watched if w.wake_at is not None]

@@ -21,6 +21,8 @@ from eventq.log.locks import ConsumerLock
 from tests.race.support import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.race.support import Box
 
 PUSH = 'import sys, eventq\nwith eventq.open(sys.argv[1]) as thread:\n    thread.push("self", "test", "x")\n'
@@ -61,12 +63,12 @@ def watched(thread: eventq.Thread, consumer: str) -> tuple[supervisor.Supervisor
 
 
 @pytest.fixture
-def thread(tmp_path: Path) -> eventq.Thread:
+def thread(tmp_path: Path) -> Iterator[eventq.Thread]:
     """A thread with one event and one consumer, that nobody is woken for."""
-    made = eventq.open(tmp_path / "t", create=True)
-    made.subscribe("w", "exit 1", max_attempts=100_000)
-    made.push("self", "test", "x")
-    return made
+    with eventq.open(tmp_path / "t", create=True) as made:
+        made.subscribe("w", "exit 1", max_attempts=100_000)
+        made.push("self", "test", "x")
+        yield made
 
 
 def test_the_back_off_of_the_thousandth_attempt_is_a_number(
