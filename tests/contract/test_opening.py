@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
@@ -468,3 +469,27 @@ def test_a_reader_sees_what_is_written_meanwhile(path: str, wal: bool) -> None:
             assert reader.last_id() == before + 2
             assert [e.content for e in reader.peek(before)] == ["x", "y"]
             assert [e.content for e in reader.peek(before, filter="type = 'other'")] == ["y"]
+
+
+def test_init_puts_the_names_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once `init` returns, a power cut takes neither the database's name nor the directory's."""
+    synced: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append((os.fstat(fd).st_ino, os.path.exists(tmp_path / "t" / "events.db")))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    eventq.init(tmp_path / "t")
+    assert {(os.stat(tmp_path / "t").st_ino, True), (os.stat(tmp_path).st_ino, True)} <= set(synced)
+
+
+def test_init_says_who_is_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who keeps the lock of the folder is named in the error."""
+    monkeypatch.setattr("eventq.log.layout.LOCK_SECONDS", 0.01)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(eventq.StoreError, match="keeps the lock"):
+        eventq.init(tmp_path)
+    os.close(fd)
