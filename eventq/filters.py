@@ -83,10 +83,6 @@ class Unreadable(str):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
-        """Stay what it is."""
-        return self
-
 
 def check_text(text: object) -> None:
     """Raise FilterError for a filter that is not text."""

@@ -172,12 +172,8 @@ class Thread:
         It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
         Calls from other threads wait until it ends. A filter that is used inside sees what was committed before.
         """
-        self._check_writable()
+        self.store.check_writable()
         return self.store.write()
-
-    def _check_writable(self) -> None:
-        if not self.store.writable:
-            self.store.begin()  # raises the error that says so
 
     def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:
         """Store an event, durably, and give it as stored.
@@ -257,7 +253,7 @@ class Thread:
         """
         from eventq.records import Subscription
 
-        self._check_writable()
+        self.store.check_writable()
         if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
             raise UsageError("handler and filter must be text", "give a shell command, and one SQL condition or none")
         _positive(max_attempts, "max_attempts")
@@ -317,12 +313,12 @@ class Thread:
 
     def resume(self, consumer: str) -> None:
         """End the stall of a consumer. Raises UnknownConsumerError."""
-        self._check_writable()
+        self.store.check_writable()
         self.consumers.resume(consumer)
 
     def dispatch(self) -> None:
         """Start a detached dispatch: the handlers of all who are due are run, each once at a time."""
-        self._check_writable()
+        self.store.check_writable()
         self.store.connection  # noqa: B018 (refuses use after close)
         self.notifier.start()
 
@@ -345,7 +341,7 @@ class Thread:
 
         The space goes back to the system; ids are never used again.
         """
-        self._check_writable()
+        self.store.check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
             if value is not None:
                 _natural(value, name)
@@ -353,7 +349,7 @@ class Thread:
 
     def rebuild_mirror(self) -> int:
         """Write `events.jsonl` anew from the database, and remove the rotated files; give the number of lines."""
-        self._check_writable()
+        self.store.check_writable()
         self.store.connection  # noqa: B018 (refuses use after close)
         try:
             return self._mirror.rebuild()

@@ -355,10 +355,14 @@ class Store:
         """Give the context manager of one change."""
         return Write(self)
 
-    def begin(self) -> None:
-        """Begin a transaction, or a savepoint inside one."""
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the store was opened to read."""
         if not self.writable:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
+
+    def begin(self) -> None:
+        """Begin a transaction, or a savepoint inside one."""
+        self.check_writable()
         self._check_process()
         self.lock.acquire()
         try:

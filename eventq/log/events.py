@@ -94,13 +94,12 @@ class EventLog:
         store = self._store
         if key is not None or store.depth:
             return self._push_in(source, kind, content, subtype, key)
-        if not store.writable:
-            store.begin()  # raises the error that says so
+        store.check_writable()
         created_at = system.stamp(system.now())
         number = store.insert(created_at, source, kind, subtype, content)
         event = Event(number, created_at, source, kind, subtype, content)
         self._pushed(event)
-        self._wake_told()
+        self._wake(source, number, number)
         return event
 
     def _push_in(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
@@ -116,6 +115,7 @@ class EventLog:
                 store.set_key(key, number)
             event = Event(number, created_at, source, kind, subtype, content)
             store.after(lambda: self._pushed(event))
+            store.after(lambda: self._tell(source, number, number))
             store.after(self._wake_told)
         return event
 
@@ -128,14 +128,22 @@ class EventLog:
             self._forgive("mirror", error)
         sub = f" subtype={subtype}" if subtype is not None else ""
         self._journal.info(f"push: source={source} type={kind}{sub} id={number}")
-        self._told.append((source, number, number))
+
+    def _tell(self, source: str, first: int, last: int) -> None:
+        """Remember what was pushed in a transaction until its last effect, `_wake_told`."""
+        with self._store.lock:  # another thread may be at its own transaction's effects
+            self._told.append((source, first, last))
 
     def _wake_told(self) -> None:
         """Wake the consumers of what was told since the last time: once a transaction, whatever was pushed in it."""
-        told, self._told = self._told, []
+        with self._store.lock:
+            told, self._told = self._told, []
+        if told:
+            self._wake(told[-1][0], min(first for _, first, _ in told), max(last for _, _, last in told))
+
+    def _wake(self, source: str, first: int, last: int) -> None:
         try:
-            if told:
-                self._notifier.wake(told[-1][0], min(first for _, first, _ in told), max(last for _, _, last in told))
+            self._notifier.wake(source, first, last)
         except Exception as error:  # noqa: BLE001 (see _forgive)
             self._forgive("notifier", error)
 
@@ -169,7 +177,8 @@ class EventLog:
                 source = rows[-1][1] if rows else source
             last = store.last_id()
             if last >= first:
-                store.after(lambda: self._pushed_many(source, copy, last))
+                store.after(lambda: self._pushed_many(copy, last))
+                store.after(lambda: self._tell(source, first, last))
                 store.after(self._wake_told)
         return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
 
@@ -259,20 +268,22 @@ class EventLog:
                 rows, keys, size = [], [], 0
         yield rows, keys
 
-    def _pushed_many(self, source: str, copy: MirrorBlock, last: int) -> None:
+    def _pushed_many(self, copy: MirrorBlock, last: int) -> None:
         """Do what follows from a commit of several events."""
         try:
             self._mirror.append_block(copy, last)
         except Exception as error:  # noqa: BLE001 (see _forgive)
             self._forgive("mirror", error)
         self._journal.info(f"push batch: count={last - copy.first + 1} last_id={last}")
-        self._told.append((source, copy.first, last))
 
     def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
         """Refuse what cannot be stored."""
-        if type(source) is not str or type(kind) is not str or type(subtype) not in _NAMES:
-            self._check_names(source, kind, subtype)  # what cannot be hashed is refused here
-        elif (source, kind, subtype) not in self._known:
+        if (
+            type(source) is not str
+            or type(kind) is not str
+            or type(subtype) not in _NAMES  # what cannot be hashed is refused before it is looked up
+            or (source, kind, subtype) not in self._known
+        ):
             self._check_names(source, kind, subtype)
         if type(content) is not str or not content.isascii() or len(content) > self._short:
             self._check_content(content)

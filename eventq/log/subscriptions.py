@@ -119,25 +119,26 @@ class Subscriptions:
         The rows are read first: a filter that fails leaves the ack where it was, and an ack that fails gives no rows.
         The filter is looked up by itself, as a pop needs nothing else of a subscription.
         """
-        check_name(consumer, "consumer")
-        store = self._store
-        text = store.filter_of(consumer)
-        if text is False:
-            raise UnknownConsumerError(consumer)
-        upto = store.last_id()
+        text = self._filter(consumer)
+        upto = self._store.last_id()
         self._check_ack(consumer, acked, upto)
-        rows, at = self._matching(str(text or ""), acked, upto, limit, lines=lines)
+        rows, at = self._matching(text, acked, upto, limit, lines=lines)
         self._ack(consumer, acked)
         return rows, at
 
     def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
         """Give the next matching rows after an id without an ack, and the id that the search has got to."""
-        text = self._store.filter_of(consumer)
-        if text is False:
-            raise UnknownConsumerError(consumer)
-        return self._matching(str(text or ""), after, self._store.last_id(), limit, lines=lines)
+        return self._matching(self._filter(consumer), after, self._store.last_id(), limit, lines=lines)
 
-    def _matching(self, text: str, after: int, upto: int, limit: int, *, lines: bool) -> tuple[list[Any], int]:
+    def _filter(self, consumer: str) -> str | None:
+        """Give the filter of a consumer, None for all events; raise UnknownConsumerError when it is not subscribed."""
+        check_name(consumer, "consumer")
+        found = self._store.filter_of(consumer)
+        if isinstance(found, bool):
+            raise UnknownConsumerError(consumer)
+        return found  # as it is: one that cannot be read is told by its type
+
+    def _matching(self, text: str | None, after: int, upto: int, limit: int, *, lines: bool) -> tuple[list[Any], int]:
         accepted = self._store.check_filter(text)
         found: list[Any] = []
         while after < upto and len(found) < limit:
@@ -147,9 +148,7 @@ class Subscriptions:
 
     def ack(self, consumer: str, acked: int) -> None:
         """State that everything up to an id is done; a smaller id than before asks for a replay."""
-        check_name(consumer, "consumer")
-        if self._store.filter_of(consumer) is False:
-            raise UnknownConsumerError(consumer)
+        self._filter(consumer)
         self._check_ack(consumer, acked, self._store.last_id())
         self._ack(consumer, acked)
 
@@ -162,8 +161,7 @@ class Subscriptions:
         before = store.acked(consumer)
         if before == acked:
             return
-        if not store.writable:
-            store.begin()  # raises the error that says so
+        store.check_writable()
         with store.relaxed():
             store.set_acked(consumer, acked, system.stamp(system.now()))
         if not store.depth:

@@ -253,3 +253,19 @@ def test_arguments_of_the_wrong_kind(thread: eventq.Thread) -> None:
     for call in calls:
         with pytest.raises(UsageError):
             call()
+
+
+def test_a_filter_that_cannot_be_read_gives_nothing_to_a_pop(tmp_path: Path) -> None:
+    """A BLOB in the filter's place is refused, also where its bytes would spell a condition, and the ack stays."""
+    path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        thread.push("self", "record", "x")
+        thread.subscribe("w", "true")
+    with apsw.Connection(f"{path}/events.db") as db:
+        db.execute("UPDATE subscriptions SET filter = x'31'")
+    db.close()
+    with eventq.open(path) as thread:
+        for acked in (0, 1):
+            with pytest.raises(eventq.FilterError):
+                thread.pop("w", acked)
+        assert thread.info().subscriptions[0].updated_at is None
