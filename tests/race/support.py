@@ -141,8 +141,11 @@ class Box:
         return not self.alive()
 
     def alive(self) -> list[int]:
-        """Give the processes that came of this box: they inherited its mark."""
-        return [pid for pid in _pids() if pid != os.getpid() and self.mark in _environment(pid)]
+        """Give the processes that came of this box: they inherited its mark.
+
+        With them those, of whomever, that are just dying: a process loses its environment before its locks.
+        """
+        return [pid for pid in _pids() if pid != os.getpid() and (self.mark in _environment(pid) or _is_dying(pid))]
 
     def settle(self) -> None:
         """Wait until every process that came of this box has ended."""
@@ -173,7 +176,7 @@ class Box:
             for pid in (left := self.alive()):
                 try:
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
+                except (ProcessLookupError, PermissionError):
                     pass
             return not left
 
@@ -185,6 +188,17 @@ def _pids() -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     listed = subprocess.run(["ps", "-axo", "pid="], capture_output=True, text=True, check=True)
     return [int(word) for word in listed.stdout.split()]
+
+
+def _is_dying(pid: int) -> bool:
+    """Say whether a process is on its way out and not yet a zombie, which holds nothing any more (Linux only)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return False
+    exiting = 0x4  # PF_EXITING, of the ninth field
+    return fields[0] not in (b"Z", b"X") and bool(int(fields[6]) & exiting)
 
 
 def _environment(pid: int) -> str:
