@@ -64,13 +64,14 @@ def _details(what: str, found: list[Race], raw: list[Race]) -> Iterator[Row]:
 def _racer(plan: Plan, name: str, seconds: float) -> Callable[[], Race]:
     directory = plan.place(name.replace("-", ""))
     enter(name, directory, "full").close()
-    return lambda: _race(name, directory, seconds)
+    return lambda: race(name, directory, seconds)
 
 
-def _race(name: str, directory: str, seconds: float) -> Race:
+def race(name: str, directory: str, seconds: float, processes: int = PROCESSES) -> Race:
+    """Have some processes of one contestant push, or append, into one directory for so long."""
     with ExitStack() as stack:
         children = [
-            stack.enter_context(worker("push", name, directory, "full", synchronous="full")) for _ in range(PROCESSES)
+            stack.enter_context(worker("push", name, directory, "full", synchronous="full")) for _ in range(processes)
         ]
         for child in children:
             child.hear()
@@ -82,7 +83,7 @@ def _race(name: str, directory: str, seconds: float) -> Race:
     taken = [ms for answer in answers for ms in answer["taken"]]
     return Race(
         rate=len(taken) / seconds,
-        share=min(counts) * PROCESSES / len(taken),
+        share=min(counts) * processes / len(taken),
         p99=max(percentile(answer["taken"], 0.99) for answer in answers if answer["taken"]),
         worst=max(taken),
         failed=sum(answer["failed"] for answer in answers),

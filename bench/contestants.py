@@ -175,7 +175,10 @@ class Eventq(Contestant):
 def enter(name: str, directory: str, synchronous: str) -> Contestant:
     """Open a contestant by name; raise ImportError for a peer that is not installed."""
     from bench.peers import PEERS
+    from bench.turn_stores import STORES
 
+    if name in STORES:
+        return STORES[name](directory, synchronous)
     if name == "raw":
         return Raw(directory, synchronous)
     if name == "eventq":

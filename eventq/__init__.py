@@ -9,9 +9,10 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.aio import AsyncThread
+    from eventq.dag.contexts import Context
     from eventq.errors import EventqError, FilterError, InputError, LogicError, StoreError, UsageError
     from eventq.event import Batch, Event
-    from eventq.records import ConsumerInfo, Source, Subscription, ThreadInfo
+    from eventq.records import Blob, ConsumerInfo, Source, Subscription, ThreadInfo, Turn
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
 
@@ -20,7 +21,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncThread",
     "Batch",
+    "Blob",
     "ConsumerInfo",
+    "Context",
     "Event",
     "EventqError",
     "FilterError",
@@ -31,6 +34,7 @@ __all__ = [
     "Subscription",
     "Thread",
     "ThreadInfo",
+    "Turn",
     "UsageError",
     "destroy",
     "exists",
@@ -40,9 +44,10 @@ __all__ = [
 
 _HOMES = {
     "eventq.aio": ("AsyncThread",),
+    "eventq.dag.contexts": ("Context",),
     "eventq.errors": ("EventqError", "FilterError", "InputError", "LogicError", "StoreError", "UsageError"),
     "eventq.event": ("Batch", "Event"),
-    "eventq.records": ("ConsumerInfo", "Source", "Subscription", "ThreadInfo"),
+    "eventq.records": ("Blob", "ConsumerInfo", "Source", "Subscription", "ThreadInfo", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
 }
 

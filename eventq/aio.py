@@ -193,6 +193,13 @@ class AsyncThread:
         """Delete old events; see `Thread.prune`."""
         return await self._call(self._thread.prune, keep_last=keep_last, before_id=before_id, force=force)
 
+    async def run(self, call: Callable[[Thread], R]) -> R:
+        """Give what `call` gives of the thread: for `blobs`, `contexts`, `gc`, packs and whole transactions.
+
+        `await thread.run(lambda t: t.contexts.get("main").append("hello"))`. An iterator has to be used up inside.
+        """
+        return await self._call(call, self._thread)
+
     async def close(self) -> None:
         """Close the thread, once the call under way has ended."""
         if not self._closed:

@@ -10,11 +10,16 @@
         ├── UnknownConsumerError 1 404
         ├── ConsumerExistsError 1  409
         ├── AckError            1  409   an ack beyond the newest event
+        ├── UnknownBlobError    1  404
+        ├── UnknownTurnError    1  404
+        ├── UnknownContextError 1  404
+        ├── ConflictError       1  409   a head that moved meanwhile, a key or a name that is taken
         ├── TooLargeError       1  413
         ├── ClosedError         1  409   used after close, or in a forked process
         ├── PlatformError       1  500   this system lacks what the call needs
         └── StoreError          1  500
             ├── DamagedError    1  500   not a database, a foreign one, a newer one, or a broken one
+            │   └── DamagedBlobError 1 500   bytes that do not have the hash they are stored under
             ├── BusyError       1  503
             ├── ReadOnlyError   1  403
             └── DiskError       1  507   no space, or the system refused to read or write
@@ -139,15 +144,53 @@ class AckError(LogicError):
 
 
 class TooLargeError(LogicError):
-    """An event is larger than the limit."""
+    """An event or a blob is larger than the limit."""
 
     wire_code = 413
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(
-            f"the event is too large ({size} bytes, the limit is {limit})",
-            "put the data in a file and push its path, or raise EVENTQ_MAX_EVENT_BYTES",
-        )
+    def __init__(
+        self,
+        size: int,
+        limit: int,
+        what: str = "event",
+        fix: str = "put the data in a file and push its path, or raise EVENTQ_MAX_EVENT_BYTES",
+    ) -> None:
+        super().__init__(f"the {what} is too large ({size} bytes, the limit is {limit})", fix)
+
+
+class UnknownBlobError(LogicError):
+    """No blob has this hash; what should have referred to it was not stored."""
+
+    wire_code = 404
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"missing blob {ref}", "put its bytes first")
+
+
+class UnknownTurnError(LogicError):
+    """No turn has this id."""
+
+    wire_code = 404
+
+    def __init__(self, turn_id: int) -> None:
+        super().__init__(f"there is no turn {turn_id}", "give the id of a turn that was read")
+
+
+class UnknownContextError(LogicError):
+    """No context has this id or name."""
+
+    wire_code = 404
+
+    def __init__(self, context: int | str) -> None:
+        super().__init__(f"there is no context '{context}'", "see 'eventq context ls', or create it first")
+
+
+class ConflictError(LogicError):
+    """The store has moved on; `actual` is the head's turn id, the first turn of a key, or the owner of a name."""
+
+    def __init__(self, what: str, fix: str, actual: int) -> None:
+        super().__init__(what, fix)
+        self.actual = actual
 
 
 class ClosedError(LogicError):
@@ -168,6 +211,14 @@ class StoreError(LogicError):
 
 class DamagedError(StoreError):
     """The file is not a database, not eventq's, newer than this program, or broken."""
+
+
+class DamagedBlobError(DamagedError):
+    """Stored bytes do not have the hash that they are stored under; `ref` names the blob."""
+
+    def __init__(self, ref: str, what: str = "its stored bytes do not have its hash") -> None:
+        super().__init__(f"{ref} is damaged: {what}", "put the same bytes again, or restore a backup")
+        self.ref = ref
 
 
 class BusyError(StoreError):

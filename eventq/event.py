@@ -1,9 +1,16 @@
 """The records of the hot path, apart from the others because `push`, `pop` and `peek` need nothing else of them.
 
+Below them, what names and numbers that are given may be.
+
 Named tuples made by hand: importing `typing`, `collections` or `dataclasses` costs more than storing an event.
 """
 
 from __future__ import annotations
+
+from eventq.errors import InputError, UsageError
+
+REF = "blob:blake3:"  # 64 lower-case hex digits follow
+MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,3 +88,55 @@ else:
         count = _tuplegetter(0, "How many events were stored.")
         first_id = _tuplegetter(1, "The id of the first, or None.")
         last_id = _tuplegetter(2, "The id of the last, or None.")
+
+
+def check_name(value: object, what: str, *, empty: bool = False) -> None:
+    """Raise InputError for a source, type, subtype, key or consumer id that cannot be one."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string")
+    if not value and not empty:
+        raise InputError(f"{what} is empty", f"give a {what}")
+    if len(value) > MAX_NAME:
+        raise InputError(
+            f"{what} is too long ({len(value)} characters, the limit is {MAX_NAME})", f"shorten the {what}"
+        )
+    if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
+        raise InputError(f"{what} holds a control character", f"leave it out of the {what}")
+    if not value.isascii():
+        check_whole(value, what)
+
+
+def check_whole(value: str, what: str) -> None:
+    """Raise InputError for text that holds half a character: it cannot be encoded."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} holds half a character (a lone surrogate)", "give whole Unicode characters"
+        ) from error
+
+
+def check_natural(value: int, name: str) -> int:
+    """Give an id, a depth or a seq; raise UsageError for what cannot be one."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise UsageError(f"{name} must be a whole number from 0 to 2^63-1, not {value!r}", "give an id that was read")
+    return value
+
+
+def check_positive(value: int, name: str) -> int:
+    """Give a count; raise UsageError for what is none, or 0."""
+    if type(value) is not int or not 1 <= value < 1 << 63:
+        raise UsageError(f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more")
+    return value
+
+
+def refs_in(text: str) -> set[bytes]:
+    """Give the hashes of the blobs that a text names anywhere."""
+    found = set()
+    at = text.find(REF)
+    while at >= 0:
+        digits = text[at + len(REF) : at + len(REF) + 64]
+        if len(digits) == 64 and not digits.strip("0123456789abcdef"):
+            found.add(bytes.fromhex(digits))
+        at = text.find(REF, at + 1)
+    return found

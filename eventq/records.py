@@ -10,7 +10,26 @@ from dataclasses import dataclass
 from eventq.errors import InputError
 from eventq.event import Batch, Event
 
-__all__ = ["Batch", "ConsumerInfo", "Event", "Source", "Subscription", "ThreadInfo"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "Batch",
+    "Blob",
+    "Collected",
+    "ConsumerInfo",
+    "ContextInfo",
+    "Event",
+    "Imported",
+    "Move",
+    "OpenInfo",
+    "Page",
+    "Source",
+    "Subscription",
+    "ThreadInfo",
+    "Turn",
+]
 
 _PARTS = {"external": 5, "internal": 3, "self": 0}
 
@@ -107,3 +126,141 @@ class Source:
     def own(cls) -> Source:
         """Give the address of the agent itself, `self`."""
         return cls("self")
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that are stored, named by their hash.
+
+    `hash` is BLAKE3-256 in 64 lower-case hex digits; `size` and `stored` are bytes, as given and as kept; `codec` is
+    `none`, `zstd` or `parts`; `new` says whether a put stored them, or found them there.
+    """
+
+    hash: str
+    size: int
+    stored: int
+    codec: str
+    new: bool = False
+
+    @property
+    def ref(self) -> str:
+        """The name that others refer to it by."""
+        return f"blob:blake3:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One immutable node of what was said, as it is read.
+
+    `turn_id` counts 1, 2, 3 …; `parent_turn_id` is 0 for a root, whose `depth` is 0. `type_id`, `type_version`,
+    `encoding` and `flags` are the caller's. `hash` and `size` are those of the payload as it is read; `payload` is None
+    when it was not asked for and for a tombstone. `patch` is the `seq` of the overlay that was applied, 0 for none.
+    `canonical` names the rule that made the payload's bytes, or is None.
+    """
+
+    turn_id: int
+    parent_turn_id: int
+    depth: int
+    type_id: str
+    type_version: int
+    encoding: int
+    hash: str
+    size: int
+    flags: int
+    created_at_ms: int
+    canonical: str | None = None
+    patch: int = 0
+    tombstone: bool = False
+    payload: bytes | None = None
+
+    @property
+    def ref(self) -> str:
+        """The name of the payload's blob."""
+        return f"blob:blake3:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some turns of a chain, oldest first, and where to go on: `next_cursor` is None at the end of the chain."""
+
+    turns: tuple[Turn, ...]
+    next_cursor: int | None = None
+
+    def __iter__(self) -> Iterator[Turn]:
+        """Give the turns."""
+        return iter(self.turns)
+
+    def __len__(self) -> int:
+        """Give the number of turns."""
+        return len(self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextInfo:
+    """A context at one moment: a head over turns, and where it came from.
+
+    `head_turn_id` is 0 while it is empty; `base_turn_id` is the turn it began at; `fork_of` the context it was forked
+    from, None for none (or for one that is deleted); `version` counts the moves of the head.
+    """
+
+    context_id: int
+    name: str | None
+    head_turn_id: int
+    head_depth: int
+    base_turn_id: int
+    fork_of: int | None
+    version: int
+    flags: int
+    created_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move of a head: `op` is `create`, `append`, `move`, `import` or `delete`; turn ids are 0 for none."""
+
+    version: int
+    op: str
+    old_turn_id: int
+    new_turn_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInfo:
+    """A turn that is still being written: what is stored of it so far, in bytes."""
+
+    open_id: int
+    context_id: int
+    type_id: str
+    type_version: int
+    encoding: int
+    size: int
+    created_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection deleted, or would delete when it was not `applied`; `hashes` of the blobs, sorted.
+
+    `size` and `stored` are the bytes of the blobs as given and as kept.
+    """
+
+    applied: bool
+    turns: int
+    blobs: int
+    size: int
+    stored: int
+    hashes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import added; `notes` says what was dropped or could not be had, a sentence each."""
+
+    blobs: int
+    turns: int
+    contexts: int
+    moved: int
+    notes: tuple[str, ...]

@@ -30,6 +30,11 @@ def now() -> float:
     return time.time()
 
 
+def milliseconds() -> int:
+    """Give the time as milliseconds since 1970, UTC."""
+    return int(now() * 1000)
+
+
 def monotonic() -> float:
     """Give seconds that only grow, for deadlines."""
     return time.monotonic()

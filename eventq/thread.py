@@ -7,7 +7,7 @@ import os
 from eventq import system
 from eventq.backends.sqlite import Store, create
 from eventq.errors import DiskError, EventqError, NotAThreadError, ThreadExistsError, UsageError
-from eventq.event import Batch, Event
+from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.log.events import EventLog
 from eventq.log.journal import Journal
 from eventq.log.layout import FolderLock, Layout, resolve
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.backends.sqlite import Write
+    from eventq.blobs import Blobs
+    from eventq.dag.contexts import Contexts
     from eventq.log.events import NewEvent
-    from eventq.records import Subscription, ThreadInfo
+    from eventq.records import Collected, Imported, Subscription, ThreadInfo
 
 Path = str | os.PathLike[str]
 
@@ -137,6 +139,8 @@ class Thread:
         self.notifier = Notifier(self.store, self.layout, self.journal)
         self.log = EventLog(self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
         self.consumers = Subscriptions(self.store, self.journal, self.notifier)
+        self._blobs: Blobs | None = None
+        self._contexts: Contexts | None = None
 
     @property
     def path(self) -> str:
@@ -195,14 +199,14 @@ class Thread:
 
     def peek(self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None) -> Iterator[Event]:
         """Give the events after an id that match, in order, lazily; `limit=None` gives all there are now."""
-        _natural(last_event_id, "last_event_id")
+        check_natural(last_event_id, "last_event_id")
         if limit is not None:
-            _positive(limit, "limit")
+            check_positive(limit, "limit")
         return self.log.peek(last_event_id, limit, filter)
 
     def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
         """Give the newest `count` events that match, oldest first."""
-        _positive(count, "count")
+        check_positive(count, "count")
         return self.log.last(count, filter)
 
     def last_id(self) -> int:
@@ -231,7 +235,7 @@ class Thread:
         tick: Callable[[], object] | None = None,
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Give what `follow` gives, page by page, as rows of six columns or as `(id, JSON line)`."""
-        after = self.last_id() if last_event_id is None else _natural(last_event_id, "last_event_id")
+        after = self.last_id() if last_event_id is None else check_natural(last_event_id, "last_event_id")
         return self.log.follow(self.store.check_filter(text), after, lines=lines, tick=tick)
 
     # --- consumers ------------------------------------------------------------------------------------------------
@@ -256,7 +260,7 @@ class Thread:
         self.store.check_writable()
         if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
             raise UsageError("handler and filter must be text", "give a shell command, and one SQL condition or none")
-        _positive(max_attempts, "max_attempts")
+        check_positive(max_attempts, "max_attempts")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
             raise UsageError(f"timeout must be a number of seconds, not {timeout!r}", "give seconds, or leave it out")
         new = Subscription(consumer, handler, filter or None, max_attempts, timeout)
@@ -286,8 +290,8 @@ class Thread:
         self, consumer: str, last_event_id: int, *, limit: int, wait: float, lines: bool = False
     ) -> list[tuple[Any, ...]]:
         """Give what `pop` gives, as rows of six columns or as `(id, JSON line)`."""
-        _natural(last_event_id, "last_event_id")
-        _positive(limit, "limit")
+        check_natural(last_event_id, "last_event_id")
+        check_positive(limit, "limit")
         if wait <= 0:
             return self.consumers.pop(consumer, last_event_id, limit, lines=lines)[0]
         return self._pop_waiting(consumer, last_event_id, limit, wait, lines=lines)
@@ -308,7 +312,7 @@ class Thread:
 
         Raises AckError for an id beyond the newest event, UnknownConsumerError.
         """
-        _natural(last_event_id, "last_event_id")
+        check_natural(last_event_id, "last_event_id")
         self.consumers.ack(consumer, last_event_id)
 
     def resume(self, consumer: str) -> None:
@@ -322,6 +326,60 @@ class Thread:
         self.store.connection  # noqa: B018 (refuses use after close)
         self.notifier.start()
 
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    @property
+    def blobs(self) -> Blobs:
+        """The bytes that are kept by their hash: `put`, `get`, `stream`, `stat`, `has`, `verify`, `refs`, `pin`."""
+        if self._blobs is None:
+            from eventq.blobs import Blobs
+
+            self.store.check_memory()
+            self._blobs = Blobs(self.store)
+        return self._blobs
+
+    @property
+    def contexts(self) -> Contexts:
+        """What was said: contexts, which are branches of turns; `create`, `get`, `fork`, `list`, `turn`, `delete`."""
+        if self._contexts is None:
+            from eventq.dag.contexts import Contexts
+            from eventq.dag.turns import Turns
+
+            self._contexts = Contexts(Turns(self.store, self.blobs, self.push))
+        return self._contexts
+
+    def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
+        """Find the turns and blobs that nothing leads to and, with `apply`, delete them and give their space back.
+
+        What leads to them: heads, moves of heads and turns within `grace` seconds, keys of the last 24 hours; overlays,
+        events, pins, refs of other blobs, and puts within `grace` seconds. Raises DamagedError, and deletes nothing,
+        when `check` finds a fault.
+        """
+        from eventq.dag.collect import collect
+
+        self.store.check_memory()
+        found = collect(self.store, self.check, apply=apply, grace=grace)
+        if apply:
+            self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
+        return found
+
+    def export_pack(self, folder: Path) -> None:
+        """Write all blobs, turns and heads to a folder that holds no pack yet, in the interchange format."""
+        from eventq.dag.pack import export_pack
+
+        self.contexts  # noqa: B018 (there must be some)
+        export_pack(self.contexts, _text(folder))
+
+    def import_pack(self, folder: Path) -> Imported:
+        """Store the blobs, turns and heads of a pack that are not here yet, and say what was added and what dropped.
+
+        Ids are kept where they are free; a turn that is here already is found again, so importing twice adds nothing.
+        """
+        from eventq.dag.pack import import_pack
+
+        self.store.check_writable()
+        return import_pack(self.contexts, _text(folder))
+
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def info(self) -> ThreadInfo:
@@ -334,7 +392,12 @@ class Thread:
         """Say each broken invariant in one sentence; an empty list for a sound thread."""
         from eventq.log import status
 
-        return list(status.check(self.store, self.layout, self._mirror, self.consumers))
+        faults = [*status.check(self.store, self.layout, self._mirror, self.consumers)]
+        if self.store.has_memory():
+            from eventq.dag.check import faults as memory_faults
+
+            faults += memory_faults(self.contexts)
+        return faults
 
     def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:
         """Delete old events that every consumer has acked, or all of them with `force`; give their number.
@@ -344,7 +407,7 @@ class Thread:
         self.store.check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
             if value is not None:
-                _natural(value, name)
+                check_natural(value, name)
         return self.log.prune(keep_last, before_id, force=force)
 
     def rebuild_mirror(self) -> int:
@@ -366,15 +429,3 @@ def _text(path: Path) -> str:
     if not isinstance(text, str):
         raise UsageError(f"the path must be text, not {type(text).__name__}", "give it as a string or a pathlib.Path")
     return text
-
-
-def _natural(value: int, name: str) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise UsageError(f"{name} must be a whole number from 0 to 2^63-1, not {value!r}", "give an id that was read")
-    return value
-
-
-def _positive(value: int, name: str) -> int:
-    if type(value) is not int or not 1 <= value < 1 << 63:
-        raise UsageError(f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more")
-    return value

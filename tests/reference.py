@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from eventq.cli.options import COMMANDS
+from eventq.cli.memory_options import COMMANDS
 from eventq.log.supervisor import TRANSITIONS
 
 ROOT = Path(__file__).parent.parent

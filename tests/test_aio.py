@@ -28,7 +28,22 @@ def test_every_call_has_its_async_twin() -> None:
     """AsyncThread has the public methods of Thread, but for those that make no sense in a loop."""
     sync = {n for n, _ in inspect.getmembers(eventq.Thread, inspect.isfunction) if not n.startswith("_")}
     twin = {n for n, _ in inspect.getmembers(eventq.AsyncThread, inspect.isfunction) if not n.startswith("_")}
-    assert sync - twin == {"write", "follow_pages", "pop_rows", "rebuild_mirror"}
+    assert sync - twin == {"write", "follow_pages", "pop_rows", "rebuild_mirror", "gc", "export_pack", "import_pack"}
+    assert twin - sync == {"run"}
+
+
+def test_everything_else_is_run_in_the_threads_place(tmp_path: Path) -> None:
+    """`run` gives what any call of the library gives: contexts, blobs, a whole transaction."""
+
+    async def work() -> None:
+        async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
+            context = await thread.run(lambda t: t.contexts.create("main"))
+            turn = await thread.run(lambda t: context.append("hello", emit=True))
+            assert await thread.run(lambda t: [x.payload for x in context.last()]) == [b"hello"]
+            assert (await thread.last())[0].subtype == "turn"
+            assert (turn.turn_id, await thread.run(lambda t: t.blobs.has(turn.hash))) == (1, True)
+
+    run(work())
 
 
 def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:

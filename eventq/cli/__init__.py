@@ -1,8 +1,8 @@
 """The command line: a skin over the library.
 
-Plain `--name value` pairs are recognised here, from the same table that click's commands are built from; everything
-else (help, errors, completion, anything unusual) is left to click, whose import alone costs more than a push. A test
-holds that the quick way either declines or agrees with click.
+Plain words and `--name value` pairs are recognised here, from the same tables that click's commands are built from;
+everything else (help, errors, completion, anything unusual) is left to click, whose import alone costs more than a
+push. A test holds that the quick way either declines or agrees with click.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from eventq.cli.options import COMMANDS, parse
+from eventq.cli.options import find, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ def main() -> NoReturn:
 def run(argv: Sequence[str]) -> int:
     """Run a command and give its exit status."""
     if not any(name.startswith(("_EVENTQ_COMPLETE", "_THREAD_COMPLETE")) for name in os.environ):
-        raw = parse(argv)
-        if raw is not None:
+        found = find(argv)
+        raw = parse(*found) if found else None
+        if found and raw is not None:
             from eventq.cli.show import execute
 
-            return execute(COMMANDS[argv[0]], raw)
+            return execute(found[0], raw)
     from eventq.cli.app import run_click
 
     return run_click(list(argv))

@@ -127,6 +127,51 @@ def mirror_rebuild(raw: Raw) -> None:
         show.say(f"Rebuilt events.jsonl with {count} events")
 
 
+def gc(raw: Raw) -> None:
+    """Collect what nothing leads to."""
+    from eventq.cli.given import duration
+    from eventq.cli.render import fields
+
+    apply = bool(raw["apply"])
+    with open_thread(raw, read_only=not apply) as thread:
+        found = thread.gc(apply=apply, grace=duration(raw, "grace", 3600))
+    if raw["json"]:
+        show.dump(fields(found))
+        return
+    what = f"{_count(found.turns, 'turn')} and {_count(found.blobs, 'blob')} ({found.stored:,} bytes)"
+    show.say(f"Deleted {what}" if apply else f"Would delete {what}; run with --apply")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def pack_export(raw: Raw) -> None:
+    """Write a pack."""
+    with open_thread(raw, read_only=True) as thread:
+        folder = text(raw, "FOLDER") or ""
+        thread.export_pack(folder)
+    if raw["json"]:
+        show.dump({"folder": os.path.abspath(folder)})
+    else:
+        show.say(f"Exported to {os.path.abspath(folder)}")
+
+
+def pack_import(raw: Raw) -> None:
+    """Store what a pack holds."""
+    from eventq.cli.render import fields
+
+    with open_thread(raw) as thread:
+        found = thread.import_pack(text(raw, "FOLDER") or "")
+    if raw["json"]:
+        show.dump(fields(found))
+        return
+    what = f"{_count(found.blobs, 'blob')}, {_count(found.turns, 'turn')} and {_count(found.contexts, 'context')}"
+    show.say(f"Imported {what}; {_count(found.moved, 'head')} moved")
+    for note in found.notes:
+        show.say(show.readable(note))
+
+
 def guide(raw: Raw) -> None:
     """Print the guide, without the head that makes it a skill."""
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skill", "eventq")

@@ -1,4 +1,4 @@
-"""The click application, built from the table of options: help, usage errors, completion."""
+"""The click application, built from the tables of options: help, usage errors, completion."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from eventq import __version__
 from eventq.cli import show
-from eventq.cli.options import COMMANDS, Command, Option
+from eventq.cli.memory_options import COMMANDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from eventq.cli.options import Command, Option
+
+# What is said of the commands that begin with one word.
+GROUPS = {
+    "blob": ("Keep bytes by their hash.", "eventq blob put report.pdf --thread ./inbox"),
+    "context": (
+        "Make, fork, move and look at branches of turns.",
+        "eventq context create --name main --thread ./inbox",
+    ),
+    "mirror": ("Look after events.jsonl.", "eventq mirror rebuild --thread ./inbox"),
+    "pack": ("Take blobs, turns and contexts to another thread.", "eventq pack export ./pack --thread ./inbox"),
+    "turn": ("Append turns to a context, and read them.", "eventq turn append main --thread ./inbox --content hello"),
+}
 
 
 def program() -> str:
@@ -26,8 +40,8 @@ def program() -> str:
 def _callback(command: Command) -> Any:
     def call(**values: Any) -> int:
         raw = {option.name: values[option.name.replace("-", "_")] for option in command.options}
-        if command.argument:
-            raw[command.argument] = values[command.argument.lower()]
+        if name := command.argument_name:
+            raw[name] = values[name.lower()]
         return show.execute(command, raw)
 
     return call
@@ -35,8 +49,8 @@ def _callback(command: Command) -> Any:
 
 def _params(command: Command) -> list[click.Parameter]:
     params: list[click.Parameter] = []
-    if command.argument:
-        params.append(click.Argument([command.argument.lower()], metavar=command.argument))
+    if name := command.argument_name:
+        params.append(click.Argument([name.lower()], metavar=command.argument, required=command.argument == name))
     for option in command.options:
         names = ["--" + option.name] + ([f"-{option.short}"] if option.short else [])
         params.append(_flag(names, option) if option.value is None else _valued(names, option))
@@ -49,7 +63,7 @@ def _flag(names: list[str], option: Option) -> click.Option:
 
 def _valued(names: list[str], option: Option) -> click.Option:
     """Give an option with a value, always text: numbers are looked at after the thread has been found."""
-    kind = click.Path() if option.value in ("PATH", "FILE") else click.STRING
+    kind = click.Path(readable=False) if option.value in ("PATH", "FILE") else click.STRING
     return click.Option(names, metavar=option.value, help=option.help, required=option.required, type=kind)
 
 
@@ -91,9 +105,8 @@ def build() -> click.Group:
 
 
 def _group(name: str) -> click.Group:
-    return click.Group(
-        name, help="Look after events.jsonl.", epilog="\b\nExample:\n  eventq mirror rebuild --thread ./inbox"
-    )
+    help, example = GROUPS[name]  # noqa: A001 (click's word)
+    return click.Group(name, help=help, epilog=f"\b\nExample:\n  {example}")
 
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)

@@ -1,4 +1,7 @@
-"""Every command and option, as a table: what the quick parser reads and what click's commands are built from."""
+"""The commands of the log and their options, as a table: the quick parser reads it, click's commands are built from it.
+
+Those of the memory are in `memory_options`, which is imported only for a command that is none of these.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ class Option:
 
 
 class Command:
-    """One command: where its function is, what it takes, and what its help says."""
+    """One command: where its function is, what it takes, and what its help says.
+
+    `argument` is the word that it takes beside its options, in brackets when it may be left out.
+    """
 
     __slots__ = ("argument", "examples", "function", "help", "module", "options")
 
@@ -52,6 +58,11 @@ class Command:
         self.examples = examples
         self.argument = argument
 
+    @property
+    def argument_name(self) -> str | None:
+        """What the argument is called among the options of a command line."""
+        return self.argument and self.argument.strip("[]")
+
 
 THREAD = Option("thread", "PATH", "The directory of the thread.", required=True)
 JSON = Option("json", None, "Print the result, and errors, as JSON.")
@@ -60,7 +71,7 @@ LIMIT = Option("limit", "N", "Print at most N events; 100 unless told.")
 FILTER = Option("filter", "SQL", "Only events for which this condition holds, as after WHERE in SQL.")
 ACKED = Option("last-event-id", "N", "The last event that was processed; 0 at first.", required=True)
 
-COMMANDS: Mapping[str, Command] = {
+LOG: Mapping[str, Command] = {
     "init": Command(
         "admin:init",
         "Make a thread: a directory that holds events, their consumers and their logs.",
@@ -221,35 +232,60 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
-def parse(argv: Sequence[str]) -> Raw | None:
-    """Give the options of a command line that is plain enough, or None: then it is click's."""
-    command = COMMANDS.get(argv[0]) if argv else None
-    if command is None or command.argument:
+def find(argv: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
+    """Give the command that a command line begins with, and the words after its name; None when there is none."""
+    if not argv or " " in argv[0]:
         return None
+    if argv[0] in LOG:
+        return LOG[argv[0]], argv[1:]
+    from eventq.cli.memory_options import COMMANDS
+
+    for length in (1, 2):
+        if command := COMMANDS.get(" ".join(argv[:length])):
+            return command, argv[length:]
+    return None
+
+
+def parse(command: Command, words: Sequence[str]) -> Raw | None:
+    """Give the options of a command line that is plain enough, or None: then it is click's."""
     named = {"--" + option.name: option for option in command.options}
     raw: Raw = {option.name: None if option.value else False for option in command.options}
-    words = iter(argv[1:])
-    for word in words:
+    argument = command.argument_name
+    if argument:
+        raw[argument] = None
+    left = iter(words)
+    for word in left:
         option = named.get(word)
         if option is None:
-            return None
-        if option.value is None:
+            if not argument or raw[argument] is not None or (word.startswith("-") and word != "-"):
+                return None
+            raw[argument] = word
+        elif option.value is None:
             raw[option.name] = True
-            continue
-        value = next(words, None)
-        if value is None or (value.startswith("-") and value != "-"):
-            return None
-        raw[option.name] = value
-    if any(option.required and raw[option.name] is None for option in command.options):
-        return None
-    return raw
+        else:
+            value = next(left, None)
+            if value is None or (value.startswith("-") and value != "-"):
+                return None
+            raw[option.name] = value
+    return None if _is_short(command, raw) else raw
+
+
+def _is_short(command: Command, raw: Raw) -> bool:
+    """Say whether something that a command needs was not given."""
+    if command.argument and command.argument == command.argument_name and raw[command.argument] is None:
+        return True
+    return any(option.required and raw[option.name] is None for option in command.options)
+
+
+def _spelled(name: str) -> str:
+    return name if name.isupper() else f"--{name}"
 
 
 def text(raw: Raw, name: str) -> str | None:
     """Give the text of an option, None when it was not given; UsageError when it is empty."""
     value = raw[name]
     if value == "":
-        raise UsageError(f"--{name} is empty", f"give a value, or leave --{name} out")
+        raise UsageError(f"{_spelled(name)} is empty", f"give a value, or leave {_spelled(name)} out")
     return None if value is None else str(value)
 
 
@@ -264,8 +300,15 @@ def number(raw: Raw, name: str, default: int = 0, *, least: int = 0) -> int:
     digits = str(value).strip().removeprefix("+")
     found = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 100 else -1
     if not least <= found < 1 << 63:
-        raise UsageError(f"--{name} must be a whole number from {least} to 2^63-1, not '{value}'", "give plain digits")
+        raise UsageError(
+            f"{_spelled(name)} must be a whole number from {least} to 2^63-1, not '{value}'", "give plain digits"
+        )
     return found
+
+
+def maybe(raw: Raw, name: str, *, least: int = 0) -> int | None:
+    """Give the whole number of an option as `number` does, None when it was not given."""
+    return None if raw[name] is None else number(raw, name, least=least)
 
 
 def seconds(raw: Raw, name: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.errors import DiskError, InputError, LogicError, NotAThreadError, TooLargeError, UsageError
-from eventq.event import Batch, Event
+from eventq.event import REF, Batch, Event, check_name, check_whole, refs_in
 from eventq.log.mirror import MirrorBlock
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Row = tuple[str, str, str, str | None, str]
 
 MAX_EVENT_BYTES = 64 << 20
-MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 250  # a chunk's strings stay below what the C library maps anew each time
 _CHUNK_CHARACTERS = 4 << 20
@@ -34,31 +33,6 @@ _KNOWN = 1_000  # names that are remembered
 def limit_of_event() -> int:
     """Give the largest size of an event in bytes."""
     return system.env_number("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
-
-
-def check_name(value: object, what: str, *, empty: bool = False) -> None:
-    """Raise InputError for a source, type, subtype, key or consumer id that cannot be one."""
-    if not isinstance(value, str):
-        raise InputError(f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string")
-    if not value and not empty:
-        raise InputError(f"{what} is empty", f"give a {what}")
-    if len(value) > MAX_NAME:
-        raise InputError(
-            f"{what} is too long ({len(value)} characters, the limit is {MAX_NAME})", f"shorten the {what}"
-        )
-    if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
-        raise InputError(f"{what} holds a control character", f"leave it out of the {what}")
-    if not value.isascii():
-        _check_surrogates(value, what)
-
-
-def _check_surrogates(value: str, what: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{what} holds half a character (a lone surrogate)", "give whole Unicode characters"
-        ) from error
 
 
 class EventLog:
@@ -92,7 +66,7 @@ class EventLog:
         """Store one event and give it; with a key that was used before, give the first event instead."""
         self._check(source, kind, subtype, content)
         store = self._store
-        if key is not None or store.depth:
+        if key is not None or store.depth or REF in content:
             return self._push_in(source, kind, content, subtype, key)
         store.check_writable()
         created_at = system.stamp(system.now())
@@ -113,6 +87,8 @@ class EventLog:
             number = store.insert(created_at, source, kind, subtype, content)
             if key is not None:
                 store.set_key(key, number)
+            if REF in content:
+                store.add_event_refs(number, refs_in(content))
             event = Event(number, created_at, source, kind, subtype, content)
             store.after(lambda: self._pushed(event))
             store.after(lambda: self._tell(source, number, number))
@@ -173,6 +149,7 @@ class EventLog:
                     rows = self._insert_keyed(rows, keys)  # noqa: PLW2901 (the rows that were stored)
                 elif rows:
                     store.insert_many(rows)
+                    self._note_refs(rows)
                 copy.add(rows)
                 source = rows[-1][1] if rows else source
             last = store.last_id()
@@ -181,6 +158,12 @@ class EventLog:
                 store.after(lambda: self._tell(source, first, last))
                 store.after(self._wake_told)
         return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
+
+    def _note_refs(self, rows: list[Row]) -> None:
+        """Note the blobs that events which were just stored name."""
+        if any(REF in row[4] for row in rows):
+            for number, row in enumerate(rows, self._store.last_id() - len(rows) + 1):
+                self._store.add_event_refs(number, refs_in(row[4]))
 
     def _insert_keyed(self, rows: list[Row], keys: list[str | None]) -> list[Row]:
         """Store rows some of which have a key, and give those that were new."""
@@ -193,6 +176,8 @@ class EventLog:
             stored.append(row)
             if key is not None:
                 store.set_key(key, number)
+            if REF in row[4]:
+                store.add_event_refs(number, refs_in(row[4]))
         return stored
 
     def _parts(
@@ -292,7 +277,7 @@ class EventLog:
         if type(content) is not str:
             raise InputError(f"content must be text, not {type(content).__name__}", "give the content as a string")
         if not content.isascii():
-            _check_surrogates(content, "content")
+            check_whole(content, "content")
         if len(content) * 4 > self._limit:
             size = len(content.encode())
             if size > self._limit:

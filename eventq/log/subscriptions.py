@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.errors import AckError, ConsumerExistsError, FilterError, UnknownConsumerError, UsageError
-from eventq.event import Event
-from eventq.log.events import check_name
+from eventq.event import Event, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

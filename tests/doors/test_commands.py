@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import eventq
-from eventq.cli.options import COMMANDS
+from eventq.cli.memory_options import COMMANDS
 from tests.doors.support import BIN, EVENTQ, environ, run
 
 

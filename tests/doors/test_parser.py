@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.cli import app, show
-from eventq.cli.options import COMMANDS, Command, parse
+from eventq.cli.memory_options import COMMANDS
+from eventq.cli.options import Command, find, parse
 from tests.doors.support import environ
 
 _WORDS = sorted({f"--{o.name}" for c in COMMANDS.values() for o in c.options})
+
+
+_NAMES = [name.split() for name in COMMANDS]
+
+
+def quickly(argv: list[str]) -> dict[str, Any] | None:
+    """Give what the quick parser makes of a command line, None when it declines."""
+    found = find(argv)
+    return parse(*found) if found else None
 
 
 def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any] | None:
@@ -38,34 +48,64 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
 
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(
-    name=st.sampled_from([n for n in COMMANDS if " " not in n and n not in ("init", "completion")]),
+    name=st.one_of(
+        st.sampled_from(_NAMES),
+        st.lists(st.sampled_from(sorted({"x", "", *(word for name in _NAMES for word in name)})), max_size=2),
+    ),
     words=st.lists(
         st.one_of(
             st.sampled_from(_WORDS),
-            st.sampled_from(["-", "--", "-n", "-f", "--help", "1", "", "--source=x", "--json", "-x", "--batc"]),
-            st.text(max_size=4),
+            st.sampled_from(["-", "--", "-n", "-f", "--help", "1", "", "--source=x", "--json", "-x", "--batc", "-1"]),
+            st.text(st.characters(exclude_characters="\0"), max_size=4),
         ),
         max_size=10,
     ),
 )
-def test_the_quick_parser_declines_or_agrees_with_click(name: str, words: list[str]) -> None:
+def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: list[str]) -> None:
     """Whatever the words, the quick parser gives exactly what click gives, or leaves it to click."""
-    quick = parse([name, *words])
+    quick = quickly([*name, *words])
     if quick is not None:
-        assert quick == by_click([name, *words], pytest.MonkeyPatch())
+        assert quick == by_click([*name, *words], pytest.MonkeyPatch())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_quick_parser_takes_every_command(name: str) -> None:
+    """With all of its options and its argument a command is not left to click, and both agree on it."""
+    command = COMMANDS[name]
+    argv = [*name.split(), *(["word"] if command.argument else [])]
+    for option in command.options:
+        argv += [f"--{option.name}"] + ([f"{option.name} value"] if option.value else [])
+    raw = quickly(argv)
+    assert raw is not None
+    assert raw == by_click(argv, pytest.MonkeyPatch())
+    if command.argument:
+        less = quickly([word for word in argv if word != "word"])
+        assert (less is None) == (not command.argument.startswith("["))
+        assert quickly([*argv, "another"]) is None
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["blob"], ["blob", "--thread", "t"], ["blob put"], ["blob put", "x"], ["mirror rebuild", "--thread", "t"], ["gc x"],
+     ["turn", "append", "-x", "--thread", "t"], ["turn", "append", "--", "main", "--thread", "t"], ["turn", "--help"]],
+)  # fmt: skip
+def test_the_quick_parser_leaves_groups_and_what_is_unusual_to_click(argv: list[str]) -> None:
+    """A group alone, an unknown command and words that begin with a dash are click's."""
+    assert quickly(argv) is None
 
 
 def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> None:
     """What agents write is not left to click."""
     argv = ["pop", "--thread", "a", "--consumer", "b", "--last-event-id", "1", "--last-event-id", "2", "--json"]
-    raw = parse(argv)
+    raw = quickly(argv)
     assert raw == by_click(argv, pytest.MonkeyPatch())
     assert raw is not None
     assert raw["last-event-id"] == "2"
 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
-         "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging")  # fmt: skip
+         "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
+         "eventq.dag", "eventq.records", "eventq.cli.memory_options", "eventq.cli.app")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -96,3 +136,20 @@ def test_the_quick_commands_import_nothing_slow(tmp_path_factory: pytest.TempPat
     code, *modules = done.stderr.decode().split()
     assert code == "0"
     assert not set(modules) & set(_SLOW)
+
+
+def test_a_turn_is_appended_without_click(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`turn append` needs neither click nor what reads the metadata of packages."""
+    path = eventq.init(tmp_path_factory.mktemp("quick") / "t")
+    with eventq.open(path) as thread:
+        thread.contexts.create("main")
+    code = (
+        "import sys; from eventq.cli import run; code = run(sys.argv[1:]);"
+        "print(code, sorted({'click', 'json', 'importlib.metadata', 'subprocess', 'tempfile'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}", "turn", "append", "main",
+         "--thread", path, "--content", "hi"],
+        capture_output=True, env=environ(), timeout=300,
+    )  # fmt: skip
+    assert done.stdout.decode().splitlines()[1:] == ["0 []"]

@@ -1,0 +1,68 @@
+"""The SQL of a collection: what nothing leads to any more, and its deletion."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from eventq.backends.sqlite import Store
+
+# ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for.
+_LIVE_TURNS = """
+live_turns (id) AS (
+    SELECT head_id FROM contexts WHERE head_id IS NOT NULL
+    UNION SELECT old_id FROM context_log WHERE at_ms >= ?1 AND old_id IS NOT NULL
+    UNION SELECT new_id FROM context_log WHERE at_ms >= ?1 AND new_id IS NOT NULL
+    UNION SELECT turn_id FROM turn_keys WHERE created_at_ms >= ?2
+    UNION SELECT turn_id FROM turns WHERE created_at_ms >= ?1
+    UNION SELECT parent_id FROM live_turns JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
+)"""
+_LIVE_BLOBS = """
+live_blobs (id) AS (
+    SELECT blob_id FROM turns WHERE turn_id IN live_turns
+    UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN live_turns
+    UNION SELECT blob_id FROM pins
+    UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
+    UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
+    UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
+    UNION SELECT part_id FROM live_blobs JOIN blob_parts ON blob_id = id
+)"""
+_DEAD_TURNS = f"WITH RECURSIVE {_LIVE_TURNS} SELECT turn_id FROM turns WHERE turn_id NOT IN live_turns"  # noqa: S608
+_DEAD_BLOBS = (
+    f"WITH RECURSIVE {_LIVE_TURNS}, {_LIVE_BLOBS}"  # noqa: S608
+    " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN live_blobs"
+)
+_BLOBS = "SELECT lower(hex(hash)), raw_len * (part = 0), stored_len * (codec < 2), part FROM "
+
+
+def find(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:
+    """Give how many turns are dead, and of each dead blob the hash, the size, the bytes kept and whether it is a part.
+
+    Sorted by hash. `grace` and `keys` are times in ms: what is younger is alive.
+    """
+    turns = store.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
+    return turns, store.run(f"{_BLOBS} ({_DEAD_BLOBS}) ORDER BY 1", (grace, keys))
+
+
+def delete(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:
+    """Delete what `find` would give, inside `write`, and give it."""
+    _drop(store)
+    try:
+        store.run("CREATE TEMP TABLE dead_turns (turn_id INTEGER PRIMARY KEY)")
+        store.run("CREATE TEMP TABLE dead_blobs (blob_id INTEGER PRIMARY KEY, hash, raw_len, stored_len, codec, part)")
+        store.run(f"INSERT INTO dead_turns {_DEAD_TURNS}", (grace, keys))
+        store.run(f"INSERT INTO dead_blobs {_DEAD_BLOBS}", (grace, keys))
+        rows = store.run(f"{_BLOBS} dead_blobs ORDER BY 1")
+        turns = store.one("SELECT count(*) FROM dead_turns")
+        store.run("DELETE FROM turn_keys WHERE created_at_ms < ? OR turn_id IN dead_turns", (keys,))
+        store.run("DELETE FROM turns WHERE turn_id IN dead_turns")
+        store.run("DELETE FROM blobs WHERE blob_id IN (SELECT blob_id FROM dead_blobs)")
+        return turns, rows
+    finally:
+        _drop(store)
+
+
+def _drop(store: Store) -> None:
+    store.run("DROP TABLE IF EXISTS temp.dead_turns")
+    store.run("DROP TABLE IF EXISTS temp.dead_blobs")

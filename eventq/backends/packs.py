@@ -1,0 +1,118 @@
+"""The SQL of export and import: whole tables in pages, and what an imported row is recognised by."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from eventq.backends.sqlite import Store
+
+_PAGE = 1_000
+
+
+class PackTable:
+    """What a pack holds, in one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Use the store's connection and transactions."""
+        self._store = store
+        self._run = store.run
+
+    def _pages(self, sql: str) -> Iterator[Any]:
+        """Give the rows of a statement that takes a key to go on after and a limit; the key is the first column."""
+        after: Any = -1 << 63
+        while rows := self._run(sql, (after, _PAGE)):
+            yield from rows
+            after = rows[-1][0]
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def blobs(self) -> Iterator[tuple[int, bytes, int, int]]:
+        """Give blob_id, hash, raw_len and codec of every blob that is not a part only, in the order they came."""
+        return self._pages(
+            "SELECT blob_id, hash, raw_len, codec FROM blobs WHERE blob_id > ? AND part = 0 ORDER BY blob_id LIMIT ?"
+        )
+
+    def turns(self) -> Iterator[Any]:
+        """Give every turn, in the order they came.
+
+        Columns: turn_id, parent, depth, type_id, type_version, type_tag, encoding, canonical, hash, raw_len, flags,
+        created_at_ms.
+        """
+        return self._pages(
+            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, canonical, hash,"
+            " raw_len, flags, created_at_ms FROM turns JOIN blobs USING (blob_id) WHERE turn_id > ?"
+            " ORDER BY turn_id LIMIT ?"
+        )
+
+    def contexts(self) -> Iterator[Any]:
+        """Give context_id, head, its depth, flags, time, name and fork_of of every context."""
+        return self._pages(
+            "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms, name, fork_of"
+            " FROM contexts c LEFT JOIN turns ON turn_id = head_id WHERE context_id > ? ORDER BY context_id LIMIT ?"
+        )
+
+    def patches(self) -> Iterator[Any]:
+        """Give seq, turn_id, hash (None for a tombstone), flags and time of every overlay."""
+        return self._pages(
+            "SELECT seq, turn_id, hash, flags, created_at_ms FROM turn_patches LEFT JOIN blobs USING (blob_id)"
+            " WHERE seq > ? ORDER BY seq LIMIT ?"
+        )
+
+    def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Give a number, and the hashes of a blob and of one that it names."""
+        for blob_id, digest in self._pages(
+            "SELECT DISTINCT blob_id, hash FROM blob_refs JOIN blobs USING (blob_id)"
+            " WHERE blob_id > ? ORDER BY blob_id LIMIT ?"
+        ):
+            sql = "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ? ORDER BY 1"
+            yield from ((blob_id, digest, to) for (to,) in self._run(sql, (blob_id,)))
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def alike(self, parent: int, blob_id: int, encoding: int, flags: int, at: int, turn_id: int) -> list[Any]:
+        """Give turn_id, type_id and type_tag of the turns that could be an imported one, that of the same id first."""
+        sql = (
+            "SELECT turn_id, type_id, type_tag FROM turns WHERE parent_id IS ? AND blob_id = ? AND encoding = ?"
+            " AND flags = ? AND created_at_ms = ? ORDER BY turn_id <> ?, turn_id"
+        )
+        return self._run(sql, (parent or None, blob_id, encoding, flags, at, turn_id))
+
+    def last_context(self) -> int:
+        """Give the id of the newest context there ever was, 0 when there was none."""
+        return self._store.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
+
+    def born(self, at: int, context_id: int) -> list[tuple[int, int]]:
+        """Give context_id and head of the contexts that were made at a time, that of the same id first."""
+        sql = (
+            "SELECT context_id, coalesce(head_id, 0) FROM contexts WHERE created_at_ms = ?"
+            " ORDER BY context_id <> ?, context_id"
+        )
+        return self._run(sql, (at, context_id))
+
+    def add_context(self, context_id: int | None, head: int, flags: int, at: int, now: int) -> int:
+        """Store a context that stands at a head, and give its id: the next one unless it is given."""
+        sql = (
+            "INSERT INTO contexts (context_id, head_id, base_id, flags, created_at_ms, updated_at_ms)"
+            " VALUES (?1, ?2, ?2, ?3, ?4, ?5)"
+        )
+        self._run(sql, (context_id, head or None, flags, at, now))
+        return self._store.connection.last_insert_rowid()
+
+    def name(self, context_id: int, name: str | None, fork_of: int | None) -> None:
+        """Give an imported context its name, unless that is taken, and its lineage."""
+        self._run("UPDATE OR IGNORE contexts SET name = ? WHERE context_id = ?", (name, context_id))
+        sql = (
+            "UPDATE contexts SET fork_of = (SELECT context_id FROM contexts WHERE context_id = ?) WHERE context_id = ?"
+        )
+        self._run(sql, (fork_of, context_id))
+
+    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int) -> None:
+        """Store an overlay unless the turn has one that is alike."""
+        sql = (
+            "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS"
+            " (SELECT 1 FROM turn_patches WHERE turn_id = ?1 AND blob_id IS ?2 AND flags = ?3 AND created_at_ms = ?4)"
+        )
+        self._run(sql, (turn_id, blob_id, flags, at))

@@ -1,0 +1,93 @@
+"""What a command is given: payloads from an option, a file or stdin, lists of refs, contexts by name or id."""
+
+from __future__ import annotations
+
+from io import FileIO
+
+from eventq.cli import show
+from eventq.cli.options import number, text
+from eventq.errors import LogicError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.options import Raw
+
+_BLOCK = 1 << 16
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Input(FileIO):
+    """A file or stdin to read bytes from; what goes wrong is a sentence."""
+
+    def __init__(self, path: str, *, is_open: bool) -> None:
+        """Open a file, `-` for stdin; `is_open` says whether there is a stdin."""
+        self._path = path
+        try:
+            if path == "-":
+                super().__init__(show.stdin(is_open=is_open), "rb", closefd=False)
+            else:
+                super().__init__(path, "rb")
+        except (OSError, ValueError) as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> LogicError:
+        why = getattr(error, "strerror", None) or error
+        return LogicError(f"'{self._path}' could not be read: {why}", "check the path and its permissions")
+
+    def read(self, size: int | None = _BLOCK) -> bytes:
+        """Give the next bytes, at most `size`: what has come so far of a pipe, nothing at the end."""
+        try:
+            while (data := super().read(size)) is None:
+                _wait(self.fileno())  # its other end has made it non-blocking
+        except OSError as error:
+            raise self._refused(error) from error
+        return data
+
+
+def _wait(fd: int) -> None:
+    import select
+
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll()
+
+
+def payload(raw: Raw, *, is_open: bool) -> object:
+    """Give the payload of --content, of --file or of stdin; with --canonical it is JSON text, as bytes."""
+    from eventq.dag.turns import encoded
+
+    if raw["content"] is not None:
+        return encoded(str(raw["content"]), None)
+    file = Input(text(raw, "file") or "-", is_open=is_open)
+    return b"".join(iter(file.read, b"")) if raw["canonical"] is not None else file
+
+
+def check_one(raw: Raw, *names: str) -> None:
+    """Raise UsageError when more than one of these options was given."""
+    given = [f"--{name}" for name in names if raw[name] or raw[name] == ""]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other", "give one of them")
+
+
+def refs(raw: Raw) -> list[str]:
+    """Give the refs of --refs, which stand between commas."""
+    return [ref.strip() for ref in (text(raw, "refs") or "").split(",")] if raw["refs"] is not None else []
+
+
+def which(raw: Raw, name: str = "CONTEXT") -> int | str:
+    """Give the id or the name of a context: digits are an id, as a name is never a number."""
+    word = text(raw, name) or ""
+    return number(raw, name) if word.isascii() and word.isdigit() else word
+
+
+def duration(raw: Raw, name: str, default: float) -> float:
+    """Give the seconds of a time such as 90, 90s, 15m, 1h or 7d."""
+    value = raw[name]
+    if value is None:
+        return default
+    digits = str(value).strip()
+    unit = _UNITS.get(digits[-1:])
+    digits = digits[:-1] if unit else digits
+    if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or len(digits) > 12:
+        raise UsageError(f"--{name} must be a time, not '{value}'", "give digits and s, m, h or d, such as 15m")
+    return float(digits) * (unit or 1)

@@ -1,0 +1,152 @@
+"""Turns, contexts, blobs and moves as they are shown: objects for JSON lines, and lines for people."""
+
+from __future__ import annotations
+
+from eventq import system
+from eventq.cli import show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from eventq.records import Blob, ContextInfo, Move, OpenInfo, Turn
+
+LINES = 20  # of a payload, that a person is shown
+CHARACTERS = 2000
+EXCERPT = 60  # characters of a payload on one line
+_BLOCK = 1 << 16
+
+
+def fields(record: Any) -> dict[str, Any]:
+    """Give the fields of a record by their names."""
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def blob(one: Blob) -> dict[str, Any]:
+    """Give a blob as an object."""
+    return {"ref": one.ref, "hash": one.hash, "size": one.size, "stored": one.stored, "codec": one.codec}
+
+
+def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
+    """Give a turn as an object; bytes that are no text are `payload_base64`."""
+    told = fields(one)
+    data = told.pop("payload")
+    if not payload:
+        return told
+    try:
+        told["payload"] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        from binascii import b2a_base64
+
+        told["payload_base64"] = b2a_base64(data, newline=False).decode()
+    return told
+
+
+def dump_all(objects: Iterable[object]) -> None:
+    """Write objects as JSON lines, in blocks, as they come."""
+    from json import JSONEncoder
+
+    encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    say_all(encode(one) for one in objects)
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Write lines, in blocks, as they come."""
+    block: list[str] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size > _BLOCK:
+            show.say("\n".join(block))
+            block, size = [], 0
+    if block:
+        show.say("\n".join(block))
+
+
+def stamp(at_ms: int) -> str:
+    """Give a time in milliseconds as it is read; half a millisecond keeps the last digit from being lost."""
+    return system.stamp((at_ms + 0.5) / 1000)
+
+
+def head(one: Turn) -> str:
+    """Give the line that tells of a turn."""
+    marks = " [tombstone]" if one.tombstone else " [patched]" if one.patch else ""
+    kind = show.readable(one.type_id) or "(no type)"
+    return (
+        f"#{one.turn_id} depth {one.depth} {kind} v{one.type_version} {one.size:,} bytes"
+        f" {stamp(one.created_at_ms)}{marks}"
+    )
+
+
+def readable(one: Turn) -> Iterator[str]:
+    """Give a turn as lines for people, with the beginning of its payload."""
+    yield head(one)
+    if not one.payload:
+        return
+    shown, more = beginning(one.payload)
+    if shown is None:
+        yield f"  (binary, {one.size:,} bytes)"
+        return
+    yield from (f"  {show.readable(line)}" for line in shown)
+    if more:
+        yield f"  … ({more:,} bytes more; eventq blob get {one.ref})"
+
+
+def beginning(data: bytes) -> tuple[list[str] | None, int]:
+    """Give the first lines of a text and how many bytes are left out; None for what does not begin as text."""
+    text = _text(data, CHARACTERS)
+    if text is None:
+        return None, 0
+    part = "\n".join(text.split("\n")[:LINES]).removesuffix("\n")
+    left = len(data) - len(part.encode())
+    return part.split("\n"), 0 if left == 1 and data.endswith(b"\n") else left
+
+
+def _text(data: bytes, characters: int) -> str | None:
+    """Give the first characters of UTF-8, None for what is none."""
+    from codecs import utf_8_decode
+
+    start = data[: 4 * characters]
+    try:
+        return utf_8_decode(start, "strict", len(start) == len(data))[0][:characters]
+    except UnicodeDecodeError:
+        return None
+
+
+def excerpt(one: Turn) -> str:
+    """Give a turn in one line, with the beginning of its payload."""
+    if not one.payload:
+        return head(one)
+    text = _text(one.payload, EXCERPT)
+    if text is None:
+        return f"{head(one)}  (binary)"
+    return f"{head(one)}  {show.readable(text)}{'…' if len(text.encode()) < len(one.payload) else ''}"
+
+
+def context(one: ContextInfo) -> str:
+    """Give the line that tells of a context."""
+    where = f"turn {one.head_turn_id} (depth {one.head_depth})" if one.head_turn_id else "(empty)"
+    begun = f" at turn {one.base_turn_id}" if one.base_turn_id else ""
+    came = f"  fork of {one.fork_of}{begun}" if one.fork_of is not None else begun and f"  begun{begun}"
+    return f"{label(one)}  {where}{came}"
+
+
+def label(one: ContextInfo) -> str:
+    """Give id and name of a context."""
+    return f"{one.context_id}" if one.name is None else f"{one.context_id} {show.readable(one.name)}"
+
+
+def move(one: Move) -> str:
+    """Give the line that tells of a move."""
+    return f"{stamp(one.at_ms)}  v{one.version}  {one.op}  {one.old_turn_id} -> {one.new_turn_id}"
+
+
+def opened(one: OpenInfo) -> str:
+    """Give the line that tells of a turn that is still being written."""
+    kind = show.readable(one.type_id) or "(no type)"
+    return (
+        f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}  {one.size:,} bytes"
+        f"  begun {stamp(one.created_at_ms)}, written to {stamp(one.updated_at_ms)}"
+    )

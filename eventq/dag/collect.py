@@ -1,0 +1,61 @@
+"""Collection of what nothing leads to any more: explicit, a dry run first, and only in a store that checks out."""
+
+from __future__ import annotations
+
+from eventq import system
+from eventq.backends import collect as table
+from eventq.dag.turns import KEY_MS
+from eventq.errors import DamagedError, DiskError, UsageError
+from eventq.records import Collected
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eventq.backends.sqlite import Store
+
+GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
+
+
+def collect(store: Store, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
+    """Find the turns and blobs that nothing leads to and, with `apply`, delete them; say what they are.
+
+    Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so writers wait only for the
+    search and the deletion; afterwards the space is given back.
+    """
+    if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1 << 40:
+        raise UsageError(f"grace must be a number of seconds, not {grace!r}", "give seconds, 0 for none")
+    if apply:
+        store.check_writable()
+    if faults := check():
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise DamagedError(
+            f"nothing was deleted, as the thread does not check out: {faults[0]}{more}",
+            "run 'eventq check', mend what it says, then collect again",
+        )
+    now = system.milliseconds()
+    times = now - int(grace * 1000) + (grace == 0), now - KEY_MS  # without grace, what was stored just now goes too
+    if not apply:
+        return _result(*table.find(store, *times), applied=False)
+    with store.write():
+        turns, rows = table.delete(store, *times)
+    found = _result(turns, rows, applied=True)
+    if not store.depth and (turns or rows or store.free_pages()):
+        _give_back(store, found)
+    return found
+
+
+def _give_back(store: Store, found: Collected) -> None:
+    try:
+        store.vacuum()
+    except DiskError as error:
+        raise DiskError(
+            f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not be given back:"
+            f" {error.what}",
+            "free some space, then collect again",
+        ) from error
+
+
+def _result(turns: int, rows: list[tuple[str, int, int, int]], *, applied: bool) -> Collected:
+    hashes = tuple(row[0] for row in rows if not row[3])
+    return Collected(applied, turns, len(hashes), sum(row[1] for row in rows), sum(row[2] for row in rows), hashes)

@@ -1,0 +1,752 @@
+"""The files of a pack, a folder that carries turns from one store to another: their bytes, both ways.
+
+Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth; `blobs.idx` and
+`turns.idx` are derived, never trusted, and made again by `rebuild_indexes`; the lines of `eventq.ndjson` are read by
+`eventq.dag.pack`. A pack may come from anywhere: what a reader cannot take it leaves out, says so to its `note`, and
+never allocates by a number that it has not checked.
+
+How much one damaged place costs: `heads.tbl` is read on behind it, as every record stands for itself. `turns.log` and
+`turns.meta` end there: a turn may need each of those before it. `blobs.pack` is read on at the next place where the
+magic and a checksum hold. That is safe, as a blob is found by its hash alone and `BlobRecord.raw` proves it: a record
+that was only part of another blob's bytes is at worst a blob that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+import zlib
+from dataclasses import dataclass, fields
+
+from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import BinaryIO, NoReturn
+
+    Note = Callable[[str], object]
+    Path = str | os.PathLike[str]
+
+BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
+    "blobs.pack",
+    "blobs.idx",
+    "turns.log",
+    "turns.idx",
+    "turns.meta",
+    "eventq.ndjson",
+    "heads.tbl",
+)  # in the order in which they get their names: where there is a heads.tbl, everything is there
+PLAIN, ZSTD = 0, 1  # the codecs of a blob
+LONGEST_TYPE = 1 << 18  # bytes of a type id: the 65,536 characters that a text may have
+_MAGIC, _VERSION = 0x42534C42, 1
+_BLOB = struct.Struct("<IHHII32s")
+_BLOB_ENTRY = struct.Struct("<32sQIIHH")
+_TURN = struct.Struct("<QQIIQ32sIQ")
+_TURN_ENTRY = struct.Struct("<QQ")
+_META_HEAD = struct.Struct("<QI")
+_META_TAIL = struct.Struct("<IIII")
+_HEAD = struct.Struct("<QQIIQ")
+_CRC = struct.Struct("<I")
+_MARK = struct.pack("<IH", _MAGIC, _VERSION)
+_LEAST_BLOB = _BLOB.size + _CRC.size
+_CHUNK = 1 << 20
+_TRUSTED = 64 << 20  # a longer blob is read once for its checksum before there is memory for it: a file may have holes
+_BITS = {
+    "codec": 16,  # of a blob; a turn's has 32
+    "raw_len": 32,
+    "turn_id": 64,
+    "parent": 64,
+    "depth": 32,
+    "type_tag": 64,
+    "flags": 32,
+    "created_at_ms": 64,
+    "type_version": 32,
+    "encoding": 32,
+    "compression": 32,
+    "uncompressed_len": 32,
+    "context_id": 64,
+    "head_turn_id": 64,
+    "head_depth": 32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRecord:
+    """A blob as it is stored: `stored` is its bytes under `codec` (0 none, 1 zstd), `hash` the BLAKE3 of the raw."""
+
+    hash: bytes
+    codec: int
+    raw_len: int
+    stored: bytes
+
+    def pack(self) -> bytes:
+        """Give the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
+        return b"".join(self._parts())
+
+    def _parts(self) -> tuple[bytes, bytes, bytes]:
+        _need_hash(self, self.hash)
+        if self.codec not in (PLAIN, ZSTD) or (self.codec == PLAIN and self.raw_len != len(self.stored)):
+            what = f"a blob of codec {self.codec}, {self.raw_len} bytes raw and {len(self.stored)} stored"
+            raise InputError(what, "give codec 0 with equal lengths, or codec 1, zstd")
+        head = _packed(self, _BLOB, _MAGIC, _VERSION, self.codec, self.raw_len, len(self.stored), self.hash)
+        return head, self.stored, _CRC.pack(zlib.crc32(self.stored, zlib.crc32(head)))
+
+    def entry(self, offset: int) -> bytes:
+        """Give the bytes in `blobs.idx` of this record when it begins at `offset`."""
+        return _BLOB_ENTRY.pack(self.hash, offset, self.raw_len, len(self.stored), self.codec, 0)
+
+    @classmethod
+    def parse(cls, data: bytes) -> BlobRecord:
+        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        if len(data) < _LEAST_BLOB or not data.startswith(_MARK):
+            raise _damaged("blob")
+        _, _, codec, raw_len, stored_len, hash = _BLOB.unpack_from(data)  # noqa: A001
+        if len(data) != _LEAST_BLOB + stored_len or not _holds(data):
+            raise _damaged("blob")
+        return cls(hash, codec, raw_len, bytes(data[_BLOB.size : -_CRC.size]))
+
+    def raw(self) -> bytes:
+        """Give the bytes themselves; raise DamagedError when they are not those that the hash names.
+
+        Never makes more than `raw_len` bytes, whatever the stored ones would unfold to; a caller with less to spare
+        looks at `raw_len` first.
+        """
+        from blake3 import blake3
+
+        if self.codec == PLAIN:
+            data = self.stored
+        elif self.codec == ZSTD:
+            data = self._unfolded()
+        else:
+            self._fail(f"has the unknown codec {self.codec}")
+        if len(data) != self.raw_len:
+            self._fail(f"is not {self.raw_len} bytes long")
+        if blake3(data).digest() != self.hash:
+            self._fail("holds other bytes than its hash says")
+        return data
+
+    def _unfolded(self) -> bytes:
+        """Decompress in steps: the length that a frame claims is not to be believed either."""
+        from zstandard import ZstdDecompressor, ZstdError
+
+        parts = []
+        left = self.raw_len + 1  # one more, to see that there is no more
+        try:
+            with ZstdDecompressor().stream_reader(self.stored) as reader:
+                while left and (part := reader.read(min(left, _CHUNK))):
+                    parts.append(part)
+                    left -= len(part)
+        except ZstdError as error:
+            self._fail(f"cannot be decompressed: {error}")
+        return b"".join(parts)
+
+    def _fail(self, what: str) -> NoReturn:
+        raise DamagedError(f"blob:blake3:{self.hash.hex()} {what}", "get the blob or the pack from its source again")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """A turn of `turns.log`; its payload is the blob of `payload_hash`."""
+
+    turn_id: int
+    parent: int
+    depth: int
+    codec: int
+    type_tag: int
+    payload_hash: bytes
+    flags: int
+    created_at_ms: int
+
+    def pack(self) -> bytes:
+        """Give the 80 bytes in `turns.log`; raise InputError for a number that does not fit."""
+        _need_hash(self, self.payload_hash)
+        ids = (self.turn_id, self.parent, self.depth, self.codec, self.type_tag)
+        return _sealed(_packed(self, _TURN, *ids, self.payload_hash, self.flags, self.created_at_ms))
+
+    def entry(self, offset: int) -> bytes:
+        """Give the bytes in `turns.idx` of this record when it begins at `offset`."""
+        return _TURN_ENTRY.pack(self.turn_id, offset)
+
+    @classmethod
+    def parse(cls, data: bytes) -> TurnRecord:
+        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        if len(data) != _TURN.size + _CRC.size or not _holds(data):
+            raise _damaged("turn")
+        return cls(*_TURN.unpack_from(data))
+
+
+@dataclass(frozen=True, slots=True)
+class MetaRecord:
+    """What a payload is, of `turns.meta`, which has no checksums: to be checked against the turn and its blob."""
+
+    turn_id: int
+    type_id: str
+    type_version: int
+    encoding: int
+    compression: int
+    uncompressed_len: int
+
+    def pack(self) -> bytes:
+        """Give the bytes in `turns.meta`; raise InputError for what a reader would refuse."""
+        try:
+            text = self.type_id.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the type id {self.type_id!a} holds half a character", "leave it out") from None
+        if len(text) > LONGEST_TYPE:
+            raise InputError(f"a type id of {len(text)} bytes", f"give one of {LONGEST_TYPE} bytes at most")
+        numbers = (self.type_version, self.encoding, self.compression, self.uncompressed_len)
+        return _packed(self, _META_HEAD, self.turn_id, len(text)) + text + _packed(self, _META_TAIL, *numbers)
+
+    @classmethod
+    def parse(cls, data: bytes) -> MetaRecord:
+        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        found = _meta_at(data, 0)
+        if not isinstance(found, tuple) or found[1] != len(data):
+            raise _damaged("description of a turn")
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRecord:
+    """Where a context stands, of `heads.tbl`; of several records of one context the last counts."""
+
+    context_id: int
+    head_turn_id: int
+    head_depth: int
+    flags: int
+    created_at_ms: int
+
+    def pack(self) -> bytes:
+        """Give the 36 bytes in `heads.tbl`; raise InputError for a number that does not fit."""
+        ids = (self.context_id, self.head_turn_id, self.head_depth)
+        return _sealed(_packed(self, _HEAD, *ids, self.flags, self.created_at_ms))
+
+    @classmethod
+    def parse(cls, data: bytes) -> HeadRecord:
+        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        if len(data) != _HEAD.size + _CRC.size or not _holds(data):
+            raise _damaged("head")
+        return cls(*_HEAD.unpack_from(data))
+
+
+@dataclass(frozen=True, slots=True)
+class BlobEntry:
+    """What `blobs.idx` says of a blob, true or not."""
+
+    hash: bytes
+    pack_offset: int
+    raw_len: int
+    stored_len: int
+    codec: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEntry:
+    """What `turns.idx` says of a turn, true or not."""
+
+    turn_id: int
+    offset: int
+
+
+def _packed(record: object, layout: struct.Struct, *values: object) -> bytes:
+    try:
+        return layout.pack(*values)
+    except struct.error:
+        pass
+    for field in fields(record):  # type: ignore[arg-type]
+        bits = 32 if field.name == "codec" and isinstance(record, TurnRecord) else _BITS.get(field.name, 0)
+        value = getattr(record, field.name)
+        if bits and not (isinstance(value, int) and 0 <= value < 1 << bits):
+            shown = f"a number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+            raise InputError(f"{field.name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}")
+    raise InputError(f"a {type(record).__name__} does not fit its layout", "give whole numbers of 0 and more")
+
+
+def _need_hash(record: object, hash: bytes) -> None:
+    if not isinstance(hash, bytes) or len(hash) != 32:
+        raise InputError(f"a {type(record).__name__} with a hash that is not 32 bytes", "give the BLAKE3-256 digest")
+
+
+def _sealed(data: bytes) -> bytes:
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _holds(data: bytes | memoryview) -> bool:
+    """Say whether the last four bytes are the checksum of those before them."""
+    view = memoryview(data)
+    return view[-_CRC.size :] == _CRC.pack(zlib.crc32(view[: -_CRC.size]))
+
+
+def _damaged(kind: str) -> DamagedError:
+    return DamagedError(f"these bytes are not the record of a {kind}", "get the pack from its source again")
+
+
+def _lost(number: int, word: str, offset: int, how: str) -> str:
+    """Give the sentence that says what a reader left out, and why."""
+    words = f"{number} {word} after byte {offset} was" if number == 1 else f"{number} {word}s after byte {offset} were"
+    return f"{words} {how}"
+
+
+def _disk(path: Path, error: OSError) -> DiskError:
+    return DiskError(f"'{os.fspath(path)}': {error.strerror or error}", "check the path, its permissions and the disk")
+
+
+class _Source:
+    """One file of a pack, read by offsets; what is missing or no file is empty, with a note."""
+
+    def __init__(self, path: Path, note: Note) -> None:
+        self.name = os.path.basename(os.fspath(path))
+        self.size = 0
+        self.path = path
+        self.spare = 0  # bytes that may yet be read for nothing: a file of lying lengths would take hours
+        self._file: BinaryIO | None = None
+        self._note = note
+
+    def __enter__(self) -> _Source:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would be waited for
+        except FileNotFoundError:
+            self.note("is missing")
+            return self
+        except OSError as error:
+            raise _disk(self.path, error) from None
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode):
+            self._file, self.size = open(fd, "rb", buffering=_CHUNK >> 2), found.st_size
+            self.spare = 4 * self.size + _TRUSTED
+        else:
+            os.close(fd)
+            self.note("is not a file")
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._file:
+            self._file.close()
+
+    def note(self, what: str) -> None:
+        """Tell the caller, under the name of the file."""
+        self._note(f"{self.name}: {what}")
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Give the bytes from an offset on: fewer than `length` where the file ends."""
+        if not self._file:
+            return b""
+        try:
+            if self._file.tell() != offset:
+                self._file.seek(offset)
+            return self._file.read(length)
+        except OSError as error:
+            raise _disk(self.path, error) from None
+
+
+def read_blobs(path: Path, note: Note) -> Iterator[tuple[int, BlobRecord]]:
+    """Give offset and record of every sound blob of a `blobs.pack`; tell `note` what was left out.
+
+    A record is sound when its checksum holds; whether its bytes are those of its hash, `raw` says.
+    """
+    with _Source(path, note) as source:
+        offset = 0
+        while offset < source.size:
+            found = _blob_at(source, offset)
+            if isinstance(found, BlobRecord):
+                yield offset, found
+                offset += _LEAST_BLOB + len(found.stored)
+                continue
+            later = _next_blob(source, offset)
+            done = "dropped" if later == source.size else "skipped"
+            source.note(_lost(later - offset, "byte", offset, f"{done}: the record there {found}"))
+            offset = later
+
+
+def _blob_at(source: _Source, offset: int) -> BlobRecord | str:
+    """Give the record at an offset, or what is wrong with it."""
+    head = source.read(offset, _BLOB.size)
+    if len(head) < _BLOB.size or offset + _LEAST_BLOB > source.size:
+        return "is torn"
+    magic, version, codec, raw_len, stored_len, hash = _BLOB.unpack(head)  # noqa: A001
+    if magic != _MAGIC:
+        return "is damaged"
+    if version != _VERSION:
+        return f"is of version {version}"
+    if offset + _LEAST_BLOB + stored_len > source.size:
+        return "is torn"
+    if stored_len <= _TRUSTED or _long_blob_holds(source, offset, stored_len):
+        stored = source.read(offset + _BLOB.size, stored_len)
+        if source.read(offset + _BLOB.size + stored_len, _CRC.size) == _CRC.pack(zlib.crc32(stored, zlib.crc32(head))):
+            return BlobRecord(hash, codec, raw_len, stored)
+    source.spare -= stored_len
+    return "is damaged"
+
+
+def _long_blob_holds(source: _Source, offset: int, stored_len: int) -> bool:
+    """Say whether the checksum holds of a record that is not yet worth the memory."""
+    end = offset + _BLOB.size + stored_len
+    crc = 0
+    while offset < end:
+        part = source.read(offset, min(_CHUNK, end - offset))
+        if not part:
+            return False
+        crc = zlib.crc32(part, crc)
+        offset += len(part)
+    return source.read(end, _CRC.size) == _CRC.pack(crc)
+
+
+def _next_blob(source: _Source, offset: int) -> int:
+    """Give where the next sound record begins after the bad one at `offset`, or the end of the file.
+
+    First where the bad one says that it ends: its bytes may hold whole records of another pack.
+    """
+    head = source.read(offset, _BLOB.size)
+    if len(head) == _BLOB.size and head.startswith(_MARK):
+        end: int = offset + _LEAST_BLOB + _BLOB.unpack(head)[4]
+        if isinstance(_blob_at(source, end), BlobRecord):
+            return end
+    for start in _marks(source, offset + 1):
+        if source.spare < 0:
+            break
+        if isinstance(_blob_at(source, start), BlobRecord):
+            return start
+    return source.size
+
+
+def _marks(source: _Source, offset: int) -> Iterator[int]:
+    """Give every offset from `offset` on where the magic of a blob stands."""
+    while chunk := source.read(offset, 4096):  # where each second record is bad, a full chunk for each would take hours
+        at = chunk.find(_MARK)
+        while at >= 0:
+            yield offset + at
+            at = chunk.find(_MARK, at + 1)
+        if offset + len(chunk) >= source.size:
+            return
+        offset += max(1, len(chunk) - len(_MARK) + 1)
+
+
+def read_turns(path: Path, note: Note) -> Iterator[tuple[int, TurnRecord]]:
+    """Give offset and record of every turn of a `turns.log` up to the first bad one; tell `note` what was dropped."""
+    size = _TURN.size + _CRC.size
+    with _Source(path, note) as source:
+        for offset, data in _slices(source, size):
+            if not _holds(data):
+                count = (source.size - offset) // size
+                source.note(_lost(count, "record", offset, "dropped: the record there is damaged"))
+                break
+            yield offset, TurnRecord(*_TURN.unpack_from(data))
+        _note_torn(source, size)
+
+
+def read_heads(path: Path, note: Note) -> Iterator[HeadRecord]:
+    """Give every sound record of a `heads.tbl`, in order; tell `note` of those between them that are not.
+
+    Of several records of one context the last counts; where the last is damaged, that is the one before it.
+    """
+    size = _HEAD.size + _CRC.size
+    with _Source(path, note) as source:
+        bad = 0
+        for offset, data in _slices(source, size):
+            if not _holds(data):
+                bad += 1
+                continue
+            _note_skipped(source, offset, bad, size)
+            bad = 0
+            yield HeadRecord(*_HEAD.unpack_from(data))
+        _note_skipped(source, source.size // size * size, bad, size)
+        _note_torn(source, size)
+
+
+def _slices(source: _Source, size: int) -> Iterator[tuple[int, memoryview]]:
+    """Give offset and bytes of each whole record of a file whose records are all of one size."""
+    offset = 0
+    while offset + size <= source.size:
+        chunk = memoryview(source.read(offset, size * 4096))
+        for at in range(0, len(chunk) - size + 1, size):
+            yield offset + at, chunk[at : at + size]
+        if len(chunk) < size:  # cut while it is read
+            source.size = offset + len(chunk)
+        offset += len(chunk) // size * size
+
+
+def _note_skipped(source: _Source, end: int, bad: int, size: int) -> None:
+    if bad:
+        source.note(_lost(bad, "record", end - bad * size, "skipped: damaged"))
+
+
+def _note_torn(source: _Source, size: int) -> None:
+    torn = source.size % size
+    if torn:
+        source.note(_lost(torn, "byte", source.size - torn, "dropped: the record there is torn"))
+
+
+def read_meta(path: Path, note: Note) -> Iterator[MetaRecord]:
+    """Give every record of a `turns.meta` up to the first bad one; tell `note` what was dropped."""
+    with _Source(path, note) as source:
+        base, chunk, at = 0, b"", 0
+        while base + at < source.size:
+            found = _meta_at(chunk, at)
+            if found == "is torn" and base + len(chunk) < source.size:
+                base, at = base + at, 0
+                chunk = source.read(base, _CHUNK)
+                found = _meta_at(chunk, at)
+            if isinstance(found, str):
+                offset = base + at
+                source.note(_lost(source.size - offset, "byte", offset, f"dropped: the record there {found}"))
+                return
+            yield found[0]
+            at = found[1]
+
+
+def _meta_at(data: bytes, at: int) -> tuple[MetaRecord, int] | str:
+    """Give the record at an offset and where it ends, or what is wrong with it."""
+    if len(data) - at < _META_HEAD.size:
+        return "is torn"
+    turn_id, length = _META_HEAD.unpack_from(data, at)
+    text = at + _META_HEAD.size
+    end = text + length + _META_TAIL.size
+    if length > LONGEST_TYPE:
+        return "is damaged"
+    if end > len(data):
+        return "is torn"
+    try:
+        type_id = data[text : text + length].decode()
+    except UnicodeDecodeError:
+        return "is damaged"
+    return MetaRecord(turn_id, type_id, *_META_TAIL.unpack_from(data, text + length)), end
+
+
+def read_index(path: Path) -> Iterator[BlobEntry | TurnEntry]:
+    """Give the entries of a `blobs.idx` or, by its name, a `turns.idx`, to compare and never to believe."""
+    blobs = os.path.basename(os.fspath(path)) == BLOBS_INDEX
+    layout = _BLOB_ENTRY if blobs else _TURN_ENTRY
+    with _Source(path, _silent) as source:
+        for _, data in _slices(source, layout.size):
+            yield BlobEntry(*layout.unpack(data)) if blobs else TurnEntry(*layout.unpack(data))
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def index_faults(folder: Path) -> list[str]:
+    """Say what is wrong with the two indexes of a pack, a sentence each; nothing when they agree with it."""
+    found = []
+    for index, base in ((BLOBS_INDEX, BLOBS), (TURNS_INDEX, TURNS)):
+        if not os.path.isfile(os.path.join(folder, index)):
+            found.append(f"{index}: is missing")
+        elif (number := _first_difference(folder, index)) is not None:
+            found.append(f"{index}: disagrees with {base} from entry {number} on, counted from 0")
+    return found
+
+
+def _first_difference(folder: Path, index: str) -> int | None:
+    """Give the number of the first entry that is not the one that belongs there, or None."""
+    number = offset = 0
+    with _Source(os.path.join(folder, index), _silent) as source:
+        for entry in _entries(folder, index):
+            if source.read(offset, len(entry)) != entry:
+                return number
+            number, offset = number + 1, offset + len(entry)
+        return None if offset == source.size else number
+
+
+def _entries(folder: Path, index: str) -> Iterator[bytes]:
+    """Give the entries that belong into an index, made of what it is an index of."""
+    if index == BLOBS_INDEX:
+        for offset, blob in read_blobs(os.path.join(folder, BLOBS), _silent):
+            yield blob.entry(offset)
+    else:
+        for offset, turn in read_turns(os.path.join(folder, TURNS), _silent):
+            yield turn.entry(offset)
+
+
+def rebuild_indexes(folder: Path) -> None:
+    """Make both indexes of a pack anew, each in the order of what it is an index of.
+
+    Raises LogicError for a folder that holds no pack, or that somebody writes; DiskError.
+    """
+    if not all(os.path.isfile(os.path.join(folder, name)) for name in (BLOBS, TURNS)):
+        raise LogicError(f"'{os.fspath(folder)}' holds no {BLOBS} and {TURNS}", "give the folder of a pack")
+    with _Target(folder, fresh=False) as target:
+        for index in (BLOBS_INDEX, TURNS_INDEX):
+            target.begin(index)
+            for entry in _entries(folder, index):
+                target.write(index, entry)
+
+
+class PackWriter:
+    """A pack in the making: `with PackWriter(folder) as pack: pack.blob(…); pack.turn(…)`, in any order.
+
+    The folder is made when there is none. Its files get their names at the end of the block, when all is on the disk;
+    after an error none is left. Raises LogicError for a folder that holds a pack, or that somebody writes; DiskError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._target = _Target(folder, fresh=True)
+        self._offsets = {BLOBS: 0, TURNS: 0}
+
+    def __enter__(self) -> PackWriter:
+        self._target.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._target.__exit__(kind, error, None)
+
+    def blob(self, record: BlobRecord) -> None:
+        """Add a blob; raise InputError for what a reader would refuse."""
+        self._add(BLOBS, BLOBS_INDEX, record.entry, record._parts())
+
+    def turn(self, record: TurnRecord) -> None:
+        """Add a turn; raise InputError for a number that does not fit."""
+        self._add(TURNS, TURNS_INDEX, record.entry, (record.pack(),))
+
+    def meta(self, record: MetaRecord) -> None:
+        """Add what a payload is; raise InputError for what a reader would refuse."""
+        self._target.write(META, record.pack())
+
+    def head(self, record: HeadRecord) -> None:
+        """Add where a context stands; raise InputError for a number that does not fit."""
+        self._target.write(HEADS, record.pack())
+
+    def beside(self, line: bytes) -> None:
+        """Add a line to `eventq.ndjson`, for what the other files have no room for."""
+        self._target.write(BESIDE, line)
+
+    def _add(self, name: str, index: str, entry: Callable[[int], bytes], parts: tuple[bytes, ...]) -> None:
+        offset = self._offsets[name]
+        for part in parts:
+            self._target.write(name, part)
+            self._offsets[name] += len(part)
+        self._target.write(index, entry(offset))
+
+
+class _Target:
+    """Files that are written under other names into one folder, under its lock, and all get theirs at the end.
+
+    `fresh`: the folder may be made, holds none of the files yet, gets all of them, and loses them after an error.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool) -> None:
+        self._folder = os.fspath(folder)
+        self._fresh = fresh
+        self._files: dict[str, BinaryIO] = {}
+        self._named: list[str] = []
+        self._made = False
+        self._failed: DiskError | None = None
+        self._fd = -1
+
+    def __enter__(self) -> _Target:
+        try:
+            self._take()
+            if self._fresh:
+                for name in FILES:
+                    self.begin(name)
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, OSError):
+                raise _disk(self._folder, error) from None
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        except OSError as error:
+            raise _disk(self._folder, error) from None
+        finally:
+            self._abandon()
+
+    def _take(self) -> None:
+        """Open and lock the folder; two writers would rename over each other's files."""
+        if self._fresh and not os.path.isdir(self._folder):
+            os.mkdir(self._folder, 0o700)
+            self._made = True
+        self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LogicError(f"somebody writes into '{self._folder}' already", "wait, or take another folder") from None
+        except OSError:
+            pass  # a file system without locks
+        for name in FILES if self._fresh else ():
+            if os.path.lexists(self._path(name)):
+                raise LogicError(f"'{self._folder}' holds a pack already: {name}", "choose a folder without one")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def begin(self, name: str) -> None:
+        """Begin a file; what a writer that was killed left under its other name goes."""
+        path = self._path(name) + ".part"
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._files[name] = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write to a file that was begun; raise DiskError when the system takes no more."""
+        if name not in self._files:
+            raise ClosedError("the pack is not being written", "write inside the 'with' block of its PackWriter")
+        try:
+            self._files[name].write(data)
+        except OSError as error:
+            self._failed = _disk(self._path(name), error)  # for good, as nobody knows what is in the buffer
+            raise self._failed from None
+
+    def _finish(self) -> None:
+        """Bring all to the disk, then give the names in the order of FILES; the last comes when the others stand."""
+        if self._failed:
+            raise self._failed
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        *first, last = self._files
+        for name in first:
+            self._name(name)
+        os.fsync(self._fd)
+        self._name(last)
+        os.fsync(self._fd)
+        if self._made:
+            _sync_folder(os.path.dirname(os.path.abspath(self._folder)))
+        self._named.clear()
+
+    def _name(self, name: str) -> None:
+        self._named.append(name)
+        os.rename(self._path(name) + ".part", self._path(name))
+
+    def _abandon(self) -> None:
+        """Close everything; after an error, remove what was written."""
+        left = [name for name in self._named if self._fresh] + [f"{name}.part" for name in self._files]
+        for file in self._files.values():
+            try:
+                file.close()
+            except OSError:
+                pass
+        self._files.clear()
+        for name in left:
+            _remove(os.unlink, self._path(name))
+        if self._made:
+            _remove(os.rmdir, self._folder)  # refused once a pack is in it
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _remove(how: Callable[[str], None], path: str) -> None:
+    try:
+        how(path)
+    except OSError:
+        pass
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
