@@ -78,6 +78,8 @@ class Zip:
         ref = PREFIX + digest.hex()
         if not isinstance(stored, bytes):
             raise DamagedBlobError(ref, "its bytes are not there")
+        if raw_len > PART_BYTES:
+            raise DamagedBlobError(ref, f"it says that it has {raw_len} bytes in one piece")
         if codec == ZSTD:
             try:
                 if zstandard.frame_content_size(stored) != raw_len:  # or a lie would have much memory taken
@@ -173,9 +175,18 @@ class Blobs:
         return _record(ready.digest, row, new=new)
 
     def prepare(
-        self, data: object, expect_hash: Name | None = None, expect_size: int | None = None, *, what: str = "blob"
+        self,
+        data: object,
+        expect_hash: Name | None = None,
+        expect_size: int | None = None,
+        *,
+        what: str = "blob",
+        new: bool = False,
     ) -> Prepared:
-        """Hash bytes or a file, and compress or store in parts what is new: all that can be done ahead of `hold`."""
+        """Hash bytes or a file, and compress or store in parts what is new: all that can be done ahead of `hold`.
+
+        `new` says that it can hardly be there already, so that nobody looks.
+        """
         wanted = None if expect_hash is None else digest_of(expect_hash)
         if hasattr(data, "read"):
             file: BinaryIO = data  # type: ignore[assignment]  # whatever else it has
@@ -184,9 +195,9 @@ class Blobs:
                 return self._prepare_stream(head, file, wanted, expect_size)
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError(f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file")
-        view = data if isinstance(data, bytes) else _flat(data)
+        view = data if isinstance(data, bytes) else flat(data)
         ready = Prepared(_digest(view, wanted, expect_size), len(view), view)
-        if self._table.find(ready.digest) is None:
+        if new or self._table.find(ready.digest) is None:
             self._prepare_new(ready, view)
         return ready
 
@@ -271,7 +282,7 @@ class Blobs:
             return False
         try:
             if ready.data is None:
-                self._check_whole(blob_id, ready.digest, raw_len, codec)
+                _check_pieces(self._pieces(blob_id, ready.digest, raw_len, codec), ready.digest, raw_len)
                 return True
             at = 0
             for piece in self._pieces(blob_id, ready.digest, raw_len, codec):
@@ -284,7 +295,8 @@ class Blobs:
 
     def _hold_part(self, digest: bytes, raw: Bytes, codec: int, stored: Bytes) -> int:
         row = self._table.find(digest)
-        if row is not None and self._is_whole(row, Prepared(digest, len(raw), _flat(raw))):
+        if row is not None and self._is_whole(row, Prepared(digest, len(raw), flat(raw))):
+            self._table.renew(row[0], system.milliseconds())  # a collection must not take it before it is named
             return row[0]
         return self._write(row, digest, raw, codec, stored, part=True)
 
@@ -317,10 +329,15 @@ class Blobs:
         self._table.set_parts(blob_id, parts)
         return blob_id
 
-    def add_refs(self, blob_id: int, named: Iterable[bytes]) -> None:
+    def add_refs(self, blob_id: int, named: list[bytes]) -> None:
         """Note what a blob refers to, inside `write`; raise UnknownBlobError for what is not stored."""
+        if not named:
+            return
+        found = {row[1]: row[0] for row in self._table.find_many(named)}
         for digest in named:
-            self._table.add_ref(blob_id, self._known(digest)[0])
+            if digest not in found:
+                raise UnknownBlobError(PREFIX + digest.hex())
+        self._table.add_refs(blob_id, [*found.values()])
 
     # --- getting --------------------------------------------------------------------------------------------------
 
@@ -330,6 +347,10 @@ class Blobs:
         row = self._visible(digest)
         return None if row is None else self.load([(row[0], digest, row[1], row[3])])[digest]
 
+    def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
+        """Give the bytes of those of some blobs that are stored, by hash."""
+        return self.load(self._table.find_many(digests))
+
     def stream(self, name: Name) -> Iterator[bytes]:
         """Give the bytes of a blob in pieces of at most a MiB; all of them are checked before the first is given.
 
@@ -337,9 +358,11 @@ class Blobs:
         """
         digest = digest_of(name)
         blob_id, raw_len, _, codec, _ = self._known(digest)
-        if codec == PARTS:
-            self._check_whole(blob_id, digest, raw_len, codec)
-        return self._pieces(blob_id, digest, raw_len, codec)
+        if codec != PARTS:
+            return iter([self.load([(blob_id, digest, raw_len, codec)])[digest]])
+        parts = self._table.parts(blob_id)  # these very ones are given: a collection may be under way
+        _check_pieces(self._parts(parts, digest), digest, raw_len)
+        return self._parts(parts, digest)
 
     def load(self, wanted: Iterable[tuple[int, bytes, int, int]]) -> dict[bytes, bytes]:
         """Give the bytes of blobs given as blob_id, hash, raw_len and codec, by hash; each is checked once and held."""
@@ -389,10 +412,13 @@ class Blobs:
 
     def _pieces(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> Iterator[bytes]:
         """Give the bytes of a blob piece by piece, each checked against the hash of the piece."""
-        if codec != PARTS:
+        if codec == PARTS:
+            yield from self._parts(self._table.parts(blob_id), digest)
+        else:
             yield self._zip.unpack(digest, raw_len, codec, self._table.bytes_of(blob_id))
-            return
-        for part_id in self._table.parts(blob_id):
+
+    def _parts(self, parts: list[int], digest: bytes) -> Iterator[bytes]:
+        for part_id in parts:
             row = self._table.row(part_id)
             if row is None or row[2] == PARTS:
                 raise DamagedBlobError(PREFIX + digest.hex(), "one of its parts is not there")
@@ -400,16 +426,6 @@ class Blobs:
                 yield self._zip.unpack(*row, self._table.bytes_of(part_id))
             except DamagedBlobError as error:
                 raise DamagedBlobError(PREFIX + digest.hex(), f"its part {error.what}") from error
-
-    def _check_whole(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> None:
-        """Raise DamagedBlobError unless all bytes of a blob are what they were."""
-        hasher = blake3()
-        size = 0
-        for piece in self._pieces(blob_id, digest, raw_len, codec):
-            hasher.update(piece)
-            size += len(piece)
-        if size != raw_len or hasher.digest() != digest:
-            raise DamagedBlobError(PREFIX + digest.hex())
 
     def _visible(self, digest: bytes) -> Row | None:
         row = self._table.find(digest)
@@ -480,26 +496,36 @@ class Blobs:
 
     def faults(self) -> Iterator[str]:
         """Say of each damaged blob what is wrong, in a sentence."""
+        yield from self._table.faults()
         for rows in self._table.pages_by_id():
-            for blob_id, digest, raw_len, codec, stored in rows:
+            for blob_id, digest, raw_len, stored_len, codec, stored in rows:
                 if codec == PARTS:
-                    yield from (error.what for error in self._damage(blob_id, digest, raw_len, codec))
-                    continue
-                try:
-                    self._zip.unpack(digest, raw_len, codec, stored)
-                except DamagedBlobError as error:
-                    yield error.what
+                    faults = [error.what for error in self._damage(blob_id, digest, raw_len, codec)]
+                    kept = stored_len if faults else self._table.stored_len_of_parts(blob_id)
+                else:
+                    faults = [*self._damage_of_piece(digest, raw_len, codec, stored)]
+                    kept = stored_len if faults else len(stored)
+                yield from faults
+                if kept != stored_len:
+                    ref = PREFIX + digest.hex()
+                    yield f"{ref} is damaged: it is kept in {kept} bytes, and its row says {stored_len}"
+
+    def _damage_of_piece(self, digest: bytes, raw_len: int, codec: int, stored: object) -> Iterator[str]:
+        try:
+            self._zip.unpack(digest, raw_len, codec, stored)
+        except DamagedBlobError as error:
+            yield error.what
 
     def _damage(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> Iterator[DamagedBlobError]:
         try:
-            self._check_whole(blob_id, digest, raw_len, codec)
+            _check_pieces(self._pieces(blob_id, digest, raw_len, codec), digest, raw_len)
         except DamagedBlobError as error:
             yield error
 
 
 def digests_of(refs: Iterable[Name]) -> list[bytes]:
     """Give the hashes that refs spell; raise InputError for what is none."""
-    if isinstance(refs, (str, bytes)):
+    if isinstance(refs, (str, bytes)) or not hasattr(refs, "__iter__"):
         raise InputError("refs are several names", "give a list of refs")
     return [digest_of(ref) for ref in refs]
 
@@ -509,10 +535,21 @@ def _record(digest: bytes, row: Row | tuple[int, ...] | None, *, new: bool = Fal
     return Blob(digest.hex(), row[1], row[2], _CODECS[row[3]], new)
 
 
-def _flat(data: Bytes) -> memoryview:
+def flat(data: Bytes) -> memoryview:
     """Give bytes of any shape as a flat row of bytes, without a copy where that can be."""
     view = memoryview(data)
-    return view.cast("B") if view.contiguous else memoryview(bytes(view))
+    return view.cast("B") if view.c_contiguous else memoryview(bytes(view))
+
+
+def _check_pieces(pieces: Iterable[bytes], digest: bytes, raw_len: int) -> None:
+    """Raise DamagedBlobError unless pieces make up the bytes that they should."""
+    hasher = blake3()
+    size = 0
+    for piece in pieces:
+        hasher.update(piece)
+        size += len(piece)
+    if size != raw_len or hasher.digest() != digest:
+        raise DamagedBlobError(PREFIX + digest.hex())
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
@@ -566,14 +603,24 @@ def _cuts_of_stream(head: bytes, blocks: Iterable[bytes]) -> Iterator[Bytes]:
     from eventq import chunking
 
     if not chunking.pays(head[:PART_BYTES]):
-        for block in blocks:
-            for start in range(0, len(block), PART_BYTES):
-                yield block[start : start + PART_BYTES]
+        yield from _even(blocks)
         return
     chunker = chunking.Chunker()
     for block in blocks:
         yield from chunker.feed(block)
     yield from chunker.end()
+
+
+def _even(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Give the bytes of blocks of whatever size in parts of PART_BYTES, the last one shorter."""
+    left = b""
+    for block in blocks:
+        left += block
+        while len(left) >= PART_BYTES:
+            yield left[:PART_BYTES]
+            left = left[PART_BYTES:]
+    if left:
+        yield left
 
 
 def _groups(cuts: Iterable[Bytes]) -> Iterator[list[Bytes]]:

@@ -13,6 +13,7 @@
         ├── UnknownBlobError    1  404
         ├── UnknownTurnError    1  404
         ├── UnknownContextError 1  404
+        ├── UnknownRunError     1  404
         ├── ConflictError       1  409   a head that moved meanwhile, a key or a name that is taken
         ├── TooLargeError       1  413
         ├── ClosedError         1  409   used after close, or in a forked process
@@ -183,6 +184,15 @@ class UnknownContextError(LogicError):
 
     def __init__(self, context: int | str) -> None:
         super().__init__(f"there is no context '{context}'", "see 'eventq context ls', or create it first")
+
+
+class UnknownRunError(LogicError):
+    """The context is no run of a workflow."""
+
+    wire_code = 404
+
+    def __init__(self, run: int | str) -> None:
+        super().__init__(f"there is no run '{run}'", "see 'eventq run ls', or start it first")
 
 
 class ConflictError(LogicError):

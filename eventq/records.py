@@ -13,6 +13,7 @@ from eventq.event import Batch, Event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 __all__ = [
     "Batch",
@@ -25,7 +26,10 @@ __all__ = [
     "Move",
     "OpenInfo",
     "Page",
+    "RunInfo",
+    "RunText",
     "Source",
+    "Step",
     "Subscription",
     "ThreadInfo",
     "Turn",
@@ -264,3 +268,55 @@ class Imported:
     contexts: int
     moved: int
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run of a workflow at one moment; `head` and `start` are the refs of its nodes.
+
+    `status` is `active`, `suspended`, `completed` or `cancelled`; `completed_at_ms` is None unless it is completed.
+    """
+
+    run_id: int
+    name: str
+    group: str
+    status: str
+    head_turn_id: int
+    depth: int
+    head: str
+    start: str
+    fork_of: int | None
+    updated_at_ms: int
+    completed_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run, read whole: `number` counts from the start of the run, `ref` names its node.
+
+    `meta` is the structured part of what the role put out and `content` its text; `artifacts` are refs.
+    """
+
+    number: int
+    turn_id: int
+    ref: str
+    role: str
+    meta: Any
+    content: str
+    artifacts: tuple[str, ...]
+    edge_prompt: str
+    agent: str
+    timestamp: int
+    ancestors: tuple[str, ...]
+    compact: str | None
+    attempts: tuple[str, ...]
+    child: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunText:
+    """A run as text within a budget: the newest steps that fit, oldest first, and how many were left out."""
+
+    text: str
+    steps: int
+    omitted: int

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eventq.backends.sqlite import Write
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
+    from eventq.dag.runs import Runs
     from eventq.log.events import NewEvent
     from eventq.records import Collected, Imported, Subscription, ThreadInfo
 
@@ -141,6 +142,7 @@ class Thread:
         self.consumers = Subscriptions(self.store, self.journal, self.notifier)
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
+        self._runs: Runs | None = None
 
     @property
     def path(self) -> str:
@@ -348,6 +350,15 @@ class Thread:
             self._contexts = Contexts(Turns(self.store, self.blobs, self.push))
         return self._contexts
 
+    @property
+    def runs(self) -> Runs:
+        """The workflow runs on contexts: `start`, `get`, `active`, `history`, `list`."""
+        if self._runs is None:
+            from eventq.dag.runs import Runs
+
+            self._runs = Runs(self.contexts, self.push)
+        return self._runs
+
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
         """Find the turns and blobs that nothing leads to and, with `apply`, delete them and give their space back.
 
@@ -396,7 +407,7 @@ class Thread:
         if self.store.has_memory():
             from eventq.dag.check import faults as memory_faults
 
-            faults += memory_faults(self.contexts)
+            faults += memory_faults(self.runs)
         return faults
 
     def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:

@@ -83,6 +83,10 @@ class BlobTable:
         """Note that a blob was put again: by itself now, if it was only a part before."""
         self._run("UPDATE blobs SET touched_at_ms = ?, part = 0 WHERE blob_id = ?", (now, blob_id))
 
+    def renew(self, blob_id: int, now: int) -> None:
+        """Note that a part was met again."""
+        self._run("UPDATE blobs SET touched_at_ms = ? WHERE blob_id = ?", (now, blob_id))
+
     # --- all of them ----------------------------------------------------------------------------------------------
 
     def page(self, after: bytes) -> list[Any]:
@@ -100,10 +104,19 @@ class BlobTable:
         """Give the number of blobs that are not parts only."""
         return int(self._one("SELECT count(*) FROM blobs WHERE part = 0"))
 
+    def stored_len_of_parts(self, blob_id: int) -> int:
+        """Give the number of bytes that the parts of a blob are kept in."""
+        sql = "SELECT total(stored_len) FROM blob_parts p JOIN blobs b ON b.blob_id = p.part_id WHERE p.blob_id = ?"
+        return int(self._one(sql, (blob_id,)))
+
     def pages_by_id(self) -> Iterator[list[Any]]:
-        """Give blob_id, hash, raw_len, codec and kept bytes of all blobs, in the order they were stored, in pages."""
+        """Give all blobs, in the order they were stored, in pages.
+
+        Columns: blob_id, hash, raw_len, stored_len, codec and the kept bytes.
+        """
         sql = (
-            "SELECT b.blob_id, hash, raw_len, codec, bytes FROM blobs b LEFT JOIN blob_bytes USING (blob_id)"
+            "SELECT b.blob_id, hash, raw_len, stored_len, codec, bytes"
+            " FROM blobs b LEFT JOIN blob_bytes USING (blob_id)"
             " WHERE b.blob_id > ? AND b.blob_id <= ? ORDER BY b.blob_id"
         )
         for low, high in self._ranges():
@@ -124,9 +137,18 @@ class BlobTable:
 
     # --- edges ----------------------------------------------------------------------------------------------------
 
-    def add_ref(self, blob_id: int, ref_id: int) -> None:
-        """Note that a blob names another."""
-        self._run("INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) VALUES (?, ?)", (blob_id, ref_id))
+    def find_many(self, digests: list[bytes]) -> list[tuple[int, bytes, int, int]]:
+        """Give blob_id, hash, raw_len and codec of each of some blobs that is stored, and not as a part only."""
+        sql = (
+            "SELECT blob_id, hash, raw_len, codec FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
+            " WHERE part = 0"
+        )
+        return self._run(sql, (str([digest.hex() for digest in digests]).replace("'", '"'),))
+
+    def add_refs(self, blob_id: int, ref_ids: list[int]) -> None:
+        """Note that a blob names others."""
+        sql = "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, value FROM json_each(?)"
+        self._run(sql, (blob_id, str(ref_ids)))
 
     def refs(self, blob_id: int) -> list[bytes]:
         """Give the hashes of what a blob names, sorted."""
@@ -154,14 +176,22 @@ class BlobTable:
         return self._run("SELECT name, hash FROM pins JOIN blobs USING (blob_id) ORDER BY 1, 2")
 
     def faults(self) -> Iterator[str]:
-        """Say what is wrong with the rows of blobs, whatever their bytes are."""
-        for (digest,) in self._run(
-            "SELECT hash FROM blobs b WHERE codec < 2 AND NOT EXISTS (SELECT 1 FROM blob_bytes y WHERE y.blob_id ="
-            " b.blob_id) OR codec = 2 AND EXISTS (SELECT 1 FROM blob_bytes y WHERE y.blob_id = b.blob_id) LIMIT 20"
-        ):
-            yield f"blob:blake3:{digest.hex()} is damaged: its bytes are not where they should be"
+        """Say what is wrong with the rows of blobs that reading them does not show."""
+        for sql in _FAULTS:
+            for digest, what in self._run(sql):
+                yield f"blob:blake3:{digest.hex()} is damaged: {what}"
 
 
+_FAULTS = (
+    (
+        "SELECT hash, 'it is in parts, and has bytes of its own' FROM blobs JOIN blob_bytes USING (blob_id)"
+        " WHERE codec = 2 LIMIT 20"
+    ),
+    (
+        "SELECT DISTINCT hash, 'it is in one piece, and has parts' FROM blob_parts p"
+        " JOIN blobs b ON b.blob_id = p.blob_id WHERE codec <> 2 LIMIT 20"
+    ),
+)
 _HOLDERS = (
     "SELECT 'turn', turn_id FROM turns WHERE blob_id = ? ORDER BY 2 LIMIT ?",
     "SELECT 'patch', seq FROM turn_patches WHERE blob_id = ? ORDER BY 2 LIMIT ?",

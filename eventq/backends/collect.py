@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _LIVE_TURNS = """
 live_turns (id) AS (
     SELECT head_id FROM contexts WHERE head_id IS NOT NULL
+    UNION SELECT start_id FROM runs
     UNION SELECT old_id FROM context_log WHERE at_ms >= ?1 AND old_id IS NOT NULL
     UNION SELECT new_id FROM context_log WHERE at_ms >= ?1 AND new_id IS NOT NULL
     UNION SELECT turn_id FROM turn_keys WHERE created_at_ms >= ?2
@@ -22,6 +23,7 @@ _LIVE_BLOBS = """
 live_blobs (id) AS (
     SELECT blob_id FROM turns WHERE turn_id IN live_turns
     UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN live_turns
+    UNION SELECT blob_id FROM run_attempts WHERE parent_id IN live_turns
     UNION SELECT blob_id FROM pins
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1

@@ -70,6 +70,20 @@ class PackTable:
             sql = "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ? ORDER BY 1"
             yield from ((blob_id, digest, to) for (to,) in self._run(sql, (blob_id,)))
 
+    def runs(self) -> Iterator[Any]:
+        """Give context_id, name, group, status, start turn and time of completion of every run."""
+        return self._pages(
+            "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
+            " WHERE context_id > ? ORDER BY context_id LIMIT ?"
+        )
+
+    def attempts(self) -> Iterator[Any]:
+        """Give a number, the turn that it came after, hash and time of every attempt at a step."""
+        return self._pages(
+            "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id)"
+            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
+        )
+
     # --- in -------------------------------------------------------------------------------------------------------
 
     def alike(self, parent: int, blob_id: int, encoding: int, flags: int, at: int, turn_id: int) -> list[Any]:
@@ -101,18 +115,38 @@ class PackTable:
         self._run(sql, (context_id, head or None, flags, at, now))
         return self._store.connection.last_insert_rowid()
 
-    def name(self, context_id: int, name: str | None, fork_of: int | None) -> None:
-        """Give an imported context its name, unless that is taken, and its lineage."""
-        self._run("UPDATE OR IGNORE contexts SET name = ? WHERE context_id = ?", (name, context_id))
-        sql = (
-            "UPDATE contexts SET fork_of = (SELECT context_id FROM contexts WHERE context_id = ?) WHERE context_id = ?"
-        )
-        self._run(sql, (fork_of, context_id))
+    def name(self, context_id: int, name: str) -> None:
+        """Give an imported context its name."""
+        self._run("UPDATE contexts SET name = ? WHERE context_id = ?", (name, context_id))
 
-    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int) -> None:
-        """Store an overlay unless the turn has one that is alike."""
+    def descend(self, context_id: int, fork_of: int) -> None:
+        """Note what an imported context was forked from."""
+        self._run("UPDATE contexts SET fork_of = ? WHERE context_id = ?", (fork_of, context_id))
+
+    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int, count: int) -> None:
+        """Store an overlay unless there are `count` that are alike."""
         sql = (
-            "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS"
-            " (SELECT 1 FROM turn_patches WHERE turn_id = ?1 AND blob_id IS ?2 AND flags = ?3 AND created_at_ms = ?4)"
+            "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) SELECT ?1, ?2, ?3, ?4 WHERE ?5 > (SELECT"
+            " count(*) FROM turn_patches WHERE turn_id = ?1 AND blob_id IS ?2 AND flags = ?3 AND created_at_ms = ?4)"
         )
-        self._run(sql, (turn_id, blob_id, flags, at))
+        self._run(sql, (turn_id, blob_id, flags, at, count))
+
+    def add_run(self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None) -> None:
+        """Make a run of an imported context."""
+        sql = (
+            "INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms) VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        self._run(sql, (context_id, name, group, status, start, completed))
+
+    def add_attempt(self, parent: int, blob_id: int, at: int, count: int) -> None:
+        """Store an attempt unless there are `count` that are alike."""
+        sql = (
+            "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) SELECT ?1, ?2, ?3 WHERE ?4 > (SELECT count(*)"
+            " FROM run_attempts WHERE parent_id = ?1 AND blob_id = ?2 AND created_at_ms = ?3)"
+        )
+        self._run(sql, (parent, blob_id, at, count))
+
+    def raise_last_turn(self, turn_id: int) -> None:
+        """Have the next turn get an id above this one."""
+        self._run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
+        self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (turn_id,))

@@ -364,7 +364,7 @@ class Store:
 
     def has_memory(self) -> bool:
         """Say whether there are tables of turns and blobs: not in an older thread that was opened to read."""
-        return self.version >= 2
+        return self.version >= 3
 
     def check_memory(self) -> None:
         """Raise StoreError when there are no tables of turns and blobs."""

@@ -28,6 +28,9 @@ _CHAIN = (
     " t.canonical, t.blob_id, c.left - 1 FROM chain c CROSS JOIN turns t ON t.turn_id = c.parent_id WHERE c.left > 0) "
     + _READ
 )
+_OPEN = (
+    "SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms FROM open_turns"
+)
 _ANCESTOR = (
     "WITH RECURSIVE hop (turn_id, depth, parent_id, jump_id, jump_depth) AS ("
     "SELECT turn_id, depth, parent_id, jump_id, jump_depth FROM turns WHERE turn_id = ?1 UNION ALL"
@@ -66,10 +69,10 @@ class TurnTable:
         return rows[0] if rows else None
 
     def spot_of_context(self, context_id: int) -> tuple[Any, ...] | None:
-        """Give head (0 for none) and version of a context, then what `spot` says of the head; or None."""
+        """Give head (0 for none) and version of a context, whether it is a run's, then what `spot` says of the head."""
         sql = (
-            f"SELECT coalesce(head_id, 0), version, {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id"  # noqa: S608
-            f" {_JUMP} WHERE context_id = ?"
+            "SELECT coalesce(head_id, 0), version, EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id),"  # noqa: S608
+            f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP} WHERE context_id = ?"
         )
         rows = self._run(sql, (context_id,))
         return rows[0] if rows else None
@@ -80,11 +83,17 @@ class TurnTable:
             "INSERT INTO turns (turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,"
             " encoding, canonical, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
+        return self._insert("turns", sql, (turn_id, *row))
+
+    def _insert(self, table: str, sql: str, bindings: tuple[Any, ...]) -> int:
+        """Store a row whose id counts on, and give the id."""
         try:
-            self._run(sql, (turn_id, *row))
+            self._run(sql, bindings)
         except DiskError as error:
-            if self.last_id() == (1 << 63) - 1:  # SQLite says that it is full
-                raise LogicError("the store has given its last turn id, 2^63-1", "export what is needed") from error
+            if self._one("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)) == (1 << 63) - 1:
+                raise LogicError(
+                    f"the store has given the last id that there is in {table}, 2^63-1", "export what is needed"
+                ) from error  # SQLite says that it is full
             raise
         return self.store.connection.last_insert_rowid()
 
@@ -104,6 +113,17 @@ class TurnTable:
         """Give the turn at a depth at or above a turn, in a number of steps that grows with the logarithm."""
         return self._one(_ANCESTOR, (turn_id, depth))  # type: ignore[no-any-return]
 
+    def flagged(self, turn_id: int, flag: int) -> tuple[int, int] | None:
+        """Give id and depth of the nearest turn at or above one that has a flag, or None."""
+        sql = (
+            "WITH RECURSIVE up (turn_id, parent_id, depth, flags) AS ("
+            "SELECT turn_id, parent_id, depth, flags FROM turns WHERE turn_id = ?1 UNION ALL"
+            " SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up u CROSS JOIN turns t ON t.turn_id = u.parent_id"
+            " WHERE u.flags & ?2 = 0) SELECT turn_id, depth FROM up WHERE flags & ?2 LIMIT 1"
+        )
+        rows = self._run(sql, (turn_id, flag))
+        return rows[0] if rows else None
+
     def children(self, turn_id: int, limit: int) -> list[int]:
         """Give the ids of the first turns whose parent is this one."""
         sql = "SELECT turn_id FROM turns WHERE parent_id = ? ORDER BY turn_id LIMIT ?"
@@ -114,8 +134,7 @@ class TurnTable:
     def add_patch(self, turn_id: int, blob_id: int | None, flags: int, now: int) -> int:
         """Store an overlay and give its seq."""
         sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
-        self._run(sql, (turn_id, blob_id, flags, now))
-        return self.store.connection.last_insert_rowid()
+        return self._insert("turn_patches", sql, (turn_id, blob_id, flags, now))
 
     def last_seq(self) -> int:
         """Give the seq of the newest overlay there ever was, 0 when there was none."""
@@ -129,8 +148,7 @@ class TurnTable:
             "INSERT INTO contexts (name, head_id, base_id, fork_of, created_at_ms, updated_at_ms)"
             " VALUES (?1, ?2, ?2, ?3, ?4, ?4)"
         )
-        self._run(sql, (name, base, fork_of, now))
-        return self.store.connection.last_insert_rowid()
+        return self._insert("contexts", sql, (name, base, fork_of, now))
 
     def context(self, context_id: int) -> tuple[Any, ...] | None:
         """Give the row of a context, as the fields of `ContextInfo`, or None."""
@@ -201,16 +219,18 @@ class TurnTable:
             "INSERT INTO open_turns (context_id, type_id, type_version, encoding, created_at_ms, updated_at_ms)"
             " VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
         )
-        self._run(sql, (context_id, type_id, version, encoding, now))
-        return self.store.connection.last_insert_rowid()
+        return self._insert("open_turns", sql, (context_id, type_id, version, encoding, now))
 
-    def opened(self, context_id: int | None = None, open_id: int | None = None) -> list[Any]:
-        """Give the rows of open turns, as the fields of `OpenInfo`: of a context, one, or all."""
-        sql = (
-            "SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms"
-            " FROM open_turns WHERE (?1 IS NULL OR context_id = ?1) AND (?2 IS NULL OR open_id = ?2) ORDER BY open_id"
-        )
-        return self._run(sql, (context_id, open_id))
+    def opened(self, context_id: int | None = None) -> list[Any]:
+        """Give the rows of open turns, as the fields of `OpenInfo`: of a context, or all."""
+        if context_id is None:
+            return self._run(f"{_OPEN} ORDER BY open_id")
+        return self._run(f"{_OPEN} WHERE context_id = ? ORDER BY open_id", (context_id,))
+
+    def open_row(self, open_id: int) -> tuple[Any, ...] | None:
+        """Give the row of an open turn, or None."""
+        rows = self._run(f"{_OPEN} WHERE open_id = ?", (open_id,))
+        return rows[0] if rows else None
 
     def add_delta(self, open_id: int, data: bytes | memoryview, now: int, piece_bytes: int) -> int | None:
         """Append bytes to an open turn, filling its last piece up first; give its size, or None when there is none."""
@@ -262,6 +282,13 @@ _FAULTS = (
         " LIMIT 20"
     ),
     "SELECT 'turn ' || turn_id || ' has an id below 1' FROM turns WHERE turn_id < 1 LIMIT 20",
+    # What the table's own checks refuse: a reader's integrity check does not look at them.
+    "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns WHERE parent_id >= turn_id LIMIT 20",
+    (
+        "SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another' FROM turns"
+        " WHERE (parent_id IS NULL) <> (depth = 0) OR (jump_id IS NULL) <> (depth = 0) OR (jump_depth IS NULL) <>"
+        " (depth = 0) OR depth NOT BETWEEN 0 AND 4294967295 LIMIT 20"
+    ),
     (
         "SELECT 'context ' || context_id || ' has version ' || version || ', and its newest move is ' || last FROM"
         " (SELECT context_id, version, coalesce((SELECT max(version) FROM context_log l"

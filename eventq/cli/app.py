@@ -27,6 +27,7 @@ GROUPS = {
     ),
     "mirror": ("Look after events.jsonl.", "eventq mirror rebuild --thread ./inbox"),
     "pack": ("Take blobs, turns and contexts to another thread.", "eventq pack export ./pack --thread ./inbox"),
+    "run": ("Record runs of workflows, and give models their messages.", "eventq run ls --thread ./inbox"),
     "turn": ("Append turns to a context, and read them.", "eventq turn append main --thread ./inbox --content hello"),
 }
 

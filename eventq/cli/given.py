@@ -6,10 +6,12 @@ from io import FileIO
 
 from eventq.cli import show
 from eventq.cli.options import number, text
-from eventq.errors import LogicError, UsageError
+from eventq.errors import InputError, LogicError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from eventq.cli.options import Raw
 
 _BLOCK = 1 << 16
@@ -60,6 +62,70 @@ def payload(raw: Raw, *, is_open: bool) -> object:
         return encoded(str(raw["content"]), None)
     file = Input(text(raw, "file") or "-", is_open=is_open)
     return b"".join(iter(file.read, b"")) if raw["canonical"] is not None else file
+
+
+def text_of(raw: Raw, name: str, file_name: str, *, is_open: bool) -> str | None:
+    """Give the text of an option, or of the file that the other option names; None when neither was given."""
+    if raw[name] is not None:
+        return str(raw[name])
+    data = _file_of(raw, file_name, is_open=is_open)
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"'{raw[file_name]}' is not UTF-8 text (byte {error.start})", "put its bytes as a blob, and name its ref"
+        ) from error
+
+
+def _file_of(raw: Raw, name: str, *, is_open: bool) -> bytes | None:
+    path = text(raw, name)
+    if path is None:
+        return None
+    with Input(path, is_open=is_open) as file:
+        return b"".join(iter(file.read, b""))
+
+
+def object_of(raw: Raw, name: str, *, is_open: bool) -> dict[str, Any] | None:
+    """Give the JSON object in the file that an option names, None when it was not given."""
+    data = _file_of(raw, name, is_open=is_open)
+    if data is None:
+        return None
+    value = _parsed(data, name)
+    if not isinstance(value, dict):
+        raise InputError(f"--{name}: the text is no JSON object", "give an object, in braces")
+    return value
+
+
+def json_of(raw: Raw, name: str) -> Any:
+    """Give the JSON value of an option, None when it was not given."""
+    return None if raw[name] is None else _parsed(str(raw[name]), name)
+
+
+def _parsed(data: bytes | str, name: str) -> Any:
+    from eventq.dag import canonical
+
+    try:
+        return canonical.parse(data)
+    except InputError as error:
+        raise InputError(f"--{name}: {error.what}", error.fix) from error
+
+
+def check_stdin(raw: Raw, *names: str) -> None:
+    """Raise UsageError when more than one of these options asks for stdin."""
+    given = [f"--{name}" for name in names if raw[name] == "-"]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} cannot both read stdin", "give a file to one of them")
+
+
+def check_source(raw: Raw) -> None:
+    """Raise UsageError when --source was given without --emit."""
+    if raw["source"] is not None and not raw["emit"]:
+        raise UsageError("--source says who the event of --emit comes from", "give --emit too, or leave --source out")
+
+
+def emitter(raw: Raw) -> str | None:
+    """Give the source of the event that --emit asks for, None for no event."""
+    return text(raw, "source") or "self" if raw["emit"] else None
 
 
 def check_one(raw: Raw, *names: str) -> None:

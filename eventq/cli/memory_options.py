@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli.options import JSON, LOG, THREAD, Command, Option
+from eventq.cli.run_options import RUNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ MEMORY: Mapping[str, Command] = {
         argument="OPEN_ID",
         examples=["eventq turn discard 3 --thread ./inbox"],
     ),
+    **RUNS,
     "gc": Command(
         "admin:gc",
         "Say which turns and blobs nothing leads to any more; with --apply delete them and give their space back.",

@@ -7,7 +7,7 @@ from eventq.cli import show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from eventq.records import Blob, ContextInfo, Move, OpenInfo, Turn
@@ -48,7 +48,16 @@ def dump_all(objects: Iterable[object]) -> None:
     from json import JSONEncoder
 
     encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    say_all(encode(one) for one in objects)
+    say_all(_encoded(one, encode) for one in objects)
+
+
+def _encoded(one: object, encode: Callable[[object], str]) -> str:
+    try:
+        return encode(one)
+    except ValueError:  # an integer of more digits than Python writes; then the keys are sorted
+        from eventq.dag import canonical
+
+        return canonical.dump(one).decode()
 
 
 def say_all(lines: Iterable[str]) -> None:

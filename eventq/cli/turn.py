@@ -5,10 +5,10 @@ from __future__ import annotations
 from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
 
 from eventq.cli import render, show
-from eventq.cli.given import Input, check_one, payload, refs, which
+from eventq.cli.given import Input, check_one, check_source, payload, refs, which
 from eventq.cli.log import open_thread
 from eventq.cli.options import maybe, number, text
-from eventq.errors import EventqError, UsageError
+from eventq.errors import EventqError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def append(raw: Raw) -> None:
     """Append a turn, at once or as it comes."""
     check_one(raw, "content", "file")
-    _check_source(raw)
+    check_source(raw)
     if raw["stream"]:
         _check_stream(raw)
     is_open = show.stdin_is_open()
@@ -62,11 +62,6 @@ def _sealing(raw: Raw) -> dict[str, Any]:
         "emit": bool(raw["emit"]),
         "source": text(raw, "source") or "self",
     }
-
-
-def _check_source(raw: Raw) -> None:
-    if raw["source"] is not None and not raw["emit"]:
-        raise UsageError("--source says who the event of --emit comes from", "give --emit too, or leave --source out")
 
 
 def _check_stream(raw: Raw) -> None:
@@ -222,7 +217,7 @@ def opened(raw: Raw) -> None:
 
 def seal(raw: Raw) -> None:
     """Make a turn of an open one."""
-    _check_source(raw)
+    check_source(raw)
     with open_thread(raw) as thread:
         _show_made(raw, thread.contexts.open_turn(number(raw, "OPEN_ID")).seal(**_sealing(raw)))
 

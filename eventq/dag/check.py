@@ -1,21 +1,93 @@
-"""What is wrong with turns, contexts and blobs."""
+"""What is wrong with turns, contexts, blobs and runs."""
 
 from __future__ import annotations
 
-from eventq.errors import StoreError
+from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode
+from eventq.errors import LogicError, StoreError
+from eventq.event import REF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
-    from eventq.dag.contexts import Contexts
+    from eventq.dag.nodes import Node
+    from eventq.dag.runs import Runs
 
 
-def faults(contexts: Contexts) -> Iterator[str]:
-    """Say each broken invariant in one sentence: of the graph, then of the bytes, all of which are read."""
-    turns = contexts.turns
-    for look in (turns.table.faults, turns.blobs.faults):
+def faults(runs: Runs) -> Iterator[str]:
+    """Say each broken invariant in one sentence: of the graph, of the bytes, all of which are read, of the runs."""
+    turns = runs.turns
+    for look in (turns.table.faults, turns.blobs.faults, runs.table.faults, _Nodes(runs).faults):
         try:
             yield from look()
         except StoreError as error:  # too broken to be looked at
             yield error.what
+
+
+class _Nodes:
+    """The nodes of all runs, each looked at beside the one before it."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._turns = runs.turns
+        self._near: dict[int, Node] = {}  # nodes by turn, of the pages read last
+
+    def faults(self) -> Iterator[str]:
+        """Say what is wrong with nodes, then with runs."""
+        for rows in self._runs.table.nodes((START_TYPE, STATE_TYPE)):
+            before, self._near = self._near, {}
+            named = self._runs.table.named(row[2] for row in rows)
+            for row in rows:
+                yield from self._look(row, named.get(row[2], set()), before)
+        for info in self._runs.active():
+            yield from self._of_run(info.run_id)
+
+    def _look(self, row: Any, named: set[str], before: dict[int, Node]) -> Iterator[str]:
+        turn_id, parent, _, digest = row
+        try:
+            node = self._node(turn_id)
+            above = before.get(parent) or self._near.get(parent) or (self._node(parent) if parent else None)
+        except StoreError as error:
+            yield f"turn {turn_id}: {error.what}"
+            return
+        self._near[turn_id] = node
+        if missing := sorted(set(node.refs()) - named):
+            yield f"turn {turn_id} names {missing[0]}, and its row of refs does not"
+        if isinstance(node, StateNode):
+            yield from self._beside(turn_id, node, parent, above)
+        elif not isinstance(node, StartNode) or parent:
+            yield f"turn {turn_id} is a start, {REF}{digest.hex()}, and no root"
+
+    def _node(self, turn_id: int) -> Node:
+        turn = self._turns.turn(turn_id, as_of=0)
+        return decode(turn.payload or b"", turn.ref)
+
+    def _beside(self, turn_id: int, node: StateNode, parent: int, above: Node | None) -> Iterator[str]:
+        if above is None:
+            yield f"turn {turn_id} is a step without a start"
+            return
+        ref = self._turns.turn(parent, payload=False, as_of=0).ref
+        if node.ancestors != ancestors_after(ref, above):
+            yield f"turn {turn_id} names other ancestors than the turn before it leads to"
+        start = above.start if isinstance(above, StateNode) else ref
+        if node.start != start:
+            yield f"turn {turn_id} names {node.start} as its start, not {start}"
+
+    def _of_run(self, run_id: int) -> Iterator[str]:
+        spot = self._runs.table.spot(run_id)
+        if spot is None:
+            return
+        _, head, _, start, _ = spot
+        try:
+            if not head or not self._turns.is_above(start, head):
+                yield f"run {run_id} stands at turn {head}, which does not come from its start, turn {start}"
+                return
+            node = self._node(head)
+        except (StoreError, LogicError) as error:
+            yield f"run {run_id}: {error.what}"
+            return
+        ended = isinstance(node, StateNode) and node.role == END
+        op = self._runs.table.last_op(run_id)  # none in a run that was imported
+        if ended and spot[0] == "active" and op not in ("resume", "import", None):
+            yield f"run {run_id} is active, and its head is an end that nobody resumed from"

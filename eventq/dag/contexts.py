@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.blobs import PART_BYTES
+from eventq.blobs import PART_BYTES, flat
 from eventq.dag.turns import Turns, View, check_head, check_u32, encoded
 from eventq.errors import ConflictError, InputError, UnknownContextError, UnknownTurnError
-from eventq.event import check_name, check_natural
+from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, OpenInfo, Turn
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ class Contexts:
 
     def _add(self, name: str | None, base: int, fork_of: int | None) -> Context:
         if name is not None:
-            _check_context_name(name)
+            check_context_name(name)
         check_natural(base, "base")
         table = self.turns.table
         with self.turns.store.write():
@@ -68,6 +68,9 @@ class Contexts:
 
     def list(self, after: int = 0) -> Iterator[ContextInfo]:
         """Give all contexts after an id, by id, lazily."""
+        return self._list(check_natural(after, "after"))
+
+    def _list(self, after: int) -> Iterator[ContextInfo]:
         while rows := self.turns.table.contexts(after, _PAGE):
             yield from (ContextInfo(*row) for row in rows)
             after = rows[-1][0]
@@ -90,9 +93,11 @@ class Contexts:
 
     def history(self, context: Context | Which) -> Iterator[Move]:
         """Give the moves of a head, oldest first; those of a deleted context are found by its id."""
-        if isinstance(context, Context):
-            return context.history()
-        return (Context(self.turns, context) if isinstance(context, int) else self.get(context)).history()
+        if isinstance(context, str):
+            context = self.get(context)
+        elif not isinstance(context, Context):
+            context = Context(self.turns, check_natural(context, "context"))
+        return context.history()
 
     def turn(self, turn_id: int, *, payload: bool = True, as_of: int | None = None) -> Turn:
         """Give any turn. Raises UnknownTurnError."""
@@ -105,7 +110,7 @@ class Contexts:
 
     def children(self, turn_id: int, limit: int = 100) -> Ids:
         """Give the ids of the turns whose parent is this one, of whatever context."""
-        return self.turns.table.children(check_natural(turn_id, "turn"), limit)
+        return self.turns.table.children(check_natural(turn_id, "turn"), check_positive(limit, "limit"))
 
     def patch(
         self,
@@ -256,11 +261,11 @@ class Context(View):
         if row is not None:
             info = ContextInfo(*row)
             yield Move(0, "create", 0, info.base_turn_id, info.created_at_ms)
-        after = 0
+        after = -1
         while rows := self._table.moves(self.id, after, _PAGE):
             yield from (Move(*row) for row in rows)
             after = rows[-1][0]
-        if row is None and not after:
+        if row is None and after < 0:
             raise UnknownContextError(self.id)
 
     def delete(self) -> None:
@@ -274,6 +279,8 @@ class Context(View):
                 raise ConflictError(
                     f"context {self.id} has {len(opened)} open turns", "seal or discard them first", opened[0][0]
                 )
+            info = self.info()
+            self._table.log(self.id, 0, "create", 0, info.base_turn_id, info.created_at_ms)
             self._table.log(self.id, version + 1, "delete", head, 0, system.milliseconds())
             self._table.drop_context(self.id)
 
@@ -304,10 +311,10 @@ class OpenTurn:
 
     def info(self) -> OpenInfo:
         """Give what is stored of it. Raises ConflictError when it was sealed or discarded."""
-        rows = self.turns.table.opened(open_id=self.id)
-        if not rows:
+        row = self.turns.table.open_row(self.id)
+        if row is None:
             raise self._gone()
-        return OpenInfo(*rows[0])
+        return OpenInfo(*row)
 
     def _gone(self) -> ConflictError:
         return ConflictError(
@@ -316,10 +323,10 @@ class OpenTurn:
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
         """Append bytes, or text as UTF-8, durably, and give how many there are now."""
-        delta = encoded(data, None)
+        delta = encoded(data, None, "the delta")
         if not isinstance(delta, (bytes, bytearray, memoryview)):
             raise InputError(f"a delta is bytes or text, not {type(data).__name__}", "encode it")
-        view = memoryview(delta).cast("B")
+        view = flat(delta)
         size = 0
         with self.turns.store.write():
             now = system.milliseconds()
@@ -385,7 +392,8 @@ class _Pieces:
         return next(self._pieces, b"")
 
 
-def _check_context_name(name: str) -> None:
+def check_context_name(name: str) -> None:
+    """Raise InputError for what cannot name a context."""
     check_name(name, "name")
     if len(name) > _LONGEST_NAME:
         raise InputError(f"the name is longer than {_LONGEST_NAME} characters", "shorten it")

@@ -1,7 +1,8 @@
 """Packs: a whole store out of a thread into a folder of the interchange format, and in again.
 
 The layouts are in `eventq.dag.packfile`. What they have no room for lies beside them in `eventq.ndjson`, which other
-programs may ignore: names and lineage of contexts, overlays, refs between blobs, pins, names of canonical rules.
+programs may ignore: names and lineage of contexts, overlays, runs and attempts, refs between blobs, pins, and the names
+of canonical rules.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from blake3 import blake3
 from eventq import system
 from eventq.backends.packs import PackTable
 from eventq.backends.sqlite import Store
-from eventq.blobs import Blobs
+from eventq.blobs import Blobs, digest_of
 from eventq.dag import packfile
+from eventq.dag.contexts import check_context_name
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.dag.turns import place
-from eventq.errors import DamagedError, LogicError, UnknownBlobError
+from eventq.errors import DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
+from eventq.event import check_name
 from eventq.records import Imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from eventq.dag.contexts import Contexts
 
+STATUSES = ("active", "suspended", "completed", "cancelled")
 LARGEST_ID = (1 << 62) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
 _GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction
 
@@ -81,6 +85,11 @@ def _write(store: Store, pack: PackWriter) -> None:
             pack.beside(_line(context=context_id, name=name, fork_of=fork_of))
     for _, turn_id, digest, flags, at in table.patches():
         pack.beside(_line(patch=turn_id, blob=digest and digest.hex(), flags=flags, created_at_ms=at))
+    for context_id, name, group, status, start, completed in table.runs():
+        told = {"run": context_id, "name": name, "group": group, "status": status, "start": start}
+        pack.beside(_line(**told, completed_at_ms=completed))
+    for _, parent, digest, at in table.attempts():
+        pack.beside(_line(attempt=parent, blob=digest.hex(), created_at_ms=at))
     for _, digest, to in table.refs():
         pack.beside(_line(ref=to.hex(), blob=digest.hex()))
     for name, pinned in blobs.pins():
@@ -119,7 +128,10 @@ class _Import:
         self._notes: list[str] = []
         self._seen = array("Q")  # ids of the pack's turns that are here, in order
         self._renamed: dict[int, int] = {}  # those of them that have another id here
-        self._claimed: set[int] = set()  # turns here that were found again, of those that have twins
+        self._anew: set[int] = set()  # those ids: a turn here stands for one of the pack
+        self._taken: set[int] = set()  # contexts here that stand for one of the pack
+        self._read: dict[tuple[object, ...], int] = {}  # how often a line was read
+        self._highest = 0  # id of a turn that the pack names
         self._tips: set[int] = set()  # turns of the pack that no other one of it follows
         self._made: set[int] = set()  # contexts
         self._new_turns = self._moved = 0
@@ -132,6 +144,8 @@ class _Import:
             self._import_turns()
             known = self._import_heads()
             self._import_extra(known)
+            if self._highest > self._turns.table.last_id():
+                self._table.raise_last_turn(self._highest)
         return Imported(new_blobs, self._new_turns, len(self._made), self._moved, tuple(self._notes))
 
     def _path(self, name: str) -> str:
@@ -187,6 +201,7 @@ class _Import:
                 self._drop(record, "its id is not above the one before it")
                 continue
             last = record.turn_id
+            self._highest = max(self._highest, last if last <= LARGEST_ID else 0)
             while meta is not None and meta.turn_id < record.turn_id:
                 meta = next(metas, None)
             self._import_turn(record, meta if meta and meta.turn_id == last else None, rules.get(last))
@@ -196,7 +211,8 @@ class _Import:
         return {
             told["turn"]: told["canonical"]
             for told in self._extra()
-            if _is(told, turn=int, canonical=str) and told["canonical"].isprintable()
+            if told and type(told.get("turn")) is int and type(told.get("canonical")) is str
+            if told["canonical"].isprintable()
         }
 
     def _drop(self, record: TurnRecord, why: str) -> None:
@@ -225,6 +241,7 @@ class _Import:
         self._seen.append(record.turn_id)
         if here != record.turn_id:
             self._renamed[record.turn_id] = here
+            self._anew.add(here)
         self._tips.discard(record.parent)
         self._tips.add(record.turn_id)
 
@@ -244,9 +261,7 @@ class _Import:
         )
         for turn_id, type_id, tag in rows:
             same = (type_tag(type_id) if tag is None else tag & (1 << 64) - 1) == record.type_tag
-            if same and turn_id not in self._claimed:
-                if len(rows) > 1:
-                    self._claimed.add(turn_id)
+            if same and turn_id not in self._anew and self._here(turn_id) != turn_id:
                 return int(turn_id)
         return None
 
@@ -263,13 +278,10 @@ class _Import:
         tag = None if type_tag(type_id) == record.type_tag else _signed(record.type_tag)
         free = self._turns.table.last_id() < record.turn_id <= LARGEST_ID
         self._new_turns += 1
-        turn_id = self._turns.table.add(
+        return self._turns.table.add(
             parent or None, *place(parent, above), type_id, version, tag, record.codec, rule, blob_id, record.flags,
             record.created_at_ms, turn_id=record.turn_id if free else None,
         )  # fmt: skip
-        if self._table.alike(parent, blob_id, record.codec, record.flags, record.created_at_ms, turn_id)[1:]:
-            self._claimed.add(turn_id)
-        return turn_id
 
     # --- heads ----------------------------------------------------------------------------------------------------
 
@@ -290,6 +302,8 @@ class _Import:
         heads: dict[int, HeadRecord] = {}
         lost: dict[int, HeadRecord] = {}
         for record in packfile.read_heads(self._path(packfile.HEADS), self._notes.append):
+            if record.head_turn_id <= LARGEST_ID:
+                self._highest = max(self._highest, record.head_turn_id)
             if self._here(record.head_turn_id) is None or record.created_at_ms >= 1 << 63:
                 lost[record.context_id] = record
             else:
@@ -297,17 +311,26 @@ class _Import:
                 lost.pop(record.context_id, None)
         for context_id, record in lost.items():
             where = "stands where it stood before" if context_id in heads else "was left out"
-            self._notes.append(
-                f"{packfile.HEADS}: the head of context {context_id}, turn {record.head_turn_id}, is not in"
-                f" {packfile.TURNS}: the context {where}"
-            )
+            why = f"turn {record.head_turn_id}, is not in {packfile.TURNS}"
+            if record.created_at_ms >= 1 << 63:
+                why = f"turn {record.head_turn_id}, has no time"
+            self._notes.append(f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}")
         return heads, {context_id: record for context_id, record in lost.items() if context_id not in heads}
 
     def _import_head(self, record: HeadRecord) -> int:
         head = self._here(record.head_turn_id) or 0
         for context_id, here in self._table.born(record.created_at_ms, min(record.context_id, LARGEST_ID + 1)):
-            if self._relate(record, context_id, here, head):
+            if context_id not in self._taken and self._relate(record, context_id, here, head):
+                self._taken.add(context_id)
                 return context_id
+        others = [one for one in self._table.born(record.created_at_ms, 0) if one[0] not in self._taken]
+        if len(others) == 1 and self._turns.common(others[0][1], head):
+            context_id, here = others[0]
+            self._notes.append(
+                f"context {context_id} went another way here: it stays at turn {here}, the pack's head is turn {head}"
+            )
+            self._taken.add(context_id)
+            return context_id
         free = self._table.last_context() < record.context_id <= LARGEST_ID
         wanted = record.context_id if free else None
         return self._add_context(wanted, head, record.flags, record.created_at_ms)
@@ -315,6 +338,7 @@ class _Import:
     def _add_context(self, context_id: int | None, head: int, flags: int, at: int) -> int:
         here = self._table.add_context(context_id, head, flags, at, system.milliseconds())
         self._made.add(here)
+        self._taken.add(here)
         return here
 
     def _relate(self, record: HeadRecord, context_id: int, here: int, head: int) -> bool:
@@ -349,59 +373,125 @@ class _Import:
 
     def _has_head(self, turn_id: int) -> bool:
         """Say whether a context that an earlier import made stands at a turn or went on from it."""
-        at = self._turns.turn(turn_id, payload=False).created_at_ms
-        return any(self._turns.common(head, turn_id) == turn_id for _, head in self._table.born(at, 0))
+        heads = {info[2] for info in self._turns.table.contexts(-1 << 63, 1 << 62)}
+        return any(self._turns.common(head, turn_id) == turn_id for head in heads)
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
-    def _extra(self) -> Iterator[dict[str, Any]]:
-        """Give the objects of `eventq.ndjson`; what is none is left out."""
+    def _extra(self) -> Iterator[dict[str, Any] | None]:
+        """Give the objects of `eventq.ndjson`, None for a line that is none."""
+        path = self._path(packfile.BESIDE)
         try:
-            with open(self._path(packfile.BESIDE), "rb") as file:
+            with open(path, "rb") as file:
                 for line in file:
                     try:
                         told = json.loads(line)
                     except (ValueError, RecursionError):
-                        continue
-                    if isinstance(told, dict):
-                        yield told
+                        told = None
+                    yield told if isinstance(told, dict) else None
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise packfile._disk(path, error) from None
 
     def _import_extra(self, known: dict[int, int]) -> None:
         count = 0
         for told in self._extra():
             try:
-                count += self._import_one(told, known)
-            except (LogicError, ValueError, OverflowError, TypeError, KeyError):
+                count += told is None or not self._import_one(told, known)
+            except StoreError:
+                raise
+            except (EventqError, OverflowError, KeyError):
                 count += 1
         if count:
             self._notes.append(f"{packfile.BESIDE}: {count} lines were left out: what they name is not there")
 
     def _import_one(self, told: dict[str, Any], known: dict[int, int]) -> bool:
-        """Store what one line says; give True when it cannot be."""
-        if _is(told, context=int):
-            here = known.get(told["context"])
-            if here in self._made:
-                self._table.name(here or 0, told.get("name"), known.get(told.get("fork_of") or 0))
-            return here is None
-        if _is(told, patch=int, flags=int, created_at_ms=int):
-            turn_id = self._here(told["patch"])
-            if turn_id:
-                blob_id = None if told["blob"] is None else self._blobs.blob_id(bytes.fromhex(told["blob"]))
-                self._table.add_patch(turn_id, blob_id, told["flags"], told["created_at_ms"])
-            return not turn_id
-        if _is(told, blob=str, ref=str):
-            self._blobs.add_refs(self._blobs.blob_id(bytes.fromhex(told["blob"])), [bytes.fromhex(told["ref"])])
-        elif _is(told, blob=str, pin=str):
-            self._blobs.pin(told["blob"], told["pin"])
-        else:
-            return not _is(told, turn=int, canonical=str)
+        """Store what one line says; give False when it cannot be."""
+        for kinds, store in _LINES:
+            if all(type(told.get(name)) is kind for name, kind in kinds.items()):
+                return store(self, told, known)
         return False
 
+    def _import_context(self, told: dict[str, Any], known: dict[int, int]) -> bool:
+        """Give a context its name and lineage, if it was made now; one that was here is what it is."""
+        here, name, fork_of = known.get(told["context"]), told.get("name"), told.get("fork_of")
+        if here not in self._made:
+            return here is not None
+        if type(fork_of) is int and fork_of in known:
+            self._table.descend(here or 0, known[fork_of])
+        elif not isinstance(fork_of, (int, type(None))):
+            return False
+        if name is not None:
+            check_context_name(name)
+            if self._turns.table.named(name) is not None:
+                return False
+            self._table.name(here or 0, name)
+        return True
 
-def _is(told: dict[str, Any], **kinds: type) -> bool:
-    return all(type(told.get(name)) is kind for name, kind in kinds.items())
+    def _import_run(self, told: dict[str, Any], known: dict[int, int]) -> bool:
+        """Make a run of a context, if it was made now."""
+        here, start = known.get(told["run"]), self._here(told["start"])
+        if here not in self._made:
+            return here is not None
+        check_name(told["name"], "name")
+        check_name(told["group"], "group", empty=True)
+        done = told.get("completed_at_ms")
+        sound = told["status"] in STATUSES and (told["status"] == "completed") == _is_time(done)
+        head = self._turns.table.head(here or 0)
+        if not sound or not start or not head or not self._turns.is_above(start, head[0]) or self._turns.depth(start):
+            return False
+        self._table.add_run(here or 0, told["name"], told["group"], told["status"], start, done)
+        return True
+
+    def _import_patch(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        turn_id, flags, at = self._here(told["patch"]), told["flags"], told["created_at_ms"]
+        if not turn_id or not 0 <= flags < 1 << 32 or not _is_time(at):
+            return False
+        blob_id = None if told["blob"] is None else self._blobs.blob_id(digest_of(told["blob"]))
+        self._table.add_patch(turn_id, blob_id, flags, at, self._count(turn_id, blob_id, flags, at))
+        return True
+
+    def _import_attempt(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        parent, at = self._here(told["attempt"]), told["created_at_ms"]
+        if not parent or not _is_time(at):
+            return False
+        blob_id = self._blobs.blob_id(digest_of(told["blob"]))
+        self._table.add_attempt(parent, blob_id, at, self._count(parent, blob_id, at))
+        return True
+
+    def _count(self, *line: object) -> int:
+        """Give how often a line was read, with this time: two that are alike are two."""
+        self._read[line] = self._read.get(line, 0) + 1
+        return self._read[line]
+
+    def _import_ref(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        self._blobs.add_refs(self._blobs.blob_id(digest_of(told["blob"])), [digest_of(told["ref"])])
+        return True
+
+    def _import_pin(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        self._blobs.pin(told["blob"], told["pin"])
+        return True
+
+    def _import_rule(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        """Say whether a rule was of any use: it was stored with its turn."""
+        return told["canonical"].isprintable() and bool(self._here(told["turn"]))
+
+
+# What each kind of line in eventq.ndjson is recognised by, and what stores it.
+_LINES: list[tuple[dict[str, type], Callable[[_Import, dict[str, Any], dict[int, int]], bool]]] = [
+    ({"context": int}, _Import._import_context),
+    ({"run": int, "name": str, "group": str, "status": str, "start": int}, _Import._import_run),
+    ({"patch": int, "flags": int, "created_at_ms": int}, _Import._import_patch),
+    ({"attempt": int, "blob": str, "created_at_ms": int}, _Import._import_attempt),
+    ({"blob": str, "ref": str}, _Import._import_ref),
+    ({"blob": str, "pin": str}, _Import._import_pin),
+    ({"turn": int, "canonical": str}, _Import._import_rule),
+]
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _signed(number: int) -> int:

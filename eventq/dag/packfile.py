@@ -680,6 +680,12 @@ class _Target:
 
     def begin(self, name: str) -> None:
         """Begin a file; what a writer that was killed left under its other name goes."""
+        try:
+            self._begin(name)
+        except OSError as error:
+            raise _disk(self._path(name), error) from None
+
+    def _begin(self, name: str) -> None:
         path = self._path(name) + ".part"
         try:
             os.unlink(path)

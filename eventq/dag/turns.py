@@ -88,14 +88,15 @@ class Turns:
         refs: Iterable[Name] = (),
         expect_hash: Name | None = None,
         expect_size: int | None = None,
+        new: bool = False,
     ) -> NewTurn:
-        """Check and hash what is to be appended; nothing that can be seen is stored."""
+        """Check and hash what is to be appended; nothing that can be seen is stored. For `new` see `Blobs.prepare`."""
         self.store.check_writable()
         check_name(type_id, "type_id", empty=True)
         for name, value in (("type_version", type_version), ("encoding", encoding), ("flags", flags)):
             check_u32(value, name)
         data = encoded(payload, canonical)
-        ready = self.blobs.prepare(data, expect_hash, expect_size, what="payload")
+        ready = self.blobs.prepare(data, expect_hash, expect_size, what="payload", new=new)
         return NewTurn(ready, type_id, type_version, encoding, flags, canonical, digests_of(refs))
 
     def append(
@@ -115,27 +116,50 @@ class Turns:
         """
         if key is not None:
             check_name(key, "key")
-        now = system.milliseconds()
+        if parent is not None:
+            check_natural(parent, "parent")
         with self.store.write():
-            spot = self.table.spot_of_context(context_id)
-            if spot is None:
-                raise UnknownContextError(context_id)
-            head, version, *above = spot
-            if key is not None and (first := self._first(context_id, key, new, now)):
-                if also is not None:
-                    also()
-                return first
-            check_head(context_id, head, expected_head)
-            if parent and parent != head:
-                above = self._above(parent)
-            turn = self._store(new, parent or head, above, now)
-            self.table.move(context_id, version + 1, "append", head, turn.turn_id, now)
-            if key is not None:
-                self.table.set_key(context_id, key, turn.turn_id, new.digest(), now, now - KEY_MS)
+            return self.append_inside(
+                context_id, new, parent=parent, expected_head=expected_head, key=key, source=source, also=also
+            )
+
+    def append_inside(
+        self,
+        context_id: int,
+        new: NewTurn,
+        *,
+        parent: int | None = None,
+        expected_head: int | None = None,
+        key: str | None = None,
+        source: str | None = None,
+        also: Callable[[], None] | None = None,
+        node: bool = False,
+    ) -> Turn:
+        """Do what `append` does, inside `write`: what fails leaves the undoing to it. `node` is for steps of a run."""
+        now = system.milliseconds()
+        spot = self.table.spot_of_context(context_id)
+        if spot is None:
+            raise UnknownContextError(context_id)
+        head, version, is_run, *above = spot
+        if is_run and not node:
+            raise ConflictError(
+                f"context {context_id} is that of a run, whose turns are steps", "use 'eventq run step'", head
+            )
+        if key is not None and (first := self._first(context_id, key, new, now)):
             if also is not None:
                 also()
-            if source is not None:
-                self._push(source, "record", _as_event(context_id, turn), "turn")
+            return first
+        check_head(context_id, head, expected_head)
+        if parent and parent != head:
+            above = self._above(parent)
+        turn = self._store(new, parent or head, above, now)
+        self.table.move(context_id, version + 1, "append", head, turn.turn_id, now)
+        if key is not None:
+            self.table.set_key(context_id, key, turn.turn_id, new.digest(), now, now - KEY_MS)
+        if also is not None:
+            also()
+        if source is not None:
+            self._push(source, "record", _as_event(context_id, turn), "turn")
         return turn
 
     def _store(self, new: NewTurn, parent: int, above: list[Any], now: int) -> Turn:
@@ -165,7 +189,7 @@ class Turns:
         return self.turn(turn_id, payload=False, as_of=0)
 
     def _above(self, parent: int) -> list[Any]:
-        spot = self.table.spot(check_natural(parent, "parent"))
+        spot = self.table.spot(parent)
         if spot is None:
             raise UnknownTurnError(parent)
         return list(spot)
@@ -305,6 +329,8 @@ class View:
 
     def _page(self, turn_id: int, limit: int, *, payload: bool, as_of: int | None) -> Page:
         check_positive(limit, "limit")
+        if as_of is not None:
+            check_natural(as_of, "as_of")
         found = self.turns.chain(turn_id, limit, as_of, payload=payload) if turn_id else []
         more = found and found[0].parent_turn_id
         return Page(tuple(found), found[0].turn_id if more else None)
@@ -368,14 +394,14 @@ class View:
         return Diff(shared, *chains)
 
 
-def encoded(payload: object, canonical: str | None) -> object:
+def encoded(payload: object, canonical: str | None, what: str = "the payload") -> object:
     """Give a payload as bytes or a binary file: text as UTF-8, a value through the rule that was named."""
     if canonical is not None:
         from eventq.dag.canonical import apply
 
         return apply(canonical, payload)
     if isinstance(payload, str):
-        check_whole(payload, "the payload")
+        check_whole(payload, what)
         return payload.encode()
     return payload
 

@@ -64,7 +64,7 @@ CREATE TABLE turns (
     CHECK (parent_id < turn_id),
     CHECK ((parent_id IS NULL) = (depth = 0) AND (jump_id IS NULL) = (depth = 0) AND (jump_depth IS NULL) = (depth = 0))
 );
-CREATE INDEX turns_by_parent ON turns (parent_id);
+CREATE INDEX turns_by_parent ON turns (parent_id, blob_id);
 CREATE INDEX turns_by_blob ON turns (blob_id);
 CREATE TRIGGER turns_are_immutable BEFORE UPDATE ON turns
 BEGIN

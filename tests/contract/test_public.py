@@ -198,7 +198,9 @@ def test_a_batch_is_a_tuple_with_names() -> None:
         batch.first_id = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("record", [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")])
+@pytest.mark.parametrize(
+    "record", [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
+)
 def test_records_are_frozen(record: type[Any]) -> None:
     """Every other value is a frozen dataclass without a dictionary."""
     assert dataclasses.is_dataclass(record)

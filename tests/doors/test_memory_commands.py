@@ -274,7 +274,7 @@ def test_the_moves_of_a_head_are_logged_also_of_a_deleted_context(box: str) -> N
     ]
     ok("context", "rm", "retry", "--thread", box)
     after = objects("context", "log", "2", "--thread", box)
-    assert [m["op"] for m in after] == ["append", "delete"]
+    assert [m["op"] for m in after] == ["create", "append", "delete"]
     assert ok("context", "log", "2", "--thread", box).endswith("Z  v2  delete  4 -> 0\n")
     refused(1, "there is no context 'retry'", run("context", "log", "retry", "--thread", box))
     refused(1, "there is no context '9'", run("context", "log", "9", "--thread", box))
@@ -360,7 +360,7 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, co
         assert thread.last_id() == 0
 
 
-@pytest.mark.parametrize("group", ["blob", "context", "turn", "pack", "mirror"])
+@pytest.mark.parametrize("group", ["blob", "context", "turn", "run", "pack", "mirror"])
 def test_a_group_alone_shows_its_commands(group: str) -> None:
     """A group called without a command shows its help and is a mistake; `--help` is none."""
     done = run(group)

@@ -1,0 +1,90 @@
+"""Runs, steps and messages as they are shown to people."""
+
+from __future__ import annotations
+
+from eventq.cli import render, show
+from eventq.dag import canonical
+from eventq.dag.nodes import END
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from eventq.dag.runs import Run
+    from eventq.records import RunInfo, Step
+
+META = 200  # characters of the structured part of a step
+
+
+def run(info: RunInfo, label: str | None) -> str:
+    """Give the line that tells of a run."""
+    called = str(info.run_id) if label is None else f"{info.run_id} {show.readable(label)}"
+    came = "" if info.fork_of is None else f"  fork of {info.fork_of}"
+    return (
+        f"{called}  {show.readable(info.name)}  {info.status}  {_count(info.depth, 'step')}"
+        f"  {render.stamp(info.updated_at_ms)}{came}"
+    )
+
+
+def heading(one: Run) -> Iterator[str]:
+    """Give how a run began and where it stands, as lines."""
+    info, start, context = one.info(), one.start_node(), one.context.info()
+    yield f"Run: {render.label(context)}"
+    yield f"Name: {show.readable(info.name)}"
+    yield f"Status: {info.status} after {_count(info.depth, 'step')}, {render.stamp(info.updated_at_ms)}"
+    if info.group:
+        yield f"Group: {show.readable(info.group)}"
+    if context.base_turn_id:
+        origin = "a run that is deleted" if info.fork_of is None else f"run {info.fork_of}"
+        yield f"Fork of: {origin} at step {one.context.turns.depth(context.base_turn_id)}"
+    if start.parent_state:
+        yield f"Called by: {start.parent_state}"
+    if start.depth:
+        yield f"Depth: {start.depth}"
+    if start.max_rounds:
+        yield f"Rounds: at most {start.max_rounds}"
+    yield f"Roles: {', '.join(map(show.readable, sorted(start.system))) or '(no system texts)'}"
+    yield "Task:"
+    yield from _beginning(one.prompt(), start.prompt)
+
+
+def readable(one: Step) -> Iterator[str]:
+    """Give a step as lines, with the beginning of its text."""
+    yield head(one)
+    yield from _beginning(one.content, "")
+    if one.meta not in (None, {}):
+        meta = canonical.dump(one.meta).decode()
+        yield f"  meta: {show.readable(meta[:META])}{'…' if len(meta) > META else ''}"
+    yield from (f"  artifact: {ref}" for ref in one.artifacts)
+    if one.child:
+        yield f"  child: {one.child}"
+
+
+def head(one: Step) -> str:
+    """Give the line that tells of a step."""
+    who = f" ({show.readable(one.agent)})" if one.agent else ""
+    marks = " [compaction]" if one.compact else ""
+    marks += f" [{_count(len(one.attempts), 'attempt')}]" if one.attempts else ""
+    marks += " [end]" if one.role == END else ""
+    return f"#{one.number} {show.readable(one.role)}{who}  {render.stamp(one.timestamp)}  turn {one.turn_id}{marks}"
+
+
+def _beginning(text: str, ref: str) -> Iterator[str]:
+    """Give the first lines of a text; `ref` names its blob, if it has one of its own."""
+    if not text:
+        return
+    shown, more = render.beginning(text.encode())
+    yield from (f"  {show.readable(line)}" for line in shown or ())
+    if more:
+        yield f"  … ({more:,} bytes more; {f'eventq blob get {ref}' if ref else 'whole with --json'})"
+
+
+def messages(told: Iterable[dict[str, str]]) -> Iterator[str]:
+    """Give messages whole, each below a line that says whose it is."""
+    for message in told:
+        yield f"--- {message['role']}"
+        yield from map(show.readable, message["content"].split("\n"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

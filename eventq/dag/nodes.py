@@ -1,0 +1,209 @@
+"""The nodes of a workflow run: pure values, and the canonical bytes that name them. No clock, no file, no database.
+
+A node is the canonical JSON of `{"type", "payload", "refs"}`. The payload is the truth; `refs` is derived from the
+payload's named fields and is what keeps other blobs alive. Refs are written `blob:blake3:<64 hex>`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eventq.dag import canonical
+from eventq.errors import DamagedError, InputError
+from eventq.event import REF
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+END = "__end__"
+COMPACT = "__compact__"
+ANCESTORS = 11  # the parent and ten more
+START_TYPE, STATE_TYPE = "eventq.start", "eventq.state"  # of the turns that carry them
+VERSION = 1
+_START = ("name", "hash", "maxRounds", "depth")
+_STATE = ("role", "meta", "start", "content", "ancestors", "compact", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class StartNode:
+    """How a run begins: the workflow, the task, and the system text of each role, frozen. It does not name the run."""
+
+    name: str
+    prompt: str
+    group: str = ""
+    max_rounds: int = 0
+    depth: int = 0
+    system: Mapping[str, str] = field(default_factory=dict)
+    parent_state: str | None = None
+    summary_cap: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def refs(self) -> list[str]:
+        """Give what the node names: the prompt first, then systems by role, then the caller's state."""
+        systems = [self.system[role] for role in sorted(self.system)]
+        return _unique([self.prompt, *systems, *([self.parent_state] if self.parent_state else [])])
+
+    def encode(self) -> bytes:
+        """Give the canonical bytes."""
+        payload = {
+            **self.more,
+            "name": self.name,
+            "hash": self.group,
+            "maxRounds": self.max_rounds,
+            "depth": self.depth,
+            "system": dict(self.system),
+        }
+        if self.parent_state is not None:
+            payload["parentState"] = self.parent_state
+        if self.summary_cap is not None:
+            payload["summaryCap"] = self.summary_cap
+        return canonical.dump({"type": "start", "payload": payload, "refs": self.refs()})
+
+
+@dataclass(frozen=True, slots=True)
+class ContentNode:
+    """What a role put out: a text, whatever it looks like, and the refs of what it made."""
+
+    text: str
+    artifacts: tuple[str, ...] = ()
+
+    def refs(self) -> list[str]:
+        """Give what the node names: the artifacts, nothing that stands in the text."""
+        return _unique(self.artifacts)
+
+    def encode(self) -> bytes:
+        """Give the canonical bytes."""
+        return canonical.dump({"type": "content", "payload": self.text, "refs": self.refs()})
+
+
+@dataclass(frozen=True, slots=True)
+class StateNode:
+    """One step of a role, or the end; `ancestors` are the states before it, the nearest first."""
+
+    role: str
+    meta: Any
+    start: str
+    content: str
+    ancestors: tuple[str, ...]
+    timestamp: int
+    compact: str | None = None
+    edge_prompt: str = ""
+    agent: str = ""
+    attempts: tuple[str, ...] = ()
+    child: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def refs(self) -> list[str]:
+        """Give what the node names: start, content, ancestors, compact, attempts and the child's end."""
+        rest = (self.compact, *self.attempts, self.child)
+        return _unique([self.start, self.content, *self.ancestors, *(ref for ref in rest if ref)])
+
+    def encode(self) -> bytes:
+        """Give the canonical bytes."""
+        payload = {
+            **self.more,
+            "role": self.role,
+            "meta": self.meta,
+            "start": self.start,
+            "content": self.content,
+            "ancestors": list(self.ancestors),
+            "compact": self.compact,
+            "timestamp": self.timestamp,
+            "edgePrompt": self.edge_prompt,
+            "agent": self.agent,
+        }
+        if self.attempts:
+            payload["attempts"] = list(self.attempts)
+        if self.child is not None:
+            payload["childThread"] = self.child
+        return canonical.dump({"type": "state", "payload": payload, "refs": self.refs()})
+
+
+Node = StartNode | StateNode | ContentNode
+
+
+def decode(data: bytes, ref: str) -> Node:
+    """Give the node that bytes spell; fields that are missing get their defaults, unknown ones are kept in `more`.
+
+    Raises DamagedError, naming `ref`, for what is no node.
+    """
+    try:
+        told = canonical.parse(data)
+        kind, payload = told["type"], told["payload"]
+        return _DECODERS[kind](payload, told["refs"])  # type: ignore[no-any-return]
+    except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedError(f"{ref} is no node of a run ({error})", "run 'eventq check' on the thread") from error
+
+
+def _start(payload: Any, refs: Any) -> StartNode:
+    known = {*_START, "system", "parentState", "summaryCap"}
+    return StartNode(
+        name=_text(payload["name"]),
+        prompt=_ref(refs[0]),
+        group=_text(payload.get("hash", "")),
+        max_rounds=_number(payload.get("maxRounds", 0)),
+        depth=_number(payload.get("depth", 0)),
+        system={_text(role): _ref(ref) for role, ref in payload.get("system", {}).items()},
+        parent_state=_maybe(payload.get("parentState")),
+        summary_cap=None if payload.get("summaryCap") is None else _number(payload["summaryCap"]),
+        more={name: value for name, value in payload.items() if name not in known},
+    )
+
+
+def _state(payload: Any, _: Any) -> StateNode:
+    known = {*_STATE, "edgePrompt", "agent", "attempts", "childThread"}
+    return StateNode(
+        role=_text(payload["role"]),
+        meta=payload.get("meta"),
+        start=_ref(payload["start"]),
+        content=_ref(payload["content"]),
+        ancestors=tuple(map(_ref, payload.get("ancestors", ()))),
+        timestamp=_number(payload.get("timestamp", 0)),
+        compact=_maybe(payload.get("compact")),
+        edge_prompt=_text(payload.get("edgePrompt", "")),
+        agent=_text(payload.get("agent", "")),
+        attempts=tuple(map(_ref, payload.get("attempts", ()))),
+        child=_maybe(payload.get("childThread")),
+        more={name: value for name, value in payload.items() if name not in known},
+    )
+
+
+def _content(payload: Any, refs: Any) -> ContentNode:
+    return ContentNode(_text(payload), tuple(map(_ref, refs)))
+
+
+_DECODERS: dict[str, Any] = {"start": _start, "state": _state, "content": _content}
+
+
+def ancestors_after(ref: str, node: Node) -> tuple[str, ...]:
+    """Give the ancestors of the step after a node: none after the start."""
+    return (ref, *node.ancestors)[:ANCESTORS] if isinstance(node, StateNode) else ()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _ref(value: Any) -> str:
+    text = _text(value)
+    if not text.startswith(REF) or len(text) != len(REF) + 64:
+        raise ValueError(f"{text!r} is no ref")
+    return text
+
+
+def _maybe(value: Any) -> str | None:
+    return None if value is None else _ref(value)
+
+
+def _unique(refs: Any) -> list[str]:
+    return list(dict.fromkeys(refs))

@@ -1,0 +1,277 @@
+"""`check` says each fault of turns, contexts and what hangs on them in one sentence, and nothing of a sound store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+import eventq
+from eventq.backends import turns as turns_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COLUMNS = (
+    "turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag, encoding, canonical, blob_id,"
+    " flags, created_at_ms"
+)
+GONE = "a row of {} refers to a row of {} that is not there"
+
+
+@pytest.fixture(autouse=True)
+def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without the syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def broken(path: str) -> Iterator[apsw.Connection]:
+    """Give a connection without foreign keys and checks to a thread with a little of everything, which is sound.
+
+    Turns 1 to 8 are one chain, of which 2 to 8 jump to 1, 2, 1, 4, 5, 4, 1; 9 and 10 branch off at 4 and jump to 4 and
+    9; 11 and 12 are roots, 13 comes after 12. Context 1 stands at turn 8, 2 (its fork) at 10, 3 is
+    empty. Open turn 1 has 5,000 bytes.
+    """
+    with eventq.open(path) as thread:
+        main = thread.contexts.create("main")
+        for number in range(8):
+            main.append(f"turn {number}", key="k" if number == 4 else None)
+        fork = main.fork(at=4)
+        fork.append(b"nine", emit=True)
+        fork.append(b"ten", refs=[thread.blobs.put(b"named").ref])
+        thread.contexts.create("empty")
+        main.patch(2, b"patched")
+        main.tombstone(3)
+        opened = main.open_turn()
+        opened.append_delta(b"x" * 4000)
+        opened.append_delta(b"y" * 1000)
+        thread.blobs.pin(thread.blobs.put(b"pinned").ref, "me")
+        thread.blobs.put(b"".join(b"%d," % number for number in range(50_000)))
+        gone = thread.contexts.create("gone")
+        gone.append(b"eleven")
+        gone.delete()
+        gone = thread.contexts.create("gone too")
+        gone.append(b"twelve")
+        gone.append(b"thirteen")
+        gone.delete()
+        assert thread.check() == []
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.pragma("foreign_keys", 0)
+    connection.pragma("ignore_check_constraints", 1)
+    yield connection
+    connection.close()
+
+
+def plant(connection: apsw.Connection, sql: str) -> None:
+    """Change what may not be changed."""
+    (trigger,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'turns_are_immutable'").fetchall()[0]
+    connection.execute("DROP TRIGGER turns_are_immutable")
+    connection.execute(sql)
+    connection.execute(str(trigger))
+
+
+def found(path: str, *, read_only: bool = False) -> list[str]:
+    """Give what a check finds."""
+    with eventq.open(path, read_only=read_only) as thread:
+        return thread.check()
+
+
+FAULTS = {
+    "the depth of a turn at the tip": (
+        "UPDATE turns SET depth = 7 WHERE turn_id = 10",
+        ["turn 10 has depth 7, and its parent 4"],
+    ),
+    "the depth of the first of a branch": (
+        "UPDATE turns SET depth = 5, parent_id = 3, jump_id = 1, jump_depth = 0 WHERE turn_id = 11",
+        ["turn 11 has depth 5, and its parent 2"],
+    ),
+    "a jump to the parent, not over two equal ones": (
+        "UPDATE turns SET jump_id = 7, jump_depth = 6 WHERE turn_id = 8",
+        ["turn 8 jumps to 7, not to 1"],
+    ),
+    "a jump that goes too far": (
+        "UPDATE turns SET jump_id = 4, jump_depth = 3 WHERE turn_id = 10",
+        ["turn 10 jumps to 4, not to 9"],
+    ),
+    "a jump to another branch": (
+        "UPDATE turns SET jump_id = 5 WHERE turn_id = 10",
+        ["turn 10 jumps to 5, not to 9"],
+    ),
+    "a jump to the wrong depth": (
+        "UPDATE turns SET jump_depth = jump_depth + 1 WHERE turn_id = 8",
+        ["turn 8 says that turn 1 has depth 1"],
+    ),
+    "a jump to nowhere": (
+        "UPDATE turns SET jump_id = 99 WHERE turn_id = 8",
+        ["turn 8 jumps to 99, not to 1", "turn 8 says that turn 99 has depth 0"],
+    ),
+    "an id of 0": (
+        f"INSERT INTO turns ({COLUMNS}) VALUES (0, NULL, 0, NULL, NULL, 'x', 1, NULL, 0, NULL, 1, 0, 0)",
+        ["turn 0 has an id below 1"],
+    ),
+    "a negative id": (
+        f"INSERT INTO turns ({COLUMNS}) VALUES (-7, NULL, 0, NULL, NULL, 'x', 1, NULL, 0, NULL, 1, 0, 0)",
+        ["turn -7 has an id below 1"],
+    ),
+    "a parent that is not there": (
+        "DELETE FROM turns WHERE turn_id = 12",
+        ["turn 13 says that turn 12 has depth 0", GONE.format("turns", "turns")],
+    ),
+    "a payload that is not there": (
+        "UPDATE turns SET blob_id = 999 WHERE turn_id = 8",
+        [GONE.format("turns", "blobs")],
+    ),
+    "a head that is not there": (
+        "UPDATE contexts SET head_id = 99 WHERE context_id = 1; UPDATE context_log SET new_id = 99 WHERE new_id = 8",
+        [GONE.format("contexts", "turns")],
+    ),
+    "a base that is not there": (
+        "UPDATE contexts SET base_id = 99 WHERE context_id = 2",
+        [GONE.format("contexts", "turns")],
+    ),
+    "an origin that is not there": (
+        "UPDATE contexts SET fork_of = 99 WHERE context_id = 2",
+        [GONE.format("contexts", "contexts")],
+    ),
+    "an overlay of no turn": (
+        "UPDATE turn_patches SET turn_id = 99 WHERE seq = 1",
+        [GONE.format("turn_patches", "turns")],
+    ),
+    "an overlay without its payload": (
+        "UPDATE turn_patches SET blob_id = 999 WHERE seq = 1",
+        [GONE.format("turn_patches", "blobs")],
+    ),
+    "an open turn of no context": (
+        "UPDATE open_turns SET context_id = 99",
+        [GONE.format("open_turns", "contexts")],
+    ),
+    "a piece of no open turn": (
+        "INSERT INTO open_pieces VALUES (99, 0, x'00')",
+        [GONE.format("open_pieces", "open_turns")],
+    ),
+    "a ref to nothing": ("UPDATE blob_refs SET ref_id = 999", [GONE.format("blob_refs", "blobs")]),
+    "a pin of nothing": ("UPDATE pins SET blob_id = 999", [GONE.format("pins", "blobs")]),
+    "a version ahead of its moves": (
+        "UPDATE contexts SET version = 9 WHERE context_id = 1",
+        ["context 1 has version 9, and its newest move is 8"],
+    ),
+    "a version behind its moves": (
+        "UPDATE contexts SET version = 7, head_id = 7 WHERE context_id = 1",
+        ["context 1 has version 7, and its newest move is 8"],
+    ),
+    "a lost history": (
+        "DELETE FROM context_log WHERE context_id = 2",
+        ["context 2 has version 2, and its newest move is 0"],
+    ),
+    "a head that no move went to": (
+        "UPDATE contexts SET head_id = 5 WHERE context_id = 1",
+        ["context 1 stands at turn 5, and its newest move went to 8"],
+    ),
+    "a head that is lost": (
+        "UPDATE contexts SET head_id = NULL WHERE context_id = 1",
+        ["context 1 stands at turn 0, and its newest move went to 8"],
+    ),
+    "a move to nowhere": (
+        "UPDATE context_log SET new_id = NULL WHERE context_id = 1 AND version = 8",
+        ["context 1 stands at turn 8, and its newest move went to 0"],
+    ),
+    "an open turn with too few bytes": (
+        "UPDATE open_turns SET size = 5001",
+        ["open turn 1 has 5001 bytes, and its pieces 5000"],
+    ),
+    "an open turn that has lost a piece": (
+        "DELETE FROM open_pieces WHERE position = 0",
+        ["open turn 1 has 5000 bytes, and its pieces 1000"],
+    ),
+    "an open turn that has lost all": (
+        "DELETE FROM open_pieces",
+        ["open turn 1 has 5000 bytes, and its pieces 0"],
+    ),
+    "a key of no turn": (
+        "UPDATE turn_keys SET turn_id = 99",
+        ["key 'k' of context 1 names turn 99, which is not stored"],
+    ),
+}
+BAD = "the database is damaged: CHECK constraint failed in turns"
+UNCHECKED = {  # what only a CHECK forbids, and the turn at fault
+    "a parent that is later": (
+        "UPDATE turns SET turn_id = 20 WHERE turn_id = 9; UPDATE turns SET parent_id = 20, jump_id = 20 WHERE turn_id = 10",
+        10,
+    ),
+    "a root that says it is deep": ("UPDATE turns SET depth = 1, jump_id = 1, jump_depth = 0 WHERE turn_id = 11", 11),
+    "a root without a jump that says it is deep": ("UPDATE turns SET depth = 7 WHERE turn_id = 11", 11),
+    "a turn without a jump": ("UPDATE turns SET jump_id = NULL, jump_depth = NULL WHERE turn_id = 8", 8),
+    "a root with a jump": ("UPDATE turns SET jump_id = 1, jump_depth = 0 WHERE turn_id = 11", 11),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_said(path: str, broken: apsw.Connection, name: str) -> None:
+    """A fault is said in one sentence, by whoever may write and whoever may not, and nothing else is said."""
+    sql, expected = FAULTS[name]
+    plant(broken, sql)
+    assert found(path) == expected
+    assert found(path, read_only=True) == expected
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_what_a_check_constraint_forbids_is_said(path: str, broken: apsw.Connection, name: str) -> None:
+    """Row 35: a row that the schema forbids is said; also to a reader, whose SQLite knows no CHECK constraints."""
+    sql, turn = UNCHECKED[name]
+    plant(broken, sql)
+    said = found(path, read_only=True)
+    assert [text for text in said if text.startswith((f"turn {turn} is not later", f"turn {turn} has depth"))]
+    assert found(path) == [BAD, *said]
+
+
+def test_a_sound_store_says_nothing(path: str, broken: apsw.Connection) -> None:
+    """A store with turns, branches, overlays, keys, open turns and a deleted context checks out; so does a collected one."""
+    plant(broken, "SELECT 1")
+    assert found(path) == []
+    with eventq.open(path) as thread:
+        thread.contexts.delete(2)
+        thread.contexts.delete(3)
+        thread.gc(apply=True, grace=0)
+        assert thread.check() == []
+
+
+def test_every_kind_of_fault_is_planted() -> None:
+    """Each statement that looks for a fault has a fault above that it finds."""
+    openings = [sql.split("'")[1] for sql in turns_table._FAULTS]
+    said = [text for _, texts in FAULTS.values() for text in texts]
+    said += [f"turn {turn} is not later" for _, turn in UNCHECKED.values()]
+    assert [opening for opening in openings if not any(text.startswith(opening) for text in said)] == []
+
+
+def test_many_faults_are_not_all_said(path: str, broken: apsw.Connection) -> None:
+    """At most 20 of a kind are said."""
+    plant(
+        broken,
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 50)"
+        " INSERT INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) SELECT 1, n, 1000 + n, x'00', 0 FROM n",
+    )
+    assert found(path) == [f"key '{n}' of context 1 names turn {1000 + n}, which is not stored" for n in range(1, 21)]
+
+
+def test_several_faults_are_all_said(path: str, broken: apsw.Connection) -> None:
+    """One fault does not hide another."""
+    for name in ("a pin of nothing", "a jump to the wrong depth", "a lost history", "a key of no turn"):
+        plant(broken, FAULTS[name][0])
+    assert found(path) == [
+        "turn 8 says that turn 1 has depth 1",
+        "context 2 has version 2, and its newest move is 0",
+        "key 'k' of context 1 names turn 99, which is not stored",
+        GONE.format("pins", "blobs"),
+    ]
+
+
+def test_a_lost_table_is_said(path: str, broken: apsw.Connection) -> None:
+    """What is too broken to be looked at is said as well, and the blobs are still looked at."""
+    broken.execute("DROP TABLE turn_keys")
+    broken.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = 1")
+    texts = found(path)
+    assert len(texts) == 2
+    assert "blob:blake3:" in texts[1]

@@ -1,0 +1,296 @@
+"""A turn, a blob and a collection are whole or not there, wherever the disk refuses or the process is killed."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+from blake3 import blake3
+
+import eventq
+from eventq import thread as front
+from eventq.backends.sqlite import Store
+from eventq.errors import DiskError
+from tests.crash.support import FaultyVFS, copy, sound
+from tests.crash.test_every_step import fell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_CHANCE = random.Random(21)
+SMALL = _CHANCE.randbytes(10_000)
+TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(6_000))[:200_000]
+LARGE = _CHANCE.randbytes(3 << 20)
+OPEN = TEXT[50_000:90_000]
+DEAD = [b"dead", TEXT[:150_000], _CHANCE.randbytes(1_200_000)]
+OLD = [b"old 1", b"old 2"]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def vfs() -> Iterator[FaultyVFS]:
+    """Give the faulty file layer, unarmed."""
+    made = FaultyVFS("faulty-memory")
+    yield made
+    made.unregister()
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> str:
+    """Give a thread with a context, an open turn, and dead turns and blobs of each kind, for copying."""
+    path = eventq.init(tmp_path / "template")
+    with eventq.open(path) as thread:
+        main = thread.contexts.create("main")
+        for data in OLD:
+            main.append(data)
+        opened = main.open_turn()
+        opened.append_delta(OPEN)
+        fork = main.fork()
+        for data in DEAD:
+            fork.append(data)
+        fork.delete()
+        for table, column in (("turns", "created_at_ms"), ("blobs", "touched_at_ms"), ("context_log", "at_ms")):
+            if table == "turns":  # immutable
+                thread.store.run("DROP TRIGGER turns_are_immutable")
+            thread.store.run(f"UPDATE {table} SET {column} = 0")
+        thread.store.run(
+            "CREATE TRIGGER turns_are_immutable BEFORE UPDATE ON turns BEGIN SELECT RAISE(ABORT, 'a turn is immutable'); END"
+        )
+        thread.store.vacuum()
+    return path
+
+
+# --- what is done, and what must hold whatever became of it ---
+
+
+def append(thread: eventq.Thread) -> None:
+    """Append a turn of 10 KB, with a key and an event of its own."""
+    thread.contexts.get("main").append(SMALL, key="k", emit=True)
+
+
+def append_text(thread: eventq.Thread) -> None:
+    """Append a turn of 200 KB that is stored in parts, some of which are there."""
+    thread.contexts.get("main").append(TEXT)
+
+
+def put(thread: eventq.Thread) -> None:
+    """Put 3 MiB that do not compress, in parts ahead of the transaction."""
+    thread.blobs.put(LARGE)
+
+
+def put_file(thread: eventq.Thread) -> None:
+    """Put the same as a stream."""
+    thread.blobs.put(io.BytesIO(LARGE))
+
+
+def gc(thread: eventq.Thread) -> None:
+    """Collect."""
+    thread.gc(apply=True)
+
+
+def seal(thread: eventq.Thread) -> None:
+    """Seal the open turn."""
+    thread.contexts.open_turn(1).seal(key="k")
+
+
+WORKS = {work.__name__: work for work in (append, append_text, put, put_file, gc, seal)}
+
+
+def whole(path: str, name: str) -> bool:
+    """Check that what was done is there as a whole or not at all, and say whether it is."""
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        main = thread.contexts.get("main")
+        said = [turn.payload for turn in main.replay()]
+        dead = [thread.blobs.get(blake3(data).hexdigest()) for data in DEAD]
+        turns = thread.store.one("SELECT count(*) FROM turns")
+        opened = list(main.open_turns())
+        large = thread.blobs.get(blake3(LARGE).hexdigest())
+        keys, events = thread.store.one("SELECT count(*) FROM turn_keys"), thread.last_id()
+    added = {"append": SMALL, "append_text": TEXT, "seal": OPEN}.get(name)
+    done = {
+        "gc": dead == [None] * 3,
+        "put": large == LARGE,
+        "put_file": large == LARGE,
+    }.get(name, len(said) > 2)
+    assert said == [*OLD, added] if added is not None and done else said == OLD
+    assert dead == ([None] * 3 if name == "gc" and done else DEAD)
+    assert turns == 2 + 3 * (name != "gc" or not done) + (added is not None and done)
+    assert [info.size for info in opened] == ([] if name == "seal" and done else [len(OPEN)])
+    assert large == (LARGE if name in ("put", "put_file") and done else None)
+    assert keys == (name in ("append", "seal") and done)
+    assert events == (name == "append" and done)
+    return bool(done)
+
+
+def again(path: str, name: str, *, done: bool) -> None:
+    """Check that the same can be done now, and that nothing of the first time is left over."""
+    with eventq.open(path) as thread:
+        if not (done and name == "seal"):
+            WORKS[name](thread)
+        assert thread.check() == []
+        if name == "append":
+            assert (len(list(thread.contexts.get("main").replay())), thread.last_id()) == (3, 1)  # thanks to its key
+        thread.gc(apply=True, grace=0)
+        assert thread.check() == []
+        assert all(thread.blobs.get(blake3(data).hexdigest()) == data for data in OLD)
+        assert thread.store.one("SELECT count(*) FROM turns") == 2 + (name in ("append", "append_text", "seal")) * (
+            1 + (name == "append_text" and done)
+        )
+        if name.startswith("put"):  # with them the parts that the crash had left
+            assert thread.store.one("SELECT count(*) FROM blobs") == 2
+        assert thread.store.free_pages() == 0
+
+
+def numbers(count: int, stride: int) -> list[int]:
+    """Give the numbers of steps: each of the first and the last, and every so many between."""
+    return sorted({*range(1, min(40, count + 1)), *range(1, count + 1, stride), *range(max(1, count - 40), count + 2)})
+
+
+def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
+    """Give the number of changes that a piece of work makes."""
+    copy(template, path)
+    vfs.arm(1 << 30, apsw.IOError, lasting=False)
+    with eventq.open(path) as thread:
+        WORKS[name](thread)
+    left = (1 << 30) - vfs._left
+    vfs.disarm()
+    return left
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize(("name", "error"), [
+    ("append", apsw.IOError), ("append", apsw.FullError), ("append_text", apsw.IOError), ("put", apsw.FullError),
+    ("put_file", apsw.IOError), ("gc", apsw.IOError), ("gc", apsw.FullError), ("seal", apsw.FullError),
+])  # fmt: skip
+def test_a_disk_that_refuses(
+    name: str,
+    error: type[Exception],
+    lasting: bool,
+    template: str,
+    tmp_path: Path,
+    vfs: FaultyVFS,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows 11, 24, 55: whichever change of the files fails, the thread is sound and the work whole or not there."""
+    path = str(tmp_path / "thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+        count = steps_of(template, path, vfs, name)
+    assert count > 8
+    for number in numbers(count, max(1, count // 40)):
+        copy(template, path)
+        refused = False
+        with monkeypatch.context() as patch:
+            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+            with eventq.open(path) as thread:
+                vfs.arm(number, error, lasting=lasting)
+                try:
+                    WORKS[name](thread)
+                except DiskError:
+                    refused = True
+                failed = vfs.failed
+                vfs.disarm()
+        assert refused <= bool(failed)
+        done = whole(path, name)
+        assert done or refused
+        if number % 5 == 0:
+            again(path, name, done=done)
+            sound(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "stride"),
+    [
+        *[("append", 7), ("append_text", 13), ("put", 11), ("put_file", 17), ("gc", 13), ("seal", 7)],
+        *[pytest.param(name, 1, marks=pytest.mark.soak) for name in WORKS],
+    ],
+)
+def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_path: Path) -> None:
+    """Rows 11, 24, 55: at whatever step a process is killed, the thread is sound and the work whole or not there."""
+    path = str(tmp_path / "thread")
+
+    def work() -> None:
+        with eventq.open(path) as thread:
+            WORKS[name](thread)
+
+    number, ends = 0, []
+    going = True
+    while going:
+        number += stride
+        copy(template, path)
+        going = fell(number, work)
+        ends.append(whole(path, name))
+        assert ends[-1] or going
+        if number % (stride * 25) == 0:
+            again(path, name, done=ends[-1])
+    assert ends == sorted(ends)  # first it is not there, then it is
+    assert ends[0] is False
+    assert number > 50
+
+
+@pytest.mark.parametrize("name", ["append", "append_text", "put", "gc", "seal"])
+def test_the_same_thread_goes_on(
+    name: str, template: str, tmp_path: Path, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process whose disk refused once goes on with the thread it has open: the work is done at the second attempt."""
+    path = str(tmp_path / "thread")
+    monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+    count = steps_of(template, path, vfs, name)
+    for number in numbers(count, max(1, count // 10))[::7]:
+        copy(template, path)
+        with eventq.open(path) as thread:
+            vfs.arm(number, apsw.FullError, lasting=False)
+            try:
+                WORKS[name](thread)
+                refused = False
+            except DiskError:
+                refused = True
+            vfs.disarm()
+            assert thread.check() == []
+            if refused and not (name == "seal" and not list(thread.contexts.open_turns())):
+                WORKS[name](thread)
+            assert thread.check() == []
+        with monkeypatch.context() as patch:
+            patch.setattr(front, "Store", Store)
+            with eventq.open(path) as thread:
+                said = [turn.payload for turn in thread.contexts.get("main").replay()]
+                first = {"append": [SMALL], "append_text": [TEXT], "seal": [OPEN]}.get(name, [])
+                assert said[: 2 + len(first)] == OLD + first
+                assert set(said[2:]) <= set(first)
+                if name == "put":
+                    assert thread.blobs.get(blake3(LARGE).hexdigest()) == LARGE
+                if name == "gc":
+                    assert thread.store.one("SELECT count(*) FROM turns") == 2
+                assert thread.check() == []
+
+
+def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
+    """Row 35: wherever an append or a collection is killed, an id that was ever given is not given again."""
+    path = str(tmp_path / "thread")
+    for name, stride in (("append", 11), ("gc", 13)):
+        number, going = 0, True
+        while going:
+            number += stride
+            copy(template, path)
+
+            def work(name: str = name) -> None:
+                with eventq.open(path) as thread:
+                    WORKS[name](thread)
+
+            going = fell(number, work)
+            with eventq.open(path) as thread:
+                newest: Any = thread.store.one("SELECT max(turn_id) FROM turns")
+                assert thread.contexts.get("main").append(b"next").turn_id == max(newest, 5) + 1
+    assert os.path.exists(path)
