@@ -331,13 +331,12 @@ class Blobs:
 
     def add_refs(self, blob_id: int, named: list[bytes]) -> None:
         """Note what a blob refers to, inside `write`; raise UnknownBlobError for what is not stored."""
-        if not named:
+        if not named or self._table.add_refs(blob_id, named) == len(set(named)):
             return
-        found = {row[1]: row[0] for row in self._table.find_many(named)}
+        found = {row[1] for row in self._table.find_many(named)}
         for digest in named:
             if digest not in found:
                 raise UnknownBlobError(PREFIX + digest.hex())
-        self._table.add_refs(blob_id, [*found.values()])
 
     # --- getting --------------------------------------------------------------------------------------------------
 

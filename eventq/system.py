@@ -77,6 +77,20 @@ def env_seconds(name: str, default: float) -> float:
     return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19 else default
 
 
+def sync_folder(path: str) -> None:
+    """Bring the names in a folder to the disk, as far as the system can."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # one that may be written and not read
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass  # a file system that cannot
+    finally:
+        os.close(fd)
+
+
 def which(name: str) -> str | None:
     """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
     if "/" in name:

@@ -88,22 +88,9 @@ def _make(layout: Layout, *, shared: bool) -> None:
             if not create(layout.directory, layout.database, file):
                 raise ThreadExistsError(layout.directory)
             for path in (layout.directory, os.path.dirname(layout.directory)):
-                _sync_folder(path)  # or a power cut could take the whole thread, and what was pushed into it
+                system.sync_folder(path)  # or a power cut could take the whole thread, and what was pushed into it
     finally:
         lock.close()
-
-
-def _sync_folder(path: str) -> None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:
-        return  # a parent that may be written and not read
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass  # a file system that cannot
-    finally:
-        os.close(fd)
 
 
 def destroy(path: Path) -> None:

@@ -143,12 +143,16 @@ class BlobTable:
             "SELECT blob_id, hash, raw_len, codec FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
             " WHERE part = 0"
         )
-        return self._run(sql, (str([digest.hex() for digest in digests]).replace("'", '"'),))
+        return self._run(sql, (_list(digests),))
 
-    def add_refs(self, blob_id: int, ref_ids: list[int]) -> None:
-        """Note that a blob names others."""
-        sql = "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, value FROM json_each(?)"
-        self._run(sql, (blob_id, str(ref_ids)))
+    def add_refs(self, blob_id: int, digests: list[bytes]) -> int:
+        """Note that a blob names others, as far as they are stored, and give how many of these notes are new."""
+        sql = (
+            "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, blob_id FROM json_each(?)"
+            " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
+        )
+        self._run(sql, (blob_id, _list(digests)))
+        return self.store.connection.changes()
 
     def refs(self, blob_id: int) -> list[bytes]:
         """Give the hashes of what a blob names, sorted."""
@@ -180,6 +184,11 @@ class BlobTable:
         for sql in _FAULTS:
             for digest, what in self._run(sql):
                 yield f"blob:blake3:{digest.hex()} is damaged: {what}"
+
+
+def _list(digests: list[bytes]) -> str:
+    """Give hashes as a JSON list of their digits."""
+    return '["' + '","'.join([digest.hex() for digest in digests]) + '"]'
 
 
 _FAULTS = (

@@ -66,6 +66,21 @@ class RunTable:
         rows = self._run(sql, (context_id,))
         return rows[0] if rows else None
 
+    def place(self, context_id: int) -> tuple[Any, ...] | None:
+        """Give status, start turn, hash of the head's node and whether something was tried after it, of a run.
+
+        Then what `TurnTable.spot_of_context` gives. None for what is no run.
+        """
+        sql = (
+            "SELECT r.status, r.start_id, b.hash, EXISTS (SELECT 1 FROM run_attempts WHERE parent_id = c.head_id),"
+            " coalesce(c.head_id, 0), c.version, 1, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM runs r"
+            " CROSS JOIN contexts c USING (context_id) LEFT JOIN turns p ON p.turn_id = c.head_id"
+            " LEFT JOIN blobs b ON b.blob_id = p.blob_id LEFT JOIN turns j ON j.turn_id = p.jump_id"
+            " WHERE r.context_id = ?"
+        )
+        rows = self._run(sql, (context_id,))
+        return rows[0] if rows else None
+
     def set_status(self, context_id: int, status: str, completed: int | None) -> None:
         """Note how far a run is."""
         sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"

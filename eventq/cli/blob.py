@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from eventq import system
 from eventq.cli import render, show
 from eventq.cli.given import Input, refs
 from eventq.cli.log import open_thread
@@ -59,7 +60,7 @@ def _save(path: str, pieces: Iterable[bytes]) -> int:
         except BaseException:
             os.unlink(temporary)
             raise
-        _sync_folder(folder)
+        system.sync_folder(folder)
     except OSError as error:
         raise LogicError(
             f"'{path}' could not be written: {error.strerror}", "check the path, its permissions and the disk"
@@ -77,19 +78,6 @@ def _fill(fd: int, pieces: Iterable[bytes]) -> int:
     finally:
         os.close(fd)
     return size
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:
-        return  # a folder that may be written and not read
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass  # a file system that cannot
-    finally:
-        os.close(fd)
 
 
 def _name(raw: Raw) -> str:

@@ -20,6 +20,7 @@ import struct
 import zlib
 from dataclasses import dataclass, fields
 
+from eventq import system
 from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
 
 TYPE_CHECKING = False
@@ -718,7 +719,7 @@ class _Target:
         self._name(last)
         os.fsync(self._fd)
         if self._made:
-            _sync_folder(os.path.dirname(os.path.abspath(self._folder)))
+            system.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         self._named.clear()
 
     def _name(self, name: str) -> None:
@@ -748,11 +749,3 @@ def _remove(how: Callable[[str], None], path: str) -> None:
         how(path)
     except OSError:
         pass
-
-
-def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -265,18 +265,20 @@ class Run:
         with self._turns.store.write():
             if key is not None and (known := self._first(key)):
                 return self._again(known, body)
-            head, digest = self._writable()
+            place = self._writable()
             for one in attempts:
                 self.attempt(**one)
+                place.tried = True
             node = self._node_after(
-                head,
-                digest,
+                place,
                 body,
                 compact=None if compact is None else self._runs._put(compact, "summary"),
                 child=None if child is None else REF + digest_of(child).hex(),
             )
             new = self._runs.new(node, STATE_TYPE, flags=COMPACTED if compact is not None else 0)
-            turn = self._turns.append_inside(self.id, new, expected_head=expected_head, key=key, node=True)
+            turn = self._turns.append_inside(
+                self.id, new, expected_head=expected_head, key=key, node=True, spot=place.spot
+            )
             self._runs.remember(new.ready.digest, node)
             if also is not None:
                 also()
@@ -299,16 +301,19 @@ class Run:
             )
         return step
 
-    def _writable(self) -> tuple[int, bytes]:
-        """Give the head of a run that takes steps, and the hash of its node."""
-        status, head, _, start, digest = self._spot()
+    def _writable(self) -> _Place:
+        """Give where the next step of a run goes. Raises ConflictError for a run that takes none."""
+        found = self._table.place(self.id)
+        if found is None:
+            raise UnknownRunError(self.id)
+        status, start, digest, tried, *spot = found
         if status != "active":
-            raise ConflictError(f"run {self.id} is {status}", "resume it first", head)
-        if not head:
+            raise ConflictError(f"run {self.id} is {status}", "resume it first", spot[0])
+        if not spot[0]:
             raise ConflictError(
                 f"the head of run {self.id} was taken away", f"move it back to turn {start} or after", 0
             )
-        return head, digest
+        return _Place(spot[0], digest, tried, tuple(spot))
 
     def _body(self, role: str, meta: Any, content: str, refs: Iterable[Name], edge_prompt: str, agent: str) -> _Body:
         """Check and hash what a role put out, ahead of the transaction."""
@@ -321,16 +326,16 @@ class Run:
         return _Body(role, meta, edge_prompt, agent, node, self._turns.blobs.prepare(node.encode()), digests)
 
     def _node_after(
-        self, turn_id: int, digest: bytes, body: _Body, *, compact: str | None = None, child: str | None = None
+        self, place: _Place, body: _Body, *, compact: str | None = None, child: str | None = None
     ) -> StateNode:
-        """Give the state that comes after a turn, whose node has this hash; its content is stored, inside `write`."""
+        """Give the state that comes after the head; its content is stored, inside `write`."""
         blobs = self._turns.blobs
         blob_id, _ = blobs.hold(body.ready)
         blobs.add_refs(blob_id, body.refs)
-        before, ref = self._runs.node(digest), REF + digest.hex()
+        before, ref = self._runs.node(place.digest), REF + place.digest.hex()
         if isinstance(before, ContentNode):
             raise DamagedError(f"{ref} is no step of a run", "run 'eventq check' on the thread")
-        attempts = self._table.attempts(turn_id)
+        attempts = self._table.attempts(place.head) if place.tried else []
         return StateNode(
             role=body.role,
             meta=body.meta,
@@ -359,10 +364,10 @@ class Run:
         """Keep a step that failed, without moving the head, and give its ref; the next step names it."""
         body = self._body(_role(role), meta, content, refs, edge_prompt, agent)
         with self._turns.store.write():
-            head, digest = self._writable()
-            node = self._node_after(head, digest, body)
+            place = self._writable()
+            node = self._node_after(place, body)
             blob = self._turns.blobs.put(node.encode(), refs=node.refs())
-            self._table.add_attempt(head, self._turns.blobs.blob_id(digest_of(blob.hash)), node.timestamp)
+            self._table.add_attempt(place.head, self._turns.blobs.blob_id(digest_of(blob.hash)), node.timestamp)
             self._tell("attempt", source)
         return blob.ref
 
@@ -381,7 +386,7 @@ class Run:
         Its edge prompt and agent are those of the old one unless given.
         """
         with self._turns.store.write():
-            head, _ = self._writable()
+            head = self._writable().head
             old = self._last_step(head)
             link = self._turns.table.link(head)
             above = link[0] if link else 0
@@ -618,6 +623,18 @@ class Run:
             if page.next_cursor is None:
                 return
             page = self.context.before(page.next_cursor, 64, as_of=0)
+
+
+class _Place:
+    """Where the next step goes: the head, the hash of its node, whether something was tried after it."""
+
+    __slots__ = ("digest", "head", "spot", "tried")
+
+    def __init__(self, head: int, digest: bytes, tried: bool, spot: tuple[Any, ...]) -> None:  # noqa: FBT001 (a column)
+        self.head = head
+        self.digest = digest
+        self.tried = tried
+        self.spot = spot
 
 
 class _Body:

@@ -134,10 +134,14 @@ class Turns:
         source: str | None = None,
         also: Callable[[], None] | None = None,
         node: bool = False,
+        spot: tuple[Any, ...] | None = None,
     ) -> Turn:
-        """Do what `append` does, inside `write`: what fails leaves the undoing to it. `node` is for steps of a run."""
+        """Do what `append` does, inside `write`: what fails leaves the undoing to it.
+
+        `node` is for steps of a run; `spot` is what `TurnTable.spot_of_context` gives, if it was asked already.
+        """
         now = system.milliseconds()
-        spot = self.table.spot_of_context(context_id)
+        spot = spot or self.table.spot_of_context(context_id)
         if spot is None:
             raise UnknownContextError(context_id)
         head, version, is_run, *above = spot
