@@ -294,7 +294,8 @@ class RunInfo:
 class Step:
     """One step of a run, read whole: `number` counts from the start of the run, `ref` names its node.
 
-    `meta` is the structured part of what the role put out and `content` its text; `artifacts` are refs.
+    `meta` is the structured part of what the role put out and `content` its text; `artifacts` are refs. A turn of a
+    type that this version does not know has no role, and its type for `meta`.
     """
 
     number: int

@@ -32,7 +32,7 @@ def now() -> float:
 
 def milliseconds() -> int:
     """Give the time as milliseconds since 1970, UTC."""
-    return int(now() * 1000)
+    return max(0, int(now() * 1000))  # a clock that was never set may be before its own beginning
 
 
 def monotonic() -> float:

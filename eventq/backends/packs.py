@@ -98,10 +98,10 @@ class PackTable:
         """Give the id of the newest context there ever was, 0 when there was none."""
         return self._store.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
 
-    def born(self, at: int, context_id: int) -> list[tuple[int, int]]:
-        """Give context_id and head of the contexts that were made at a time, that of the same id first."""
+    def born(self, at: int, context_id: int) -> list[tuple[int, int, str | None]]:
+        """Give context_id, head and name of the contexts that were made at a time, that of the same id first."""
         sql = (
-            "SELECT context_id, coalesce(head_id, 0) FROM contexts WHERE created_at_ms = ?"
+            "SELECT context_id, coalesce(head_id, 0), name FROM contexts WHERE created_at_ms = ?"
             " ORDER BY context_id <> ?, context_id"
         )
         return self._run(sql, (at, context_id))
@@ -131,10 +131,12 @@ class PackTable:
         )
         self._run(sql, (turn_id, blob_id, flags, at, count))
 
-    def add_run(self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None) -> None:
-        """Make a run of an imported context."""
+    def set_run(self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None) -> None:
+        """Make a run of an imported context, or have it go on."""
         sql = (
             "INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (context_id) DO UPDATE SET status = excluded.status,"
+            " completed_at_ms = excluded.completed_at_ms"
         )
         self._run(sql, (context_id, name, group, status, start, completed))
 

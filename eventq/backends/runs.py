@@ -86,10 +86,6 @@ class RunTable:
         sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"
         self._run(sql, (status, completed, context_id))
 
-    def touch(self, context_id: int, now: int) -> None:
-        """Note that a run has changed without its head."""
-        self._run("UPDATE contexts SET updated_at_ms = ? WHERE context_id = ?", (now, context_id))
-
     def active(self, group: str | None, *, entries: bool = False) -> Iterator[Any]:
         """Give the rows of what is under way, by id; or id and JSON entry of each."""
         return self._pages((_INDEX if entries else _RUN) + _ACTIVE, group)
@@ -117,17 +113,35 @@ class RunTable:
 
     def attempts(self, parent: int) -> list[bytes]:
         """Give the hashes of what was tried after a turn, oldest first."""
-        sql = "SELECT hash FROM run_attempts JOIN blobs USING (blob_id) WHERE parent_id = ? ORDER BY attempt_id"
+        sql = (
+            "SELECT hash FROM run_attempts INDEXED BY run_attempts_by_parent JOIN blobs USING (blob_id)"
+            " WHERE parent_id = ? ORDER BY attempt_id"
+        )
         return [row[0] for row in self._run(sql, (parent,))]
 
     def nodes(self, types: tuple[str, str]) -> Iterator[list[Any]]:
-        """Give turn_id, parent (0 for none), blob_id and hash of all turns of two types, by id, in pages."""
+        """Give turn_id, parent (0 for none), blob_id, hash and flags of all turns of two types, by id, in pages."""
         sql = (
-            "SELECT turn_id, coalesce(parent_id, 0), blob_id, hash FROM turns JOIN blobs USING (blob_id)"
+            "SELECT turn_id, coalesce(parent_id, 0), blob_id, hash, flags FROM turns JOIN blobs USING (blob_id)"
             " WHERE turn_id > ? AND type_id IN (?, ?) ORDER BY turn_id LIMIT ?"
         )
         after = 0
         while rows := self._run(sql, (after, *types, _PAGE)):
+            yield rows
+            after = rows[-1][0]
+
+    def starts(self) -> set[int]:
+        """Give the turns that runs start at."""
+        return {row[0] for row in self._run("SELECT DISTINCT start_id FROM runs")}
+
+    def all_attempts(self) -> Iterator[list[Any]]:
+        """Give attempt_id, the turn that it came after, blob_id and hash of everything that was tried, in pages."""
+        sql = (
+            "SELECT attempt_id, parent_id, blob_id, hash FROM run_attempts JOIN blobs USING (blob_id)"
+            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
+        )
+        after = 0
+        while rows := self._run(sql, (after, _PAGE)):
             yield rows
             after = rows[-1][0]
 
@@ -142,6 +156,14 @@ class RunTable:
             found.setdefault(blob_id, set()).add(ref)
         return found
 
+    def content(self, digest: bytes) -> set[str]:
+        """Give the refs of what the blob of a hash names."""
+        sql = (
+            "SELECT 'blob:blake3:' || lower(hex(b.hash)) FROM blobs a CROSS JOIN blob_refs r ON r.blob_id = a.blob_id"
+            " CROSS JOIN blobs b ON b.blob_id = r.ref_id WHERE a.hash = ?"
+        )
+        return {row[0] for row in self._run(sql, (digest,))}
+
     def last_op(self, context_id: int) -> str | None:
         """Give what the newest move of a run's head was."""
         sql = "SELECT op FROM context_log WHERE context_id = ? ORDER BY version DESC LIMIT 1"
@@ -153,6 +175,11 @@ class RunTable:
 
 
 _FAULTS = (
+    (
+        "SELECT 'run ' || context_id || ' is ' || status || ', and has ' || CASE WHEN completed_at_ms IS NULL THEN 'no'"
+        " ELSE 'a' END || ' time of completion' FROM runs WHERE (status = 'completed') <> (completed_at_ms IS NOT NULL)"
+        " OR status NOT IN ('active', 'suspended', 'completed', 'cancelled') LIMIT 20"
+    ),
     (
         "SELECT 'run ' || context_id || ' is empty, though it was started' FROM runs JOIN contexts USING (context_id)"
         " WHERE head_id IS NULL LIMIT 20"

@@ -143,18 +143,29 @@ class Write:
     def __init__(self, store: Store) -> None:
         """Prepare a transaction of `store`; nothing begins yet."""
         self._store = store
+        self._level = 0  # of this one among those under way, from 1
 
     def __enter__(self) -> Write:
         """Begin, or set a savepoint inside the transaction under way."""
         self._store.begin()
+        self._level = self._store.depth
         return self
+
+    def __del__(self) -> None:
+        """Undo what an interrupt has kept from being left: one may strike between any two calls."""
+        if self._level:
+            self._store.abandon(self._level)
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
-        if kind is None:
-            self._store.commit()
-        else:
-            self._store.rollback()
+        try:
+            if kind is None:
+                self._store.commit()
+            else:
+                self._store.rollback()
+        finally:
+            if self._store.depth < self._level:
+                self._level = 0
 
 
 class Store:
@@ -169,12 +180,11 @@ class Store:
         self.path = os.path.join(directory, "events.db")
         self.writable = write
         self.lock = RLock()
-        self.depth = 0
         self._after: list[Callable[[], None]] = []
-        self._marks: list[int] = []  # how many effects there were when each transaction under way began
+        self._marks: list[int] = []  # of each transaction under way: how many effects there were when it began
         self._vfs = vfs
         self._pid = os.getpid()
-        self._inodes = self._look()
+        self.inodes = self._look()
         self._folder_time = -1
         self._connection: apsw.Connection | None = None
         self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
@@ -344,7 +354,7 @@ class Store:
         try:
             folder = os.stat(self.directory)
             if folder.st_mtime_ns != self._folder_time:
-                if (folder.st_ino, os.stat(self.path).st_ino) != self._inodes:
+                if (folder.st_ino, os.stat(self.path).st_ino) != self.inodes:
                     raise NotAThreadError(self.directory)
                 self._folder_time = folder.st_mtime_ns
         except OSError as error:
@@ -368,37 +378,74 @@ class Store:
 
     def check_memory(self) -> None:
         """Raise StoreError when there are no tables of turns and blobs."""
+        if not self.has_memory():  # somebody may have brought it up to date meanwhile
+            self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
         if not self.has_memory():
             raise StoreError(
                 f"'{self.path}' was written by an older eventq, and holds no turns or blobs",
                 "open it for writing once: any push brings it up to date",
             )
 
+    @property
+    def depth(self) -> int:
+        """How many transactions are under way, each inside the one before."""
+        return len(self._marks)
+
     def begin(self) -> None:
         """Begin a transaction, or a savepoint inside one."""
         self.check_writable()
         self._check_process()
         self.lock.acquire()
+        depth = len(self._marks)
         try:
-            self.connection.execute("BEGIN IMMEDIATE" if self.depth == 0 else f"SAVEPOINT s{self.depth}")
+            self._ready(self.connection)
+            self.connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
+            self._marks.append(len(self._after))
         except BaseException as error:
+            del self._marks[depth:]
             self.lock.release()
             if isinstance(error, apsw.Error):
                 raise self._explain(error) from error
             raise
-        self.depth += 1
-        self._marks.append(len(self._after))
+
+    def _ready(self, connection: apsw.Connection) -> None:
+        """Refuse to go on in a transaction that SQLite has undone; undo one that an interrupt has left behind."""
+        if connection.get_autocommit():
+            if self._marks:
+                raise DiskError(
+                    "the transaction was undone, as the disk refused an earlier step of it: nothing of it is stored",
+                    "free some space, then do all of it again",
+                )
+        elif not self._marks:
+            connection.execute("ROLLBACK")
+
+    def snapshot(self) -> None:
+        """Have all that is read from now on be as it is at this moment, until the store is closed."""
+        self.run("BEGIN")
+        self._marks.append(0)
+
+    def abandon(self, level: int) -> None:
+        """Undo the transactions from a level on, which nobody will leave any more."""
+        left = len(self._marks) - level + 1
+        if left <= 0 or self._pid != os.getpid():
+            return
+        try:
+            while len(self._marks) >= level:
+                self.rollback()
+        except (apsw.Error, EventqError, RuntimeError):
+            pass  # closed, or of another thread
 
     def commit(self) -> None:
         """End the innermost transaction; the outermost one commits, then runs what waits for that."""
         effects: list[Callable[[], None]] = []
         try:
+            self._ready(self.connection)
             if self.depth > 1:
                 self.connection.execute(f"RELEASE s{self.depth - 1}")
             else:
                 self.connection.execute("COMMIT")
                 effects, self._after = self._after, []
-        except apsw.Error as error:
+        except (apsw.Error, EventqError) as error:
             self._undo()
             raise self._explain(error) from error
         finally:
@@ -416,7 +463,6 @@ class Store:
             self._leave()
 
     def _leave(self) -> None:
-        self.depth -= 1
         self._marks.pop()
         self.lock.release()
 
@@ -452,6 +498,7 @@ class Store:
             try:
                 if self._connection is None:
                     raise self._gone()
+                self._ready(self._connection)
                 return self._connection.execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
                 raise self._explain(error) from error
@@ -471,6 +518,7 @@ class Store:
             connection = self._connection
             if connection is None:
                 raise self._gone()
+            self._ready(connection)
             try:
                 self._cursor.execute(_INSERT, (created_at, source, kind, subtype, content))
             except (apsw.Error, UnicodeEncodeError) as error:
@@ -479,6 +527,7 @@ class Store:
 
     def insert_many(self, rows: Iterable[tuple[str, str, str, str | None, str]]) -> None:
         """Store events inside `write`."""
+        self._ready(self.connection)
         try:
             self._cursor.executemany(_INSERT, rows)
         except (apsw.Error, UnicodeEncodeError) as error:

@@ -90,7 +90,8 @@ class TurnTable:
         try:
             self._run(sql, bindings)
         except DiskError as error:
-            if self._one("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)) == (1 << 63) - 1:
+            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past the store: it knows that all is undone
+            if self.store.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
                 raise LogicError(
                     f"the store has given the last id that there is in {table}, 2^63-1", "export what is needed"
                 ) from error  # SQLite says that it is full
@@ -167,6 +168,10 @@ class TurnTable:
         """Give head (0 for none) and version of a context, or None."""
         rows = self._run("SELECT coalesce(head_id, 0), version FROM contexts WHERE context_id = ?", (context_id,))
         return rows[0] if rows else None
+
+    def is_run(self, context_id: int) -> bool:
+        """Say whether a context is that of a run."""
+        return bool(self._run("SELECT 1 FROM runs WHERE context_id = ?", (context_id,)))
 
     def move(self, context_id: int, version: int, op: str, old: int, new: int, now: int) -> None:
         """Move a head and log it; `version` is the one that the context has after it."""

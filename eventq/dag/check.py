@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode
+from eventq.blobs import digest_of
+from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode, told_refs
+from eventq.dag.runs import COMPACTED
 from eventq.errors import LogicError, StoreError
 from eventq.event import REF
 
@@ -31,6 +33,7 @@ class _Nodes:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._turns = runs.turns
+        self._starts = runs.table.starts()
         self._near: dict[int, Node] = {}  # nodes by turn, of the pages read last
 
     def faults(self) -> Iterator[str]:
@@ -40,24 +43,71 @@ class _Nodes:
             named = self._runs.table.named(row[2] for row in rows)
             for row in rows:
                 yield from self._look(row, named.get(row[2], set()), before)
-        for info in self._runs.active():
+        for rows in self._runs.table.all_attempts():
+            named = self._runs.table.named(row[2] for row in rows)
+            for attempt, _, blob_id, digest in rows:
+                yield from self._of_attempt(attempt, digest, named.get(blob_id, set()))
+        for info in self._runs.list():
             yield from self._of_run(info.run_id)
 
     def _look(self, row: Any, named: set[str], before: dict[int, Node]) -> Iterator[str]:
-        turn_id, parent, _, digest = row
+        turn_id, parent, _, digest, flags = row
+        if not self._is_ours(turn_id, parent):
+            return
         try:
+            parent = self._nearest(parent)
             node = self._node(turn_id)
             above = before.get(parent) or self._near.get(parent) or (self._node(parent) if parent else None)
-        except StoreError as error:
+        except (StoreError, LogicError) as error:
             yield f"turn {turn_id}: {error.what}"
             return
         self._near[turn_id] = node
-        if missing := sorted(set(node.refs()) - named):
-            yield f"turn {turn_id} names {missing[0]}, and its row of refs does not"
+        yield from self._refs(f"turn {turn_id}", digest, node, named)
+        if isinstance(node, StateNode) and (node.compact is not None) != bool(flags & COMPACTED):
+            yield f"turn {turn_id} and its node disagree on whether it is a compaction"
         if isinstance(node, StateNode):
             yield from self._beside(turn_id, node, parent, above)
         elif not isinstance(node, StartNode) or parent:
             yield f"turn {turn_id} is a start, {REF}{digest.hex()}, and no root"
+
+    def _is_ours(self, turn_id: int, parent: int) -> bool:
+        """Say whether a turn comes from the start of a run: others may be of the same type and are what they are."""
+        ours = parent in self._near or turn_id in self._starts
+        return ours or self._turns.ancestor(turn_id, 0) in self._starts
+
+    def _refs(self, what: str, digest: bytes, node: Node, named: set[str]) -> Iterator[str]:
+        """Say where the refs of a node, of its bytes and of its row differ, of its content too."""
+        if missing := sorted(set(node.refs()) - named):
+            yield f"{what} names {missing[0]}, and its row of refs does not"
+        if set(told_refs(self._runs.turns.blobs.get(digest) or b"")) != set(node.refs()):
+            yield f"{what} lists other refs than it names"
+        if not isinstance(node, StateNode):
+            return
+        content = self._runs.table.content(digest_of(node.content))
+        try:
+            found = decode(self._turns.blobs.get(node.content) or b"", node.content)
+        except StoreError as error:
+            yield f"{what}: {error.what}"
+            return
+        if missing := sorted(set(found.refs()) - content):
+            yield f"{what} has made {missing[0]}, and the row of refs of its content does not say so"
+
+    def _of_attempt(self, attempt: int, digest: bytes, named: set[str]) -> Iterator[str]:
+        try:
+            node = self._runs.node(digest)
+        except StoreError as error:
+            yield f"attempt {attempt}: {error.what}"
+            return
+        yield from self._refs(f"attempt {attempt}", digest, node, named)
+
+    def _nearest(self, turn_id: int) -> int:
+        """Give the nearest turn at or above one that is a node, 0 for none."""
+        while turn_id and turn_id not in self._near:
+            turn = self._turns.turn(turn_id, payload=False, as_of=0)
+            if turn.type_id in (START_TYPE, STATE_TYPE):
+                break
+            turn_id = turn.parent_turn_id
+        return turn_id
 
     def _node(self, turn_id: int) -> Node:
         turn = self._turns.turn(turn_id, as_of=0)
@@ -83,7 +133,7 @@ class _Nodes:
             if not head or not self._turns.is_above(start, head):
                 yield f"run {run_id} stands at turn {head}, which does not come from its start, turn {start}"
                 return
-            node = self._node(head)
+            node = self._node(self._nearest(head)) if spot[0] == "active" else None
         except (StoreError, LogicError) as error:
             yield f"run {run_id}: {error.what}"
             return

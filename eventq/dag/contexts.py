@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.blobs import PART_BYTES, flat
-from eventq.dag.turns import Turns, View, check_head, check_u32, encoded
+from eventq.dag.turns import Turns, View, check_head, check_u32, encoded, run_conflict
 from eventq.errors import ConflictError, InputError, UnknownContextError, UnknownTurnError
 from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, OpenInfo, Turn
@@ -244,9 +244,16 @@ class Context(View):
     def move(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
         """Move the head to any turn, 0 for none, and log it; with `expected_head` only if it is there now.
 
-        Raises ConflictError with the actual head, UnknownTurnError.
+        The head of a run is not moved: fork the run. Raises ConflictError with the actual head, UnknownTurnError.
         """
         check_natural(to, "turn")
+        with self.turns.store.write():
+            if self._table.is_run(self.id):
+                raise run_conflict(self.id)
+            return self.move_inside(to, expected_head=expected_head)
+
+    def move_inside(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
+        """Do what `move` does, also for a run."""
         with self.turns.store.write():
             head, version = self._spot()
             check_head(self.id, head, expected_head)
@@ -277,7 +284,9 @@ class Context(View):
             head, version = self._spot()
             if opened := self._table.opened(self.id):
                 raise ConflictError(
-                    f"context {self.id} has {len(opened)} open turns", "seal or discard them first", opened[0][0]
+                    f"context {self.id} has turns that are still open ({len(opened)})",
+                    "seal or discard them first",
+                    opened[0][0],
                 )
             info = self.info()
             self._table.log(self.id, 0, "create", 0, info.base_turn_id, info.created_at_ms)
@@ -293,6 +302,8 @@ class Context(View):
         check_u32(encoding, "encoding")
         with self.turns.store.write():
             self._spot()
+            if self._table.is_run(self.id):
+                raise run_conflict(self.id)
             open_id = self._table.open(self.id, type_id, type_version, encoding, system.milliseconds())
         return OpenTurn(self.turns, open_id)
 
@@ -318,7 +329,7 @@ class OpenTurn:
 
     def _gone(self) -> ConflictError:
         return ConflictError(
-            f"there is no open turn {self.id}", "it was sealed or discarded: begin another one", self.id
+            f"there is no open turn {self.id}", "see 'eventq turn opened': it was perhaps sealed or discarded", self.id
         )
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:

@@ -7,7 +7,7 @@ provider's prompt cache hits. Nothing here reads a clock, an environment or a da
 from __future__ import annotations
 
 from eventq.dag import canonical
-from eventq.dag.nodes import COMPACT, END
+from eventq.dag.nodes import NO_ROLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def rebuild(
     yield {"role": "system", "content": system}
     between: list[Step] = []
     for step in steps:
-        if step.role in (END, COMPACT):
+        if step.role in NO_ROLES:
             continue
         if step.role != role:
             between.append(step)

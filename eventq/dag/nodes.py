@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eventq.blobs import parse_ref
 from eventq.dag import canonical
 from eventq.errors import DamagedError, InputError
 from eventq.event import REF
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 END = "__end__"
 COMPACT = "__compact__"
+NO_ROLES = (END, COMPACT, "")  # of steps that no role took; the last one of a turn that is no node of ours
 ANCESTORS = 11  # the parent and ten more
 START_TYPE, STATE_TYPE = "eventq.start", "eventq.state"  # of the turns that carry them
 VERSION = 1
@@ -133,8 +135,13 @@ def decode(data: bytes, ref: str) -> Node:
         told = canonical.parse(data)
         kind, payload = told["type"], told["payload"]
         return _DECODERS[kind](payload, told["refs"])  # type: ignore[no-any-return]
-    except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(f"{ref} is no node of a run ({error})", "run 'eventq check' on the thread") from error
+
+
+def told_refs(data: bytes) -> list[str]:
+    """Give the refs that a node's bytes list, of bytes that `decode` takes."""
+    return list(canonical.parse(data)["refs"])
 
 
 def _start(payload: Any, refs: Any) -> StartNode:
@@ -196,7 +203,7 @@ def _number(value: Any) -> int:
 
 def _ref(value: Any) -> str:
     text = _text(value)
-    if not text.startswith(REF) or len(text) != len(REF) + 64:
+    if not text.startswith(REF) or parse_ref(text) is None:
         raise ValueError(f"{text!r} is no ref")
     return text
 

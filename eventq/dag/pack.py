@@ -21,10 +21,19 @@ from eventq.backends.sqlite import Store
 from eventq.blobs import Blobs, digest_of
 from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
+from eventq.dag.nodes import START_TYPE, STATE_TYPE, decode
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.dag.turns import place
-from eventq.errors import DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
-from eventq.event import check_name
+from eventq.errors import (
+    BusyError,
+    DamagedError,
+    EventqError,
+    LogicError,
+    NotAThreadError,
+    StoreError,
+    UnknownBlobError,
+)
+from eventq.event import REF, check_name
 from eventq.records import Imported
 
 TYPE_CHECKING = False
@@ -55,9 +64,14 @@ def export_pack(contexts: Contexts, folder: str) -> None:
     for a folder that holds a pack, DiskError.
     """
     mine = contexts.turns.store
+    inside = os.path.realpath(mine.directory)
+    if os.path.commonpath([inside, os.path.realpath(folder)]) == inside:
+        raise LogicError(f"'{folder}' is inside the thread", "give a folder outside of it")
     store = Store(mine.directory, write=mine.writable)
     try:
-        store.run("BEGIN")  # one moment: what others commit meanwhile does not show
+        if store.inodes != mine.inodes:
+            raise NotAThreadError(mine.directory)  # deleted meanwhile, and made anew by somebody
+        store.snapshot()  # one moment: what others commit meanwhile does not show
         connection = store.connection
         with PackWriter(folder) as pack:
             _write(store, pack)
@@ -134,19 +148,24 @@ class _Import:
         self._highest = 0  # id of a turn that the pack names
         self._tips: set[int] = set()  # turns of the pack that no other one of it follows
         self._made: set[int] = set()  # contexts
-        self._new_turns = self._moved = 0
+        self._moved: set[int] = set()
+        self._bad: set[bytes] = set()  # blobs of the pack that were left out
+        self._came: set[bytes] | None = None  # blobs of the pack, once one is missed
+        self._names: dict[int, str] = {}  # of the pack's contexts
+        self._new_turns = 0
 
     def run(self) -> Imported:
         """Do it."""
         self._heal_indexes()
         new_blobs = self._import_blobs()
         with self._store.write():
+            self._names = self._names_of_contexts()
             self._import_turns()
             known = self._import_heads()
             self._import_extra(known)
             if self._highest > self._turns.table.last_id():
                 self._table.raise_last_turn(self._highest)
-        return Imported(new_blobs, self._new_turns, len(self._made), self._moved, tuple(self._notes))
+        return Imported(new_blobs, self._new_turns, len(self._made), len(self._moved), tuple(self._notes))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
@@ -179,6 +198,7 @@ class _Import:
             try:
                 data = record.raw()
             except DamagedError as error:
+                self._bad.add(record.hash)
                 self._notes.append(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
                 continue
             group.append(data)
@@ -232,7 +252,10 @@ class _Import:
             return
         try:
             blob_id = self._blobs.blob_id(record.payload_hash)
-        except UnknownBlobError as error:
+            if meta is not None and meta.type_id in (START_TYPE, STATE_TYPE):
+                self._check_node(record.payload_hash)
+        except (UnknownBlobError, DamagedError) as error:
+            self._check_collected(record.payload_hash)
             self._drop(record, error.what)
             return
         here = self._find(record, parent, blob_id)
@@ -244,6 +267,30 @@ class _Import:
             self._anew.add(here)
         self._tips.discard(record.parent)
         self._tips.add(record.turn_id)
+
+    def _check_node(self, digest: bytes) -> None:
+        """Raise UnknownBlobError when something that a step of a run names is not here: it could not be read."""
+        ref = REF + digest.hex()
+        for named in decode(self._blobs.get(digest) or b"", ref).refs():
+            self._blobs.blob_id(digest_of(named))
+
+    def _check_collected(self, digest: bytes) -> None:
+        """Raise BusyError when a blob that is not here any more had come with the pack."""
+        if digest in self._bad or self._blobs.has(digest):
+            return
+        if self._came is None:
+            records = packfile.read_blobs(self._path(packfile.BLOBS), lambda _: None)
+            self._came = {record.hash for _, record in records}
+        if digest in self._came:
+            raise BusyError("a collection deleted what the import had stored", "import again")
+
+    def _names_of_contexts(self) -> dict[int, str]:
+        """Give the names of the pack's contexts."""
+        return {
+            told["context"]: told["name"]
+            for told in self._extra()
+            if told and type(told.get("context")) is int and type(told.get("name")) is str
+        }
 
     def _here(self, turn_id: int) -> int | None:
         """Give the id that a turn of the pack has here, 0 for no turn, None for one that is not here."""
@@ -318,22 +365,35 @@ class _Import:
         return heads, {context_id: record for context_id, record in lost.items() if context_id not in heads}
 
     def _import_head(self, record: HeadRecord) -> int:
+        """Give the context here that a record stands for; make one when there is none."""
         head = self._here(record.head_turn_id) or 0
-        for context_id, here in self._table.born(record.created_at_ms, min(record.context_id, LARGEST_ID + 1)):
-            if context_id not in self._taken and self._relate(record, context_id, here, head):
-                self._taken.add(context_id)
-                return context_id
-        others = [one for one in self._table.born(record.created_at_ms, 0) if one[0] not in self._taken]
-        if len(others) == 1 and self._turns.common(others[0][1], head):
-            context_id, here = others[0]
-            self._notes.append(
-                f"context {context_id} went another way here: it stays at turn {here}, the pack's head is turn {head}"
-            )
-            self._taken.add(context_id)
-            return context_id
+        found = self._match(record, head)
+        if found is not None:
+            self._taken.add(found[0])
+            self._go_on(*found, head)
+            return found[0]
         free = self._table.last_context() < record.context_id <= LARGEST_ID
         wanted = record.context_id if free else None
         return self._add_context(wanted, head, record.flags, record.created_at_ms)
+
+    def _match(self, record: HeadRecord, head: int) -> tuple[int, int] | None:
+        """Give id and head of the context that a record is of, by its birth and name, then its id, then its head.
+
+        Several that were born together and have no names cannot be told apart, so none of them is taken.
+        """
+        born = self._table.born(record.created_at_ms, min(record.context_id, LARGEST_ID + 1))
+        name = self._names.get(record.context_id)
+        alike = [(one, here) for one, here, known in born if known == name and one not in self._taken]
+        for one, here in alike:
+            if one == record.context_id:
+                return one, here
+        if name is not None:
+            return alike[0] if alike else None
+        exact = [found for found in alike if found[1] == head]
+        if exact:
+            return exact[0]
+        related = [found for found in alike if self._turns.common(found[1], head) or not found[1] or not head]
+        return related[0] if len(alike) == len(related) == 1 else None
 
     def _add_context(self, context_id: int | None, head: int, flags: int, at: int) -> int:
         here = self._table.add_context(context_id, head, flags, at, system.milliseconds())
@@ -341,20 +401,17 @@ class _Import:
         self._taken.add(here)
         return here
 
-    def _relate(self, record: HeadRecord, context_id: int, here: int, head: int) -> bool:
-        """Say whether a context of a pack is one that is here, and move that one's head on if the pack is ahead."""
+    def _go_on(self, context_id: int, here: int, head: int) -> None:
+        """Move the head of a context on if the pack is ahead; say so when it went another way."""
         shared = self._turns.common(here, head)
         if shared not in (here, head):
-            if context_id != record.context_id:
-                return False
             self._notes.append(
                 f"context {context_id} went another way here: it stays at turn {here}, the pack's head is turn {head}"
             )
         elif head != here == shared:
             _, version = self._turns.table.head(context_id) or (0, 0)
             self._turns.table.move(context_id, version + 1, "import", here, head, system.milliseconds())
-            self._moved += 1
-        return True
+            self._moved.add(context_id)
 
     def _rebuild_heads(self, found: set[int], lost: dict[int, HeadRecord], known: dict[int, int]) -> None:
         """Make a context of each branch that no head is left for; the only one lost keeps its id."""
@@ -373,7 +430,7 @@ class _Import:
 
     def _has_head(self, turn_id: int) -> bool:
         """Say whether a context that an earlier import made stands at a turn or went on from it."""
-        heads = {info[2] for info in self._turns.table.contexts(-1 << 63, 1 << 62)}
+        heads = {info[2] for info in self._turns.table.contexts(0, 1 << 62)}
         return any(self._turns.common(head, turn_id) == turn_id for head in heads)
 
     # --- the rest -------------------------------------------------------------------------------------------------
@@ -430,9 +487,9 @@ class _Import:
         return True
 
     def _import_run(self, told: dict[str, Any], known: dict[int, int]) -> bool:
-        """Make a run of a context, if it was made now."""
+        """Make a run of a context, if it was made now; one that went on in the pack has the pack's status."""
         here, start = known.get(told["run"]), self._here(told["start"])
-        if here not in self._made:
+        if here not in self._made and here not in self._moved:
             return here is not None
         check_name(told["name"], "name")
         check_name(told["group"], "group", empty=True)
@@ -441,7 +498,7 @@ class _Import:
         head = self._turns.table.head(here or 0)
         if not sound or not start or not head or not self._turns.is_above(start, head[0]) or self._turns.depth(start):
             return False
-        self._table.add_run(here or 0, told["name"], told["group"], told["status"], start, done)
+        self._table.set_run(here or 0, told["name"], told["group"], told["status"], start, done)
         return True
 
     def _import_patch(self, told: dict[str, Any], _: dict[int, int]) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+from blake3 import blake3
+
 from eventq import system as machine
 from eventq.backends.runs import RunTable
 from eventq.blobs import digest_of, digests_of
@@ -16,6 +18,7 @@ from eventq.dag.contexts import Context, Contexts
 from eventq.dag.nodes import (
     COMPACT,
     END,
+    NO_ROLES,
     START_TYPE,
     STATE_TYPE,
     VERSION,
@@ -28,6 +31,7 @@ from eventq.dag.nodes import (
 from eventq.dag.turns import KEY_MS
 from eventq.errors import (
     ConflictError,
+    DamagedBlobError,
     DamagedError,
     InputError,
     LogicError,
@@ -63,7 +67,7 @@ class Runs:
         self.turns = contexts.turns
         self.table = RunTable(self.turns.store)
         self.push = push
-        self._near: dict[bytes, Node] = {}
+        self.near: dict[bytes, Node] = {}
 
     def start(
         self,
@@ -91,6 +95,8 @@ class Runs:
             check_natural(value, what)
         if summary_cap is not None:
             check_positive(summary_cap, "summary_cap")
+        if not hasattr(system or {}, "items"):
+            raise InputError("the system texts are one of each role", "give a mapping of role and text")
         with self.turns.store.write():
             node = StartNode(
                 name,
@@ -110,9 +116,7 @@ class Runs:
         return run
 
     def _put(self, text: str, what: str) -> str:
-        if not isinstance(text, str):
-            raise InputError(f"the {what} must be text, not {type(text).__name__}", "give a string")
-        check_whole(text, f"the {what}")
+        _check_text(text, what)
         return self.turns.blobs.put(text.encode()).ref
 
     def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> NewTurn:
@@ -125,7 +129,7 @@ class Runs:
 
     def node(self, digest: bytes) -> Node:
         """Give the node of a hash; those of the last steps are held."""
-        found = self._near.get(digest)
+        found = self.near.get(digest)
         if found is None:
             ref = REF + digest.hex()
             data = self.turns.blobs.get(digest)
@@ -137,9 +141,9 @@ class Runs:
 
     def remember(self, digest: bytes, node: Node) -> None:
         """Hold a node that the next step will ask for."""
-        if len(self._near) >= _NEAR:
-            self._near.clear()
-        self._near[digest] = node
+        if len(self.near) >= _NEAR:
+            self.near.clear()
+        self.near[digest] = node
 
     def get(self, run: int | str) -> Run:
         """Give the run of an id or of a label. Raises UnknownRunError."""
@@ -259,22 +263,20 @@ class Run:
         expected_head: int | None = None,
         key: str | None = None,
         source: str | None = None,
+        suspended: bool = False,
         also: Callable[[], None] | None = None,
     ) -> Step:
-        body = self._body(role, meta, content, refs, edge_prompt, agent)
+        body = self._body(role, meta, content, refs, edge_prompt, agent, compact, child)
         with self._turns.store.write():
             if key is not None and (known := self._first(key)):
                 return self._again(known, body)
-            place = self._writable()
+            place = self._writable(suspended=suspended)
             for one in attempts:
-                self.attempt(**one)
+                self._attempt(one)
                 place.tried = True
-            node = self._node_after(
-                place,
-                body,
-                compact=None if compact is None else self._runs._put(compact, "summary"),
-                child=None if child is None else REF + digest_of(child).hex(),
-            )
+            if compact is not None:
+                self._runs._put(compact, "summary")
+            node = self._node_after(place, body)
             new = self._runs.new(node, STATE_TYPE, flags=COMPACTED if compact is not None else 0)
             turn = self._turns.append_inside(
                 self.id, new, expected_head=expected_head, key=key, node=True, spot=place.spot
@@ -294,20 +296,22 @@ class Run:
     def _again(self, turn_id: int, body: _Body) -> Step:
         """Give the step that has a key already; raise ConflictError when it was another one."""
         step = self._read([self._turns.turn(turn_id, as_of=0)])[0]
-        before = (step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent)
+        before = (
+            step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent, step.compact, step.child,
+        )  # fmt: skip
         if canonical.dump(list(before)) != body.same():
             raise ConflictError(
                 f"the key was used for another step: turn {turn_id}", "use a new key for a new step", turn_id
             )
         return step
 
-    def _writable(self) -> _Place:
+    def _writable(self, *, suspended: bool = False) -> _Place:
         """Give where the next step of a run goes. Raises ConflictError for a run that takes none."""
         found = self._table.place(self.id)
         if found is None:
             raise UnknownRunError(self.id)
         status, start, digest, tried, *spot = found
-        if status != "active":
+        if status != "active" and not (suspended and status == "suspended"):
             raise ConflictError(f"run {self.id} is {status}", "resume it first", spot[0])
         if not spot[0]:
             raise ConflictError(
@@ -315,26 +319,34 @@ class Run:
             )
         return _Place(spot[0], digest, tried, tuple(spot))
 
-    def _body(self, role: str, meta: Any, content: str, refs: Iterable[Name], edge_prompt: str, agent: str) -> _Body:
+    def _body(
+        self,
+        role: str,
+        meta: Any,
+        content: str,
+        refs: Iterable[Name],
+        edge_prompt: str,
+        agent: str,
+        compact: str | None = None,
+        child: Name | None = None,
+    ) -> _Body:
         """Check and hash what a role put out, ahead of the transaction."""
         for text, what in ((content, "content"), (edge_prompt, "edge prompt"), (agent, "agent")):
-            if not isinstance(text, str):
-                raise InputError(f"the {what} must be text, not {type(text).__name__}", "give a string")
-            check_whole(text, f"the {what}")
-        digests = digests_of(refs)
+            _check_text(text, what)
+        digests = list(dict.fromkeys(digests_of(refs)))
         node = ContentNode(content, tuple(REF + digest.hex() for digest in digests))
-        return _Body(role, meta, edge_prompt, agent, node, self._turns.blobs.prepare(node.encode()), digests)
+        ready = self._turns.blobs.prepare(node.encode())
+        kept = canonical.parse(canonical.dump(meta))  # as it is read, and no more the caller's
+        summary = None if compact is None else _ref_of(compact, "summary")
+        called = None if child is None else REF + digest_of(child).hex()
+        return _Body(role, kept, edge_prompt, agent, node, ready, digests, summary, called)
 
-    def _node_after(
-        self, place: _Place, body: _Body, *, compact: str | None = None, child: str | None = None
-    ) -> StateNode:
+    def _node_after(self, place: _Place, body: _Body) -> StateNode:
         """Give the state that comes after the head; its content is stored, inside `write`."""
         blobs = self._turns.blobs
         blob_id, _ = blobs.hold(body.ready)
         blobs.add_refs(blob_id, body.refs)
-        before, ref = self._runs.node(place.digest), REF + place.digest.hex()
-        if isinstance(before, ContentNode):
-            raise DamagedError(f"{ref} is no step of a run", "run 'eventq check' on the thread")
+        before, ref = self._before(place)
         attempts = self._table.attempts(place.head) if place.tried else []
         return StateNode(
             role=body.role,
@@ -343,12 +355,23 @@ class Run:
             content=REF + body.ready.digest.hex(),
             ancestors=ancestors_after(ref, before),
             timestamp=machine.milliseconds(),
-            compact=compact,
+            compact=body.compact,
             edge_prompt=body.edge_prompt,
             agent=body.agent,
             attempts=tuple(REF + one.hex() for one in attempts),
-            child=child,
+            child=body.child,
         )
+
+    def _before(self, place: _Place) -> tuple[Node, str]:
+        """Give the node that a step comes after, and its ref: the nearest, where turns of other types lie between."""
+        digest, turn_id = place.digest, place.head
+        while digest not in self._runs.near:
+            turn = self._turns.turn(turn_id, payload=False, as_of=0)
+            if turn.type_id in (START_TYPE, STATE_TYPE):
+                digest = bytes.fromhex(turn.hash)
+                break
+            turn_id = turn.parent_turn_id
+        return self._runs.node(digest), REF + digest.hex()
 
     def attempt(
         self,
@@ -371,6 +394,14 @@ class Run:
             self._tell("attempt", source)
         return blob.ref
 
+    def _attempt(self, told: Mapping[str, Any]) -> None:
+        known = {"role", "meta", "content", "refs", "edge_prompt", "agent"}
+        if not hasattr(told, "keys") or "role" not in told or set(told) - known:
+            raise InputError(
+                f"{told!r} is no attempt", f"give a role, and perhaps {', '.join(sorted(known - {'role'}))}"
+            )
+        self.attempt(**told)
+
     def poke(
         self,
         meta: Any = None,
@@ -383,7 +414,7 @@ class Run:
     ) -> Step:
         """Replace the last step by another of its role; the old one is kept as an attempt. Give the new one.
 
-        Its edge prompt and agent are those of the old one unless given.
+        Its edge prompt and agent are those of the old one unless given; a compaction and a child stay with it.
         """
         with self._turns.store.write():
             head = self._writable().head
@@ -391,15 +422,16 @@ class Run:
             link = self._turns.table.link(head)
             above = link[0] if link else 0
             self._table.add_attempt(above, self._turns.blobs.blob_id(digest_of(old.ref)), machine.milliseconds())
-            self.context.move(above, expected_head=head)
+            self.context.move_inside(above, expected_head=head)
             return self._step(
-                old.role, meta, content, refs, op="poke", agent=old.agent if agent is None else agent,
+                old.role, meta, content, refs, op="poke", agent=old.agent if agent is None else agent, child=old.child,
                 edge_prompt=old.edge_prompt if edge_prompt is None else edge_prompt, source=source,
+                compact=None if old.compact is None else self._text(old.compact),
             )  # fmt: skip
 
     def _last_step(self, head: int) -> Step:
-        found = self._read([self._turns.turn(head)])
-        if not found or found[0].role in (END, COMPACT):
+        found = self._read([self._turns.turn(head, as_of=0)])
+        if not found or found[0].role in NO_ROLES:
             raise ConflictError(f"run {self.id} has no last step to replace", "take a step first", head)
         return found[0]
 
@@ -414,7 +446,7 @@ class Run:
         return self._end("completed", return_code, summary, source)
 
     def cancel(self, summary: str = "", *, source: str | None = None) -> Step:
-        """End the run unfinished, with return code 130, and give the end node."""
+        """End the run unfinished, also when it is suspended, with return code 130, and give the end node."""
         return self._end("cancelled", ABORTED, summary, source)
 
     def _end(self, status: str, code: int, summary: str, source: str | None) -> Step:
@@ -426,7 +458,7 @@ class Run:
             done = machine.milliseconds() if status == "completed" else None
             self._table.set_status(self.id, status, done)
 
-        return self._step(END, meta, summary, (), op="end", source=source, also=close)
+        return self._step(END, meta, summary, (), op="end", source=source, also=close, suspended=status == "cancelled")
 
     def suspend(self, *, source: str | None = None) -> RunInfo:
         """Set an active run aside: it takes no steps until it is resumed. Raises ConflictError."""
@@ -493,9 +525,9 @@ class Run:
     def _fork_point(self, role: str | None) -> int:
         if role is not None:
             first = next((step for step in self.replay() if step.role == role), None)
-            if first is not None and role not in (END, COMPACT):
+            if first is not None and role not in NO_ROLES:
                 return first.turn_id
-            names = dict.fromkeys(step.role for step in self.replay() if step.role not in (END, COMPACT))
+            names = dict.fromkeys(step.role for step in self.replay() if step.role not in NO_ROLES)
             if names:
                 listed = ", ".join(names)
                 raise LogicError(f"role not found in thread: {role} (available: {listed})", "give one of them")
@@ -509,7 +541,7 @@ class Run:
         found: list[Step] = []
         page = self.context.last(16, as_of=0)
         while True:
-            steps = [step for step in reversed(self._read(page.turns)) if step.role not in (END, COMPACT)]
+            steps = [step for step in reversed(self._read(page.turns)) if step.role not in NO_ROLES]
             found += steps
             if len(found) >= count or page.next_cursor is None:
                 return found[:count]
@@ -550,18 +582,24 @@ class Run:
 
     def _read(self, turns: Sequence[Turn]) -> list[Step]:
         """Make steps of turns, their contents fetched together; the start is left out."""
-        pairs = [(turn, node) for turn in turns if isinstance(node := _node(turn), StateNode)]
-        blobs = self._turns.blobs
-        found = blobs.get_many([digest_of(node.content) for _, node in pairs])
-        steps = []
-        for turn, node in pairs:
-            data = found.get(digest_of(node.content))
-            if data is None:
-                raise DamagedError(
-                    f"step {turn.depth} of run {self.id}: missing blob {node.content}", "restore a backup"
-                )
-            steps.append(_step_of(turn, node, decode(data, node.content)))
-        return steps
+        pairs = [(turn, _node(turn)) for turn in turns if turn.type_id != START_TYPE]
+        wanted = [digest_of(node.content) for _, node in pairs if isinstance(node, StateNode)]
+        try:
+            found = self._turns.blobs.get_many(wanted)
+        except DamagedBlobError as error:
+            at = next((turn for turn, node in pairs if isinstance(node, StateNode) and node.content == error.ref), None)
+            if at is not None:
+                error.what = f"step {at.depth} of run {self.id}: {error.what}"
+            raise
+        return [self._step_of(turn, node, found) for turn, node in pairs]
+
+    def _step_of(self, turn: Turn, node: Node | None, found: dict[bytes, bytes]) -> Step:
+        if not isinstance(node, StateNode):
+            return _unknown(turn)
+        data = found.get(digest_of(node.content))
+        if data is None:
+            raise DamagedError(f"step {turn.depth} of run {self.id}: missing blob {node.content}", "restore a backup")
+        return _step_of(turn, node, decode(data, node.content))
 
     def chain(self) -> tuple[str, list[Step]]:
         """Give what a model is to know: the summary of the last compaction ("" for none) and the steps since.
@@ -592,7 +630,7 @@ class Run:
     def iter_messages(self, role: str, edge_prompt: str = "") -> Iterator[dict[str, str]]:
         """Give what `messages` gives, one by one, in memory that grows with what happens between two visits only."""
         _role(role)
-        check_whole(edge_prompt, "the edge prompt")
+        _check_text(edge_prompt, "edge prompt")
         start = self.start_node()
         task = self._text(start.prompt)
         frozen = self._text(start.system[role]) if role in start.system else ""
@@ -641,7 +679,16 @@ class _Body:
     """What a role put out, checked and hashed."""
 
     def __init__(
-        self, role: str, meta: Any, edge_prompt: str, agent: str, node: ContentNode, ready: Prepared, refs: list[bytes]
+        self,
+        role: str,
+        meta: Any,
+        edge_prompt: str,
+        agent: str,
+        node: ContentNode,
+        ready: Prepared,
+        refs: list[bytes],
+        compact: str | None,
+        child: str | None,
     ) -> None:
         self.role = role
         self.meta = meta
@@ -650,11 +697,15 @@ class _Body:
         self.node = node
         self.ready = ready
         self.refs = refs
+        self.compact = compact
+        self.child = child
 
     def same(self) -> bytes:
         """Give what tells this from another one under the same key: all but the time."""
         node = self.node
-        return canonical.dump([self.role, self.meta, node.text, node.artifacts, self.edge_prompt, self.agent])
+        return canonical.dump(
+            [self.role, self.meta, node.text, node.artifacts, self.edge_prompt, self.agent, self.compact, self.child]
+        )
 
 
 def _node(turn: Turn) -> Node | None:
@@ -684,9 +735,21 @@ def _day(day: str) -> str:
     raise UsageError(f"{day!r} is no day", "write it as 2026-03-18")
 
 
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"the {what} must be text, not {type(text).__name__}", "give a string")
+    check_whole(text, f"the {what}")
+
+
+def _ref_of(text: str, what: str) -> str:
+    """Give the ref that a text has once it is stored."""
+    _check_text(text, what)
+    return REF + blake3(text.encode()).hexdigest()
+
+
 def _role(role: str) -> str:
     check_name(role, "role")
-    if role in (END, COMPACT):
+    if role in NO_ROLES:
         raise InputError(f"'{role}' is no role", "use end() or compact()")
     return role
 
@@ -702,6 +765,12 @@ def _extracted(told: Mapping[str, Any], meta: Any, content: str, refs: Iterable[
     if not isinstance(named, (list, tuple)):
         raise InputError(f"the refs that were extracted are {type(named).__name__}", "give a list of refs")
     return told.get("meta"), told.get("contentPayload", ""), named
+
+
+def _unknown(turn: Turn) -> Step:
+    """Give a turn of a type that is none of ours as a step: without a role, its type for `meta`."""
+    meta = {"type": turn.type_id, "version": turn.type_version}
+    return Step(turn.depth, turn.turn_id, turn.ref, "", meta, "", (), "", "", turn.created_at_ms, (), None, (), None)
 
 
 def _as_text(step: Step) -> str:

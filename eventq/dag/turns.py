@@ -7,6 +7,7 @@ from eventq.backends.turns import TurnTable
 from eventq.blobs import digests_of
 from eventq.errors import (
     ConflictError,
+    DamagedBlobError,
     DamagedError,
     InputError,
     LogicError,
@@ -57,7 +58,7 @@ class NewTurn:
         self.refs = refs
 
     def digest(self) -> bytes:
-        """Give what an idempotency key stands for: equal for the same append, and for no other."""
+        """Give what an idempotency key stands for: the same bytes of the same type."""
         from blake3 import blake3
 
         told = f"{self.type_version}\n{self.encoding}\n{self.flags}\n{self.type_id}".encode()
@@ -146,9 +147,7 @@ class Turns:
             raise UnknownContextError(context_id)
         head, version, is_run, *above = spot
         if is_run and not node:
-            raise ConflictError(
-                f"context {context_id} is that of a run, whose turns are steps", "use 'eventq run step'", head
-            )
+            raise run_conflict(context_id)
         if key is not None and (first := self._first(context_id, key, new, now)):
             if also is not None:
                 also()
@@ -190,6 +189,8 @@ class Turns:
             raise ConflictError(
                 f"key '{key}' was used for another payload: turn {turn_id}", "use a new key for a new turn", turn_id
             )
+        if new.refs:  # a retry may know more of them
+            self.blobs.add_refs(self.blobs.blob_id(new.ready.digest), new.refs)
         return self.turn(turn_id, payload=False, as_of=0)
 
     def _above(self, parent: int) -> list[Any]:
@@ -217,6 +218,10 @@ class Turns:
             turn_id, min(count, 1 << 32), LATEST if as_of is None else check_natural(as_of, "as_of")
         )
         rows.reverse()
+        if rows and len(rows) < count and rows[0][1]:
+            raise DamagedError(
+                f"turn {rows[0][1]} (depth {rows[0][2] - 1}) is not there", "run 'eventq check', or restore a backup"
+            )
         return rows
 
     def payloads(self, rows: list[Any], *, payload: bool, limit: int = PAGE_BYTES) -> Iterator[Turn]:
@@ -228,10 +233,20 @@ class Turns:
                 size += rows[end][12] or 0
                 end += 1
             part = rows[start:end]
-            found = self.blobs.load(row[10:14] for row in part if row[10] is not None) if payload else {}
+            found = self._load(part) if payload else {}
             for row in part:
                 yield _turn(row, found)
             start = end
+
+    def _load(self, rows: list[Any]) -> dict[bytes, bytes]:
+        """Give the payloads of rows; an error says at which turn."""
+        try:
+            return self.blobs.load(row[10:14] for row in rows if row[10] is not None)
+        except DamagedBlobError as error:
+            at = next((row for row in rows if row[11] and row[11].hex() == error.ref[-64:]), None)
+            if at is not None:
+                error.what = f"turn {at[0]} (depth {at[2]}): {error.what}"
+            raise
 
     # --- the graph ------------------------------------------------------------------------------------------------
 
@@ -289,6 +304,11 @@ class Chain:
         while start < self._end:
             end = min(start + PAGE_TURNS, self._end)
             rows = turns.rows(turns.ancestor(self._head, end - 1), end - start, as_of)
+            if len(rows) < end - start:
+                raise DamagedError(
+                    f"the chain of turn {self._head} has no turn at depth {end - 1}",
+                    "run 'eventq check', or restore a backup",
+                )
             yield from turns.payloads(rows, payload=self._payload)
             start = end
 
@@ -425,6 +445,15 @@ def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | Non
     return depth + 1, parent, depth
 
 
+def run_conflict(context_id: int) -> ConflictError:
+    """Give the error for what only a run does with its context."""
+    return ConflictError(
+        f"context {context_id} is that of a run, whose turns are steps",
+        "use 'eventq run step' or 'run fork'",
+        context_id,
+    )
+
+
 def check_head(context_id: int, head: int, expected: int | None) -> None:
     """Raise ConflictError, with the actual head, when a head is not where its mover thinks; None thinks nothing."""
     if expected is not None and check_natural(expected, "expected_head") != head:
@@ -438,7 +467,9 @@ def _turn(row: Any, found: dict[bytes, bytes]) -> Turn:
     turn_id, parent, depth, type_id, version, encoding, flags, created, canonical, seq, blob_id, digest, size, _ = row
     if blob_id is None:
         if not seq:
-            raise DamagedError(f"turn {turn_id} has lost its payload's row", "run 'eventq check' on the thread")
+            raise DamagedError(
+                f"turn {turn_id} (depth {depth}) has lost its payload's row", "run 'eventq check' on the thread"
+            )
         digest, size = b"", 0
     return Turn(
         turn_id, parent, depth, type_id, version, encoding, digest.hex(), size, flags, created, canonical, seq,

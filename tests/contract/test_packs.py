@@ -24,7 +24,7 @@ from eventq.backends.turns import TurnTable
 from eventq.blobs import Blobs
 from eventq.dag import pack as packs
 from eventq.dag import packfile
-from eventq.errors import DamagedBlobError, DiskError, ReadOnlyError
+from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -511,15 +511,63 @@ def test_twice(pack: Path, fresh: Fresh) -> None:
 
 
 def test_names_stay(fresh: Fresh, tmp_path: Path) -> None:
-    """A context that is here keeps its name and lineage, whatever a pack says later."""
+    """A context that is here keeps its lineage, whatever a pack says later; another name is another context."""
     thread = fresh()
     table = head(1, 3, 2, at=1) + head(2, 3, 2, at=2)
-    told = b'{"context":1,"name":"main","fork_of":null}\n{"context":2,"name":null,"fork_of":1}\n'
+    told = b'{"context":1,"name":"main","fork_of":null}\n{"context":2,"name":"side","fork_of":1}\n'
     thread.import_pack(small(tmp_path / "one", 3, head=table, beside=told))
     before = state(thread)
-    told = b'{"context":1,"name":"other","fork_of":2}\n{"context":2,"name":"new","fork_of":null}\n'
-    thread.import_pack(small(tmp_path / "two", 3, head=table, beside=told))
+    again = b'{"context":1,"name":"main","fork_of":2}\n{"context":2,"name":"side","fork_of":null}\n'
+    thread.import_pack(small(tmp_path / "two", 3, head=table, beside=again))
     assert state(thread) == before
+    other = b'{"context":1,"name":"other"}\n{"context":2,"name":"side"}\n'
+    assert thread.import_pack(small(tmp_path / "three", 3, head=table, beside=other)).contexts == 1
+    assert [info.name for info in thread.contexts] == ["main", "side", "other"]
+
+
+def test_contexts_of_one_moment_are_told_apart(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
+    """What was born in one millisecond is told apart by its name; each head goes on by itself, here and there."""
+    first, second = fresh(), fresh()
+    second.contexts.create("own").append("own")
+    main = first.contexts.create("main")
+    main.append("0")
+    with first.write():
+        for name in "xyz":
+            main.fork(name=name)
+    first.export_pack(tmp_path / "one")
+    second.import_pack(tmp_path / "one")
+    second.contexts.get("x").append("x here")
+    for name in "xyz":
+        first.contexts.get(name).append(f"{name} there")
+    first.export_pack(tmp_path / "two")
+    found = second.import_pack(tmp_path / "two")
+    assert [turn.payload for turn in second.contexts.get("x").last()] == [b"0", b"x here"]
+    for name in "yz":
+        assert [turn.payload for turn in second.contexts.get(name).last()] == [b"0", f"{name} there".encode()]
+    assert (found.contexts, found.moved, len(found.notes)) == (0, 2, 1)
+
+
+def test_a_collection_beside_an_import(fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a collection deletes between the blobs and the turns of an import is an error, never fewer turns."""
+    first, second = fresh(), fresh()
+    first.contexts.create("main").append("1")
+    first.export_pack(tmp_path / "pack")
+    monkeypatch.setattr(packs._Import, "_names_of_contexts", lambda self: second.store.run("DELETE FROM blobs") or {})
+    with pytest.raises(BusyError, match="a collection deleted"):
+        second.import_pack(tmp_path / "pack")
+    monkeypatch.undo()
+    assert second.import_pack(tmp_path / "pack").turns == 1
+
+
+def test_a_thread_that_was_replaced_is_not_exported(tmp_path: Path) -> None:
+    """A handle on a thread that was deleted does not export the one that somebody made in its place."""
+    path = eventq.init(tmp_path / "replaced")
+    with eventq.open(path) as gone:
+        eventq.destroy(path)
+        eventq.init(path)
+        with pytest.raises(NotAThreadError):
+            gone.export_pack(tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
 
 
 def test_branches_of_deleted_contexts(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
@@ -1321,16 +1369,14 @@ def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest
 
 
 def test_into_its_own_folder(fresh: Fresh, clock: Clock) -> None:
-    """An export into the folder of the thread itself does it no harm."""
+    """An export into the folder of the thread itself, or into one of its own, is refused."""
     thread = fresh()
     fill(thread, lambda: clock.move(1))
     before = state(thread)
-    thread.export_pack(thread.path)
-    assert thread.check() == []
-    assert added(thread.import_pack(thread.path)) == (0, 0, 0, 0)
-    assert state(thread) == before
-    with pytest.raises(LogicError, match="holds a pack already"):
-        thread.export_pack(thread.path)
+    for folder in (thread.path, os.path.join(thread.path, "run"), os.path.join(thread.path, "new")):
+        with pytest.raises(LogicError, match="is inside the thread"):
+            thread.export_pack(folder)
+    assert (thread.check(), state(thread)) == ([], before)
 
 
 def test_inside_a_transaction(fresh: Fresh, tmp_path: Path) -> None:

@@ -1085,7 +1085,7 @@ def test_a_lost_payload_is_said(path: str, raw: apsw.Connection) -> None:
         context = thread.contexts.create()
         grow(context, 1)
         raw.execute("DELETE FROM blobs")
-        with pytest.raises(DamagedError, match="turn 1 has lost its payload's row"):
+        with pytest.raises(DamagedError, match=r"turn 1 \(depth 0\) has lost its payload's row"):
             context.last()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.errors import ClosedError, ConsumerExistsError, InputError
+from eventq.errors import ClosedError, ConsumerExistsError, DiskError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,3 +238,40 @@ def test_consumers_are_woken_once_a_transaction(thread: eventq.Thread, monkeypat
     assert calls == [("d", 1, 4)]
     thread.push("e", "t", "5")
     assert calls[1:] == [("e", 5, 5)]
+
+
+def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:
+    """When SQLite has undone the transaction by itself, everything up to the end of the block is an error, and so is it."""
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "before")
+        with pytest.raises(DiskError, match="the transaction was undone"), thread.write():
+            thread.push("self", "note", "first")
+            thread.store.connection.execute("ROLLBACK")  # as it does for a full disk
+            calls: list[Callable[[], object]] = [
+                lambda: thread.push("self", "note", "second"),
+                lambda: thread.push_many([("self", "note", "second")]),
+                thread.contexts.create,
+                thread.write().__enter__,
+            ]
+            for call in calls:
+                with pytest.raises(DiskError, match="nothing of it is stored"):
+                    call()
+        assert [event.content for event in thread.peek()] == ["before"]
+        assert thread.push("self", "note", "after").id == 2
+        assert thread.check() == []
+
+
+def test_a_block_that_is_never_left_is_undone(path: str) -> None:
+    """A block that an interrupt keeps from being left is undone with its last reference: no lock stays held."""
+    with eventq.open(path) as thread, eventq.open(path) as other:
+        outer, inner = thread.write(), thread.write()
+        outer.__enter__()
+        thread.push("self", "note", "lost")
+        inner.__enter__()
+        assert thread.store.depth == 2
+        del outer, inner
+        assert (thread.store.depth, thread.store.connection.get_autocommit()) == (0, True)
+        assert other.push("self", "note", "kept").id == 1
+        thread.store.connection.execute("BEGIN IMMEDIATE")  # an interrupt struck before anybody knew of it
+        assert thread.push("self", "note", "kept too").id == 2
+        assert [event.content for event in other.peek()] == ["kept", "kept too"]

@@ -1,0 +1,393 @@
+"""The messages of a role beside an independent program that follows the contract; prefixes, forks, and purity."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import eventq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eventq import Thread
+    from eventq.dag.runs import Run
+
+    Messages = list[dict[str, str]]
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROLES = ("coder", "tester", "Prüfer ☃")
+SYSTEM = {"coder": "You code.", "tester": "Test this: the task ☃\nNow.", "Prüfer ☃": ""}
+TASK = "the task ☃"
+BUDGET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+TEXTS = st.sampled_from(
+    [
+        "",
+        "",
+        "x",
+        "two\nlines\n",
+        " ",
+        "ä ☃ 😀 \u2028 \x00",
+        '{"type":"state"}',
+        "## What Happened Since Your Last Turn",
+        "\n\n",
+    ]
+)
+METAS: st.SearchStrategy[Any] = st.sampled_from(
+    [None, {}, 0, 1.0, "é", [], {"b": 1, "a": {"ü": [1.5, None, True]}, "😀": -0.0, "\uffff": 1}]
+)
+STEPS = st.tuples(
+    st.just("step"), st.sampled_from(ROLES), METAS, TEXTS, TEXTS, TEXTS, st.integers(0, 2), st.integers(0, 1),
+    st.one_of(st.none(), st.none(), st.none(), st.none(), TEXTS),
+)  # fmt: skip
+OTHERS = st.one_of(
+    st.tuples(st.just("attempt"), st.sampled_from(ROLES), METAS, TEXTS),
+    st.tuples(st.sampled_from(["suspend", "end", "cancel"])),
+    st.tuples(st.just("compact"), TEXTS),
+    st.tuples(st.just("poke"), METAS, TEXTS, st.one_of(st.none(), TEXTS)),
+    st.tuples(st.just("fork"), st.floats(0, 1, exclude_max=True)),
+)
+HISTORIES = st.lists(st.one_of(STEPS, STEPS, STEPS, OTHERS), min_size=1, max_size=18)
+
+
+# --- the contract, in plain Python ---
+
+
+@dataclass
+class Done:
+    """What a step, or an end, or a compaction left."""
+
+    number: int
+    role: str | None  # None for what is no step of a role
+    meta: Any = None
+    content: str = ""
+    edge: str = ""
+    agent: str = ""
+    compact: str | None = None
+
+
+def canonical(value: object) -> str:
+    """Give canonical JSON by the means of the standard library."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def joined(*parts: str) -> str:
+    """Give the non-empty ones with a blank line between."""
+    return "\n\n".join(filter(None, parts))
+
+
+def summed(steps: list[Done], cap: int | None) -> str:
+    """Give the summary of some steps."""
+    if not steps:
+        return ""
+    lines = ["## What Happened Since Your Last Turn"]
+    for step in steps:
+        output = canonical({"meta": step.meta, "content": step.content})
+        if cap is not None and len(output) > cap:
+            output = output[:cap] + f"… ({len(output) - cap} characters more)"
+        lines += ["", f"### Step {step.number}: {step.role}", f"Output: {output}", f"Agent: {step.agent}"]
+    return "\n".join(lines)
+
+
+def answer(step: Done) -> dict[str, str]:
+    """Give the message of what a role put out."""
+    return {"role": "assistant", "content": canonical({"meta": step.meta, "content": step.content})}
+
+
+def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messages:
+    """Give the messages that the contract asks for, from all that was done."""
+    frozen = SYSTEM.get(role, "")
+    given = [{"role": "system", "content": frozen if TASK in frozen else joined(frozen, TASK)}]
+    begin = max((at for at, done in enumerate(chain) if done.compact is not None), default=0)
+    steps = [done for done in chain[begin:] if done.role is not None]
+    ahead = (chain[begin].compact or "") if chain else ""
+    visits = [at for at, done in enumerate(steps) if done.role == role]
+    last = 0
+    for at in visits:
+        visit = steps[at]
+        given += [{"role": "user", "content": joined(ahead, visit.edge, summed(steps[last:at], cap))}, answer(visit)]
+        ahead, last = "", at + 1
+    return [*given, {"role": "user", "content": joined(ahead, edge, summed(steps[last:], cap))}]
+
+
+def compacted(chain: list[Done]) -> int:
+    """Give the number of the step that carries the last compaction, 0 for none."""
+    return max((done.number for done in chain if done.compact is not None), default=0)
+
+
+# --- a run beside it ---
+
+
+@dataclass
+class Pair:
+    """A run, and what was done in it; `asked` is what each visit was shown, `shown` what each role sees after a step."""
+
+    thread: Thread
+    run: Run
+    cap: int | None
+    chain: list[Done] = field(default_factory=list)
+    asked: dict[int, Messages] = field(default_factory=dict)
+    shown: dict[int, dict[str, Messages]] = field(default_factory=dict)
+
+    def do(self, action: tuple[Any, ...]) -> None:
+        """Do one thing to both, and compare them."""
+        getattr(self, action[0])(*action[1:])
+        self.look()
+
+    def look(self) -> None:
+        """Compare what each role sees, and one that took no step."""
+        seen = {role: self.run.messages(role, "now") for role in (*ROLES, "nobody")}
+        for role, messages in seen.items():
+            assert expected(self.chain, role, "now", self.cap) == messages
+        self.shown[len(self.chain)] = seen
+
+    def step(
+        self, role: str, meta: Any, content: str, edge: str, agent: str, things: int, attempts: int, compact: str | None
+    ) -> None:
+        self.asked[len(self.chain) + 1] = self.run.messages(role, edge)
+        refs = [self.thread.blobs.put(b"thing %d" % number).ref for number in range(things)]
+        words: dict[str, Any] = {"edge_prompt": edge} if edge else {}  # a missing one is ""
+        step = self.run.step(
+            role, meta, content, refs=refs, agent=agent, compact=compact, attempts=[{"role": role, "content": "no"}] * attempts,
+            **words,
+        )  # fmt: skip
+        self.chain.append(Done(step.number, role, deepcopy(meta), content, edge, agent, compact))
+        assert step.number == len(self.chain)
+
+    def attempt(self, role: str, meta: Any, content: str) -> None:
+        self.run.attempt(role, meta, content, edge_prompt="not to be seen", agent="nor this")
+
+    def suspend(self) -> None:
+        self.run.suspend()
+        self.look()
+        self.run.resume()
+
+    def end(self) -> None:
+        self.chain.append(Done(self.run.end(0, "not to be seen").number, None))
+        self.look()
+        self.run.resume()
+
+    def cancel(self) -> None:
+        self.chain.append(Done(self.run.cancel("not to be seen").number, None))
+        self.run.resume()
+
+    def compact(self, text: str) -> None:
+        self.chain.append(Done(self.run.compact(text).number, None, compact=text))
+
+    def poke(self, meta: Any, content: str, edge: str | None) -> None:
+        if not self.chain or self.chain[-1].role is None or self.chain[-1].compact is not None:
+            return
+        old = self.chain.pop()
+        new = Done(old.number, old.role, deepcopy(meta), content, old.edge if edge is None else edge, old.agent)
+        assert old.role is not None
+        self.asked[old.number] = expected(self.chain, old.role, new.edge, self.cap)
+        self.run.poke(meta, content, edge_prompt=edge)
+        self.chain.append(new)
+
+    def fork(self, share: float) -> None:
+        at = int(share * (len(self.chain) + 1))
+        while at and self.chain[at - 1].role is None and self.chain[at - 1].compact is None:
+            at -= 1  # not at an end
+        before = {role: self.run.messages(role, "now") for role in ROLES}
+        fork = self.run.fork(at)
+        for role in ROLES:
+            there = self.shown[at][role]
+            assert there == fork.messages(role, "now")
+            if compacted(self.chain) <= at:
+                assert there[:-1] == before[role][: len(there) - 1]
+        self.run, self.chain = fork, self.chain[:at]
+
+    def prefixes(self) -> int:
+        """See that what a visit was shown and its answer begin what the next one was shown; give how many there were."""
+        compared = 0
+        for role in ROLES:
+            visits = [done for done in self.chain if done.role == role]
+            shown = [(visit, self.asked[visit.number], compacted(self.chain[: visit.number - 1])) for visit in visits]
+            for at, (visit, messages, begin) in enumerate(shown):
+                assert expected(self.chain[: visit.number - 1], role, visit.edge, self.cap) == messages
+                later = [other for _, other, start in shown[at + 1 :] if start == begin]
+                if compacted(self.chain) == begin:
+                    later.append(self.run.messages(role, "last"))
+                for other in later:
+                    assert [*messages, answer(visit)] == other[: len(messages) + 1]
+                    compared += 1
+        return compared
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Thread]:
+    """Give one thread for all histories: each is a run of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVENTQ_SYNCHRONOUS", "off")
+        patch.setenv("EVENTQ_NOTIFIER", "none")
+        folder = tempfile.mkdtemp()
+        with eventq.open(eventq.init(os.path.join(folder, "thread"))) as thread:
+            yield thread
+            assert thread.check() == []
+        shutil.rmtree(folder)
+
+
+def begin(thread: Thread, cap: int | None) -> Pair:
+    """Begin a run and what stands beside it."""
+    pair = Pair(thread, thread.runs.start("w", TASK, system=SYSTEM, summary_cap=cap), cap)
+    pair.look()
+    return pair
+
+
+@BUDGET
+@given(HISTORIES, st.sampled_from([None, None, 1, 40]))
+@example([("step", "coder", None, "", "", "", 0, 0, None)] * 6, None)
+@example([("step", role, {"n": 1}, "x", "go", "a", 1, 1, None) for role in ROLES * 4], 10)
+def test_messages_are_those_of_the_contract(shared: Thread, history: list[Any], cap: int | None) -> None:
+    """Rows 58 to 68, 70, 71: any history shows each role what the contract's own words give, at every moment of it;
+    what a visit was shown, and what it answered, is a byte-identical prefix of all that follows until a compaction.
+    """  # noqa: D205
+    pair = begin(shared, cap)
+    with shared.write():  # one commit for all of them
+        for action in history:
+            pair.do(action)
+    assert pair.prefixes() >= 0
+    with eventq.open(shared.path, read_only=True) as other:
+        run = other.runs.get(pair.run.id)
+        assert {role: run.messages(role, "now") for role in (*ROLES, "nobody")} == pair.shown[len(pair.chain)]
+
+
+def test_the_prefix_law_compares_something(shared: Thread) -> None:
+    """Row 60: of three roles that take turns each visit begins with all of those before it."""
+    pair = begin(shared, None)
+    for number in range(12):
+        pair.do(("step", ROLES[number % 3], {"n": number}, f"c{number}", f"e{number}", "", 0, 0, None))
+    assert pair.prefixes() == 3 * (4 + 3 + 2 + 1)
+    pair.do(("compact", "sum"))
+    assert pair.prefixes() == 3 * (3 + 2 + 1)
+    assert [2 + 2 * k for k in range(4)] == [len(pair.asked[1 + 3 * k]) for k in range(4)]
+
+
+def test_the_messages_to_the_byte(shared: Thread) -> None:
+    """Rows 58, 59, 62, 63, 64, 66, 70, 71: a short history, written out."""
+    run = shared.runs.start("w", TASK, system=SYSTEM)
+    first = [{"role": "system", "content": f"You code.\n\n{TASK}"}, {"role": "user", "content": " do\n"}]
+    assert first == run.messages("coder", " do\n")
+    assert run.messages("tester") == [
+        {"role": "system", "content": "Test this: the task ☃\nNow."}, {"role": "user", "content": ""},
+    ]  # fmt: skip
+    assert {"role": "system", "content": TASK} == run.messages("Prüfer ☃")[0] == run.messages("nobody")[0]
+    run.step("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude")
+    run.step("tester", None, "")
+    run.step("tester", "no", "x", agent="y")
+    told = (
+        "## What Happened Since Your Last Turn\n\n"
+        '### Step 2: tester\nOutput: {"content":"","meta":null}\nAgent: \n\n'
+        '### Step 3: tester\nOutput: {"content":"x","meta":"no"}\nAgent: y'
+    )
+    given = [*first, {"role": "assistant", "content": '{"content":"é\\"","meta":{"a":[1.0],"b":1}}'}]
+    assert [*given, {"role": "user", "content": f"again\n\n{told}"}] == run.messages("coder", "again")
+    assert [*given, {"role": "user", "content": told}] == run.messages("coder")
+    run.compact("So far.")
+    assert [first[0], {"role": "user", "content": "So far.\n\nagain"}] == run.messages("coder", "again")
+    run.step("coder", 1, edge_prompt="go")
+    assert [
+        first[0],
+        {"role": "user", "content": "So far.\n\ngo"},
+        {"role": "assistant", "content": '{"content":"","meta":1}'},
+        {"role": "user", "content": ""},
+    ] == run.messages("coder")
+    told = '## What Happened Since Your Last Turn\n\n### Step 5: coder\nOutput: {"content":"","meta":1}\nAgent: '
+    assert {"role": "user", "content": f"So far.\n\n{told}"} == run.messages("tester")[1]
+
+
+# --- purity ---
+
+ELSEWHERE = """
+import json, os, sys
+path, run, roles = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+import eventq
+with eventq.open(path, read_only=True) as thread:
+    told = {role: thread.runs.get(run).messages(role, "now \\u2603") for role in roles}
+    sys.stdout.buffer.write(json.dumps(told).encode())
+"""
+PLACES: list[dict[str, str]] = [
+    {
+        "PYTHONHASHSEED": "1",
+        "LANG": "C",
+        "LC_ALL": "C",
+        "TZ": "Asia/Tokyo",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    },
+    {"PYTHONHASHSEED": "77", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "America/New_York", "HOME": "/nowhere"},
+    {"PYTHONHASHSEED": "0", "TZ": "Pacific/Kiritimati", "USER": "somebody", "EVENTQ_BLOB_CACHE": "0"},
+]
+
+
+def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 61: the same head gives the same bytes in any process, whatever its environment; no row, no file changes."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "off")
+    path = eventq.init(str(tmp_path / "thread"))
+    roles = [*ROLES, "nobody"]
+    with eventq.open(path) as thread:
+        pair = begin(thread, 60)
+        with thread.write():
+            for number in range(30):
+                meta = {"ü": number, "b": [1.5], "😀": None}
+                pair.do(
+                    ("step", ROLES[number * 7 % 5 % 3], meta, "x" * number, f"ask {number}", "", 1, number % 2, None)
+                )
+            pair.do(("compact", "so far ☃"))
+            pair.do(("step", "coder", {"z": 1, "a": 2}, "done", "", "agent", 0, 0, None))
+            pair.do(("end",))
+        run_id = pair.run.id
+        asked_once = thread.runs.start("w", "asked once", system={"coder": "Code."})
+        asked_once.step("coder", 1, "x")
+        before, changes = rows(thread), thread.store.connection.total_changes()
+        assert len(asked_once.messages("coder")) == 4
+        here = {role: pair.run.messages(role, "now ☃") for role in roles}
+        assert here == {role: list(pair.run.iter_messages(role, "now ☃")) for role in roles}
+        assert (changes, before) == (thread.store.connection.total_changes(), rows(thread))
+    files = everything(path)
+    with eventq.open(path, read_only=True) as reader:
+        assert here == {role: reader.runs.get(run_id).messages(role, "now ☃") for role in roles}
+    for number, place in enumerate(PLACES):
+        folder = tmp_path / f"cwd {number}"
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, path, str(run_id), json.dumps(roles)],
+            cwd=folder, env={**os.environ, "PYTHONPATH": ROOT, **place}, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert json.dumps(here).encode() == done.stdout
+        assert list(folder.iterdir()) == []
+    assert files == everything(path)
+    with eventq.open(path) as thread:
+        assert before == rows(thread)
+        assert thread.check() == []
+
+
+def rows(thread: Thread) -> dict[str, list[Any]]:
+    """Give every row of every table."""
+    names = thread.store.run("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
+    return {name: thread.store.run(f'SELECT * FROM "{name}"') for (name,) in names}
+
+
+def everything(path: str) -> dict[str, bytes]:
+    """Give every file of a thread but SQLite's shared memory and its log, which are empty of data."""
+    found = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if not name.endswith(("-shm", "-wal")):
+                with open(os.path.join(folder, name), "rb") as file:
+                    found[name] = file.read()
+    return found
