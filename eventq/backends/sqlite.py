@@ -158,14 +158,11 @@ class Write:
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
-        try:
-            if kind is None:
-                self._store.commit()
-            else:
-                self._store.rollback()
-        finally:
-            if self._store.depth < self._level:
-                self._level = 0
+        self._level = 0  # from here on the store leaves it, whatever happens
+        if kind is None:
+            self._store.commit()
+        else:
+            self._store.rollback()
 
 
 class Store:
@@ -426,14 +423,13 @@ class Store:
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""
-        left = len(self._marks) - level + 1
-        if left <= 0 or self._pid != os.getpid():
+        if self._pid != os.getpid() or not self.lock._is_owned():  # type: ignore[attr-defined]  # of another thread
             return
         try:
             while len(self._marks) >= level:
                 self.rollback()
-        except (apsw.Error, EventqError, RuntimeError):
-            pass  # closed, or of another thread
+        except (apsw.Error, EventqError):
+            pass  # closed
 
     def commit(self) -> None:
         """End the innermost transaction; the outermost one commits, then runs what waits for that."""

@@ -275,3 +275,28 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
         thread.store.connection.execute("BEGIN IMMEDIATE")  # an interrupt struck before anybody knew of it
         assert thread.push("self", "note", "kept too").id == 2
         assert [event.content for event in other.peek()] == ["kept", "kept too"]
+
+
+def test_many_threads_share_one(path: str) -> None:
+    """Blocks of several threads, kept and undone, with pushes between them, take turns: none is lost, none hangs."""
+    with eventq.open(path) as thread:
+        context = thread.contexts.create()
+
+        def work() -> None:
+            for number in range(100):
+                with thread.write():
+                    thread.push("self", "note", "both")
+                    context.append("both")
+                thread.push("self", "note", "keyed", key=f"{threading.get_ident()} {number}")
+                with pytest.raises(ZeroDivisionError), thread.write():
+                    thread.push("self", "note", "neither")
+                    raise ZeroDivisionError
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(6)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(120)
+        assert [one.is_alive() for one in threads] == [False] * 6
+        assert (thread.last_id(), len(context.replay())) == (1200, 600)
+        assert thread.check() == []
