@@ -191,19 +191,12 @@ def ls(raw: Raw) -> None:
     """List runs."""
     with open_thread(raw, read_only=True) as thread:
         runs, group = thread.runs, text(raw, "group")
-        found = runs.list(group) if raw["all"] else runs.active(group)
-        if raw["json"]:
-            render.dump_all(map(render.fields if raw["all"] else _under_way, found))
+        if raw["json"] and raw["all"]:
+            render.dump_all(map(render.fields, runs.list(group)))
+        elif raw["json"]:
+            render.say_all(runs.index_entries(group))
         else:
-            render.say_all(_lines(thread, found))
-
-
-def _under_way(info: RunInfo) -> dict[str, Any]:
-    return {"threadId": str(info.run_id), "head": info.head, "start": info.start, "updatedAt": info.updated_at_ms}
-
-
-def _completed(info: RunInfo) -> dict[str, Any]:
-    return {"threadId": str(info.run_id), "head": info.head, "start": info.start, "completedAt": info.completed_at_ms}
+            render.say_all(_lines(thread, runs.list(group) if raw["all"] else runs.active(group)))
 
 
 def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
@@ -218,11 +211,11 @@ def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
 def history(raw: Raw) -> None:
     """List what was completed on a day."""
     with open_thread(raw, read_only=True) as thread:
-        found = thread.runs.history(text(raw, "date") or "", text(raw, "group"))
+        runs, day, group = thread.runs, text(raw, "date") or "", text(raw, "group")
         if raw["json"]:
-            render.dump_all(map(_completed, found))
+            render.say_all(runs.history_entries(day, group))
         else:
-            render.say_all(_lines(thread, found))
+            render.say_all(_lines(thread, runs.history(day, group)))
 
 
 def show_one(raw: Raw) -> None:
