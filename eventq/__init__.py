@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from eventq.dag.contexts import Context
     from eventq.errors import EventqError, FilterError, InputError, LogicError, StoreError, UsageError
     from eventq.event import Batch, Event
-    from eventq.records import Blob, ConsumerInfo, Source, Subscription, ThreadInfo, Turn
+    from eventq.output.sink import OutputSink
+    from eventq.records import Blob, Captured, ConsumerInfo, Content, Source, Subscription, ThreadInfo, Turn
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
 
@@ -22,13 +23,16 @@ __all__ = [
     "AsyncThread",
     "Batch",
     "Blob",
+    "Captured",
     "ConsumerInfo",
+    "Content",
     "Context",
     "Event",
     "EventqError",
     "FilterError",
     "InputError",
     "LogicError",
+    "OutputSink",
     "Source",
     "StoreError",
     "Subscription",
@@ -47,7 +51,8 @@ _HOMES = {
     "eventq.dag.contexts": ("Context",),
     "eventq.errors": ("EventqError", "FilterError", "InputError", "LogicError", "StoreError", "UsageError"),
     "eventq.event": ("Batch", "Event"),
-    "eventq.records": ("Blob", "ConsumerInfo", "Source", "Subscription", "ThreadInfo", "Turn"),
+    "eventq.output.sink": ("OutputSink",),
+    "eventq.records": ("Blob", "Captured", "ConsumerInfo", "Content", "Source", "Subscription", "ThreadInfo", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
 }
 

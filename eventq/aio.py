@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from eventq.records import Subscription, ThreadInfo
+    from eventq.records import Content, Subscription, ThreadInfo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,6 +181,10 @@ class AsyncThread:
             left = True
             executor.shutdown(wait=False)
 
+    async def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
+        """Give what a URL names; see `Thread.read`."""
+        return await self._call(self._thread.read, url, offset, limit)
+
     async def info(self) -> ThreadInfo:
         """Give the thread at a glance."""
         return await self._call(self._thread.info)
@@ -194,7 +198,7 @@ class AsyncThread:
         return await self._call(self._thread.prune, keep_last=keep_last, before_id=before_id, force=force)
 
     async def run(self, call: Callable[[Thread], R]) -> R:
-        """Give what `call` gives of the thread: for `blobs`, `contexts`, `gc`, packs and whole transactions.
+        """Give what `call` gives of the thread: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.
 
         `await thread.run(lambda t: t.contexts.get("main").append("hello"))`. An iterator has to be used up inside.
         """

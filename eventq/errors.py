@@ -14,6 +14,8 @@
         ├── UnknownTurnError    1  404
         ├── UnknownContextError 1  404
         ├── UnknownRunError     1  404
+        ├── UnknownArtifactError 1 404
+        ├── UnknownOutputError  1  404
         ├── ConflictError       1  409   a head that moved meanwhile, a key or a name that is taken
         ├── TooLargeError       1  413
         ├── ClosedError         1  409   used after close, or in a forked process
@@ -193,6 +195,26 @@ class UnknownRunError(LogicError):
 
     def __init__(self, run: int | str) -> None:
         super().__init__(f"there is no run '{run}'", "see 'eventq run ls', or start it first")
+
+
+class UnknownArtifactError(LogicError):
+    """No artifact has this number."""
+
+    wire_code = 404
+
+    def __init__(self, artifact_id: str, available: str) -> None:
+        super().__init__(
+            f"Artifact {artifact_id} not found. Available: {available}", "give a number that was printed or listed"
+        )
+
+
+class UnknownOutputError(LogicError):
+    """No output of an agent has this name, or this version."""
+
+    wire_code = 404
+
+    def __init__(self, output_id: str, available: str) -> None:
+        super().__init__(f"Not found: {output_id}\nAvailable: {available}", "give a name that was printed or listed")
 
 
 class ConflictError(LogicError):

@@ -16,18 +16,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "ArtifactInfo",
     "Batch",
     "Blob",
+    "Captured",
     "Collected",
     "ConsumerInfo",
+    "Content",
     "ContextInfo",
     "Event",
     "Imported",
     "Move",
     "OpenInfo",
+    "OutputInfo",
     "Page",
     "RunInfo",
     "RunText",
+    "SessionImported",
     "Source",
     "Step",
     "Subscription",
@@ -268,6 +273,8 @@ class Imported:
     contexts: int
     moved: int
     notes: tuple[str, ...]
+    artifacts: int = 0
+    outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,3 +328,90 @@ class RunText:
     text: str
     steps: int
     omitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactInfo:
+    """A numbered output of a tool: how far it is, in bytes and lines.
+
+    `status` is `open` while it is written, `sealed` when it is whole, `failed` when its writer gave up, for the reason
+    in `error`, and `partial` when its writer died; `hash` is the BLAKE3-256 of all its bytes once it is sealed.
+    """
+
+    artifact_id: str
+    tool: str
+    status: str
+    size: int
+    lines: int
+    hash: str | None
+    error: str | None
+    created_at_ms: int
+    ended_at_ms: int | None
+
+    @property
+    def url(self) -> str:
+        """The address that others read it by."""
+        return f"artifact://{self.artifact_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputInfo:
+    """One version of a named output of an agent; the first is what its address gives."""
+
+    output_id: str
+    version: int
+    hash: str
+    size: int
+    created_at_ms: int
+
+    @property
+    def url(self) -> str:
+        """The address that others read it by."""
+        return f"agent://{self.output_id}" + (f"?version={self.version}" if self.version > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What is shown of a stream, and what became of the rest; sizes are bytes of UTF-8.
+
+    `truncated` says that the stream did not fit into the window, `capped` counts the bytes that were left out of lines
+    that are too long. `artifact_id` names the artifact that holds all of it; `error` says why there is none.
+    """
+
+    text: str
+    truncated: bool
+    capped: int
+    total_bytes: int
+    total_lines: int
+    artifact_id: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a URL names: all of it, or `limit` lines from line `offset` on.
+
+    `next_offset` is the line to go on at, None at the end; `complete` is False for an artifact that was not sealed.
+    """
+
+    url: str
+    content_type: str
+    data: bytes
+    next_offset: int | None = None
+    complete: bool = True
+
+    @property
+    def text(self) -> str:
+        """The bytes as text; what is not UTF-8 is replaced."""
+        return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionImported:
+    """What the import of a session file added: `entries` of how many there are in it, and the blobs of its images."""
+
+    context_id: int
+    entries: int
+    added: int
+    blobs: int
+    notes: tuple[str, ...]

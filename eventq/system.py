@@ -15,12 +15,14 @@ from eventq.errors import PlatformError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
 if os.name != "posix":  # pragma: no cover
     raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
 
+# The signals as a new program expects them, whatever its parent has blocked or ignores.
+_CLEAN: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ)}
 UNKNOWN = 255  # the exit code of a child that nobody can tell any more
 _second = [-1, ""]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
 
@@ -91,6 +93,34 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write everything; raise OSError when the system takes no more."""
+    while (written := os.write(fd, data)) < len(data):
+        data = memoryview(data)[written:]
+
+
+def save(path: str, pieces: Iterable[bytes]) -> int:
+    """Write a file that is there whole or not at all, also after a power cut, and give its size in bytes."""
+    folder = os.path.dirname(path) or "."
+    temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
+    size = 0
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            for piece in pieces:
+                write_all(fd, piece)
+                size += len(piece)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    sync_folder(folder)
+    return size
+
+
 def which(name: str) -> str | None:
     """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
     if "/" in name:
@@ -122,9 +152,18 @@ def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, st
     return _posix_spawn(argv, actions, os.environ if environ is None else environ)
 
 
+def spawn_into(argv: Sequence[str], fd: int) -> int:
+    """Start a program in our own session, its output and its errors into one descriptor, and give its pid.
+
+    Raises OSError when it cannot be started.
+    """
+    actions = [(os.POSIX_SPAWN_DUP2, fd, 1), (os.POSIX_SPAWN_DUP2, fd, 2)]
+    return os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=actions, **_CLEAN)
+
+
 def _posix_spawn(argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]) -> int:
-    """Spawn with the signals as a new program expects them, whatever the caller has blocked or ignores."""
-    clean: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ), "file_actions": actions}
+    """Spawn in a session of its own."""
+    clean: dict[str, Any] = {**_CLEAN, "file_actions": actions}
     try:
         return os.posix_spawnp(argv[0], argv, environ, setsid=True, **clean)
     except NotImplementedError:  # an old C library: a process group of its own is the next best

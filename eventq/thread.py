@@ -17,7 +17,7 @@ from eventq.log.subscriptions import Subscriptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
     from eventq.log.events import NewEvent
-    from eventq.records import Collected, Imported, Subscription, ThreadInfo
+    from eventq.output.agents import Outputs
+    from eventq.output.artifacts import Artifacts
+    from eventq.output.urls import Resource, Sources
+    from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
+    from eventq.transfer.sessions import Sessions
 
 Path = str | os.PathLike[str]
 
@@ -130,6 +134,7 @@ class Thread:
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
         self._runs: Runs | None = None
+        self._produced: Sources | None = None
 
     @property
     def path(self) -> str:
@@ -356,27 +361,130 @@ class Thread:
         from eventq.dag.collect import collect
 
         self.store.check_memory()
+        self.store.check_output()
         found = collect(self.store, self.check, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
 
-    def export_pack(self, folder: Path) -> None:
-        """Write all blobs, turns and heads to a folder that holds no pack yet, in the interchange format."""
-        from eventq.dag.pack import export_pack
+    # --- what was produced ----------------------------------------------------------------------------------------
 
-        self.contexts  # noqa: B018 (there must be some)
-        export_pack(self.contexts, _text(folder))
+    @property
+    def produced(self) -> Sources:
+        """Blobs, artifacts and outputs together: what URLs lead to."""
+        if self._produced is None:
+            from eventq.output.agents import Outputs
+            from eventq.output.artifacts import Artifacts
+            from eventq.output.urls import Sources
+
+            self.store.check_output()
+            artifacts = Artifacts(self.store)
+            self._produced = Sources(self.blobs, artifacts, Outputs(self.blobs, artifacts.table))
+        return self._produced
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Numbered outputs of tools: `allocate`, `put`, `get`, `open`, `list`, `remove`, and folders of them."""
+        return self.produced.artifacts
+
+    @property
+    def outputs(self) -> Outputs:
+        """Named outputs of agents, in versions: `allocate`, `publish`, `put`, `get`, `read`, `list`, and folders."""
+        return self.produced.outputs
+
+    @property
+    def sessions(self) -> Sessions:
+        """The session files of coding agents, as contexts: `import_file`, `export`, `lines`."""
+        from eventq.transfer.sessions import Sessions
+
+        return Sessions(self.contexts, self.produced)
+
+    def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
+        """Give what `artifact://ID`, `agent://ID` or `blob:blake3:HASH` names; `limit` lines from line `offset` on.
+
+        `agent://ID/path` and `agent://ID?q=.path` give a part of its JSON. Raises UsageError for what is no URL,
+        LogicError for what is not there.
+        """
+        from eventq.output import urls
+
+        return urls.read(url, self.produced, offset, limit)
+
+    def open_url(self, url: str, offset: int | None = None, limit: int | None = None) -> Resource:
+        """Give what `read` gives in pieces, so that it need not be in memory whole."""
+        from eventq.output import urls
+
+        return urls.open_url(url, self.produced, offset, limit)
+
+    def capture(
+        self,
+        argv: Sequence[str],
+        *,
+        tool: str | None = None,
+        show: Callable[[bytes], object] | None = None,
+        **options: Any,
+    ) -> tuple[int, Captured]:
+        """Run a command; give its exit code (128 + n for signal n), and what is shown of its output.
+
+        All of the output is kept as an artifact of `tool`, the command's name unless told, when that is not all. `show`
+        gets what is certain of the view as it comes; `options` are those of `OutputSink`. Raises LogicError when the
+        command cannot be started.
+        """
+        from eventq.output.capture import capture
+
+        self.store.check_writable()
+        return capture(self.artifacts, argv, tool=tool, show=show, **options)
+
+    def externalize(self, entry: Any, *, full: bool = False) -> Any:
+        """Give a session entry whose images are blobs and whose longest texts are cut; the entry is left as it is.
+
+        With `full` everything that was cut is kept as a blob too, so that `rehydrate` gives the very same entry.
+        """
+        from eventq.output import persist
+
+        with self.store.write():
+            return persist.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
+
+    def rehydrate(self, entry: Any, *, warn: Callable[[str], object] | None = None) -> Any:
+        """Give an externalized session entry with its blobs put back.
+
+        `warn` gets a sentence about each ref that is malformed or whose blob is not here, which stays as it is; unless
+        it is given, they are warnings of Python.
+        """
+        from eventq.output import persist
+
+        return persist.rehydrate(entry, self.produced.get, warn or _warn)
+
+    # --- other threads and programs -------------------------------------------------------------------------------
+
+    def export_pack(self, folder: Path) -> None:
+        """Write all blobs, turns, heads and artifacts to a folder that holds no pack yet, in the interchange format."""
+        from eventq.transfer.packs import export_pack
+
+        self.produced  # noqa: B018 (there must be tables)
+        export_pack(self.store, _text(folder))
 
     def import_pack(self, folder: Path) -> Imported:
-        """Store the blobs, turns and heads of a pack that are not here yet, and say what was added and what dropped.
+        """Store what is in a pack and not here yet, and say what was added and what dropped.
 
         Ids are kept where they are free; a turn that is here already is found again, so importing twice adds nothing.
         """
-        from eventq.dag.pack import import_pack
+        from eventq.transfer.packs import import_pack
 
         self.store.check_writable()
-        return import_pack(self.contexts, _text(folder))
+        return import_pack(self.contexts, self.produced, _text(folder))
+
+    def copy_to(self, other: Thread, contexts: Iterable[int | str] | None = None) -> Imported:
+        """Copy the memory to another thread, or what some contexts lead to: turns, blobs, artifacts, outputs.
+
+        Every byte is checked; what is there already is found again, so copying twice adds nothing. Raises
+        ConflictError, and copies nothing, when an artifact or output would be another one there.
+        """
+        from eventq.transfer.packs import copy
+
+        other.store.check_writable()
+        if other.store.inodes == self.store.inodes:
+            raise UsageError("the source and the destination are one thread", "give two")
+        return copy(other.contexts, other.produced, self.store, contexts)
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -395,6 +503,8 @@ class Thread:
             from eventq.dag.check import faults as memory_faults
 
             faults += memory_faults(self.runs)
+        if self.store.has_output():
+            faults += [*self.artifacts.table.faults(), *self.artifacts.faults()]
         return faults
 
     def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:
@@ -416,6 +526,12 @@ class Thread:
             return self._mirror.rebuild()
         except OSError as error:
             raise _refused(self.path, error) from error
+
+
+def _warn(what: str) -> None:
+    import warnings
+
+    warnings.warn(what, stacklevel=2)
 
 
 def _text(path: Path) -> str:

@@ -31,6 +31,10 @@ until [ "$(eventq info --thread "$inbox" --json | grep -o '"pending":0,"running"
     sleep 0.1
 done
 
+printf '\n\033[1m$ eventq capture -- seq 100000\033[0m   (all of it kept, a bounded part shown)\n'
+eventq capture --thread "$inbox" --spill 200 --head 40 -- seq 100000
+step eventq cat artifact://0 --thread "$inbox" --offset 50000 --limit 2
+
 step eventq info --thread "$inbox"
 step cat "$inbox/logs/handlers/chat.log"
 step cat "$inbox/logs/handlers/audit.log"

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from eventq.cli.memory_options import COMMANDS
-from eventq.log.supervisor import TRANSITIONS
+from eventq.log import supervisor
+from eventq.output import artifacts
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,9 +24,9 @@ def tree() -> str:
     return "```text\n" + "\n".join(lines) + "\n```"
 
 
-def states() -> str:
-    """Give the states of a consumer under a supervisor, and what leads from one to another."""
-    rows = [f"{state:<9} --{event}--> {to}" for state, events in TRANSITIONS.items() for event, to in events.items()]
+def states(table: dict[str, dict[str, str]]) -> str:
+    """Give the states of something, and what leads from one to another."""
+    rows = [f"{state:<9} --{event}--> {to}" for state, events in table.items() for event, to in events.items()]
     return "```text\n" + "\n".join(rows) + "\n```"
 
 
@@ -34,6 +35,7 @@ def commands() -> str:
     parts = []
     for name, command in COMMANDS.items():
         usage = f"eventq {name}" + (f" {command.argument}" if command.argument else "")
+        usage += f" -- {command.rest}" if command.rest else ""
         lines = [f"### {usage}", "", command.help]
         if command.options:
             lines += ["", "| option | means |", "|---|---|"]
@@ -59,7 +61,11 @@ def documents() -> dict[Path, str]:
     return {
         readme: filled(readme.read_text(), "tree", tree()),
         usage: filled(usage.read_text(), "commands", commands()),
-        spec: filled(spec.read_text(), "states", states()),
+        spec: filled(
+            filled(spec.read_text(), "states", states(supervisor.TRANSITIONS)),
+            "artifacts",
+            states(artifacts.TRANSITIONS),
+        ),
     }
 
 

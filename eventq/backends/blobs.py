@@ -160,9 +160,9 @@ class BlobTable:
         return [row[0] for row in self._run(sql, (blob_id,))]
 
     def holders(self, blob_id: int, limit: int) -> list[tuple[str, Any]]:
-        """Give kind and name of what keeps a blob: turns, patches, blobs, events, pins; at most `limit` of a kind."""
+        """Give kind and name of what keeps a blob: turns, patches, blobs, events, pins, outputs; `limit` of a kind."""
         found: list[tuple[str, Any]] = []
-        for sql in _HOLDERS:
+        for sql in (*_HOLDERS, _OUTPUTS) if self.store.has_output() else _HOLDERS:
             found += self._run(sql, (blob_id, limit))
         return found
 
@@ -218,3 +218,4 @@ _HOLDERS = (
     ),
     "SELECT 'pin', name FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
 )
+_OUTPUTS = "SELECT 'output', output_id FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"

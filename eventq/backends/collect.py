@@ -25,6 +25,7 @@ live_blobs (id) AS (
     UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN live_turns
     UNION SELECT blob_id FROM run_attempts WHERE parent_id IN live_turns
     UNION SELECT blob_id FROM pins
+    UNION SELECT blob_id FROM agent_outputs
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
     UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id

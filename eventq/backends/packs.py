@@ -27,12 +27,61 @@ class PackTable:
             yield from rows
             after = rows[-1][0]
 
+    # --- what is chosen -------------------------------------------------------------------------------------------
+
+    def choose_none(self) -> None:
+        """Begin with nothing chosen; what `choose` adds is seen by this connection only."""
+        for sql in _CHOSEN:
+            self._run(sql)
+
+    def choose_all(self) -> None:
+        """Choose everything that there is."""
+        self.choose_none()
+        for sql in _ALL:
+            self._run(sql)
+
+    def find_context(self, which: int | str) -> int | None:
+        """Give the id of a context by its id or name, or None; a name is never a number."""
+        sql = (
+            "SELECT context_id FROM contexts WHERE name = ?1"
+            " OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'"
+        )
+        return self._store.one(sql, (str(which),))  # type: ignore[no-any-return]
+
+    def choose(self, context_id: int) -> None:
+        """Choose a context."""
+        self._run("INSERT OR IGNORE INTO chosen_contexts VALUES (?)", (context_id,))
+
+    def choose_what_they_lead_to(self) -> None:
+        """Choose the turns and blobs that the chosen contexts lead to."""
+        self._run(_TURNS_OF_CONTEXTS)
+        self._run(_BLOBS_OF_TURNS)
+
+    def choose_artifact(self, number: int) -> bool:
+        """Choose an artifact; give False when it was chosen, or there is none."""
+        sql = "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE artifact_id = ?"
+        self._run(sql, (number,))
+        return bool(self._store.connection.changes())
+
+    def choose_output(self, output_id: str) -> list[bytes]:
+        """Choose an output; give the hashes of its versions, none when it was chosen, or there is none."""
+        sql = "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs WHERE output_id = ?"
+        self._run(sql, (output_id,))
+        if not self._store.connection.changes():
+            return []
+        self._run(
+            "INSERT OR IGNORE INTO chosen_blobs SELECT blob_id FROM agent_outputs WHERE output_id = ?", (output_id,)
+        )
+        sql = "SELECT hash FROM agent_outputs JOIN blobs USING (blob_id) WHERE output_id = ?"
+        return [row[0] for row in self._run(sql, (output_id,))]
+
     # --- out ------------------------------------------------------------------------------------------------------
 
     def blobs(self) -> Iterator[tuple[int, bytes, int, int]]:
         """Give blob_id, hash, raw_len and codec of every blob that is not a part only, in the order they came."""
         return self._pages(
-            "SELECT blob_id, hash, raw_len, codec FROM blobs WHERE blob_id > ? AND part = 0 ORDER BY blob_id LIMIT ?"
+            "SELECT blob_id, hash, raw_len, codec FROM chosen_blobs CROSS JOIN blobs USING (blob_id)"
+            " WHERE blob_id > ? AND part = 0 ORDER BY blob_id LIMIT ?"
         )
 
     def turns(self) -> Iterator[Any]:
@@ -43,29 +92,37 @@ class PackTable:
         """
         return self._pages(
             "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, canonical, hash,"
-            " raw_len, flags, created_at_ms FROM turns JOIN blobs USING (blob_id) WHERE turn_id > ?"
-            " ORDER BY turn_id LIMIT ?"
+            " raw_len, flags, created_at_ms FROM chosen_turns CROSS JOIN turns USING (turn_id)"
+            " JOIN blobs USING (blob_id) WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
+        )
+
+    def rules(self) -> Iterator[tuple[int, str]]:
+        """Give turn_id and canonical rule of every turn that has one."""
+        return self._pages(
+            "SELECT turn_id, canonical FROM chosen_turns CROSS JOIN turns USING (turn_id)"
+            " WHERE turn_id > ? AND canonical IS NOT NULL ORDER BY turn_id LIMIT ?"
         )
 
     def contexts(self) -> Iterator[Any]:
         """Give context_id, head, its depth, flags, time, name and fork_of of every context."""
         return self._pages(
             "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms, name, fork_of"
-            " FROM contexts c LEFT JOIN turns ON turn_id = head_id WHERE context_id > ? ORDER BY context_id LIMIT ?"
+            " FROM chosen_contexts CROSS JOIN contexts c USING (context_id) LEFT JOIN turns ON turn_id = head_id"
+            " WHERE context_id > ? ORDER BY context_id LIMIT ?"
         )
 
     def patches(self) -> Iterator[Any]:
         """Give seq, turn_id, hash (None for a tombstone), flags and time of every overlay."""
         return self._pages(
-            "SELECT seq, turn_id, hash, flags, created_at_ms FROM turn_patches LEFT JOIN blobs USING (blob_id)"
-            " WHERE seq > ? ORDER BY seq LIMIT ?"
+            "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p LEFT JOIN blobs USING (blob_id)"
+            " WHERE seq > ? AND turn_id IN chosen_turns ORDER BY seq LIMIT ?"
         )
 
     def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Give a number, and the hashes of a blob and of one that it names."""
         for blob_id, digest in self._pages(
             "SELECT DISTINCT blob_id, hash FROM blob_refs JOIN blobs USING (blob_id)"
-            " WHERE blob_id > ? ORDER BY blob_id LIMIT ?"
+            " WHERE blob_id > ? AND blob_id IN chosen_blobs ORDER BY blob_id LIMIT ?"
         ):
             sql = "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ? ORDER BY 1"
             yield from ((blob_id, digest, to) for (to,) in self._run(sql, (blob_id,)))
@@ -74,15 +131,40 @@ class PackTable:
         """Give context_id, name, group, status, start turn and time of completion of every run."""
         return self._pages(
             "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
-            " WHERE context_id > ? ORDER BY context_id LIMIT ?"
+            " WHERE context_id > ? AND context_id IN chosen_contexts ORDER BY context_id LIMIT ?"
         )
 
     def attempts(self) -> Iterator[Any]:
         """Give a number, the turn that it came after, hash and time of every attempt at a step."""
         return self._pages(
             "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id)"
-            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
+            " WHERE attempt_id > ? AND parent_id IN chosen_turns ORDER BY attempt_id LIMIT ?"
         )
+
+    def pins(self) -> list[tuple[str, bytes]]:
+        """Give name and hash of every pin, sorted."""
+        return self._run(
+            "SELECT name, hash FROM pins JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs ORDER BY 1, 2"
+        )
+
+    def names(self) -> list[tuple[bytes, bytes]]:
+        """Give hash and SHA-256 of every blob that has both, sorted."""
+        sql = (
+            "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs ORDER BY 1, 2"
+        )
+        return self._run(sql)
+
+    def outputs(self) -> list[tuple[str, int, bytes, int]]:
+        """Give id, version, hash and time of every version of every output, sorted."""
+        sql = (
+            "SELECT output_id, version, hash, created_at_ms FROM agent_outputs JOIN blobs USING (blob_id)"
+            " WHERE output_id IN chosen_outputs ORDER BY 1, 2"
+        )
+        return self._run(sql)
+
+    def artifacts(self) -> list[int]:
+        """Give the numbers of the artifacts, sorted."""
+        return [row[0] for row in self._run("SELECT artifact_id FROM chosen_artifacts ORDER BY 1")]
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -152,3 +234,40 @@ class PackTable:
         """Have the next turn get an id above this one."""
         self._run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
         self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (turn_id,))
+
+
+_CHOSEN = (
+    "DROP TABLE IF EXISTS temp.chosen_contexts",
+    "DROP TABLE IF EXISTS temp.chosen_turns",
+    "DROP TABLE IF EXISTS temp.chosen_blobs",
+    "DROP TABLE IF EXISTS temp.chosen_artifacts",
+    "DROP TABLE IF EXISTS temp.chosen_outputs",
+    "CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE chosen_outputs (output_id TEXT PRIMARY KEY)",
+)
+_ALL = (
+    "INSERT INTO chosen_contexts SELECT context_id FROM contexts",
+    "INSERT INTO chosen_turns SELECT turn_id FROM turns",
+    "INSERT INTO chosen_blobs SELECT blob_id FROM blobs",
+    "INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts",
+    "INSERT INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs",
+)
+_TURNS_OF_CONTEXTS = """
+WITH RECURSIVE found (id) AS (
+    SELECT head_id FROM chosen_contexts CROSS JOIN contexts USING (context_id) WHERE head_id IS NOT NULL
+    UNION SELECT base_id FROM chosen_contexts CROSS JOIN contexts USING (context_id) WHERE base_id IS NOT NULL
+    UNION SELECT start_id FROM chosen_contexts CROSS JOIN runs USING (context_id)
+    UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
+)
+INSERT INTO chosen_turns SELECT id FROM found"""
+_BLOBS_OF_TURNS = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id FROM chosen_turns CROSS JOIN turns USING (turn_id)
+    UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
+    UNION SELECT blob_id FROM run_attempts WHERE parent_id IN chosen_turns
+    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT INTO chosen_blobs SELECT id FROM found"""

@@ -373,13 +373,24 @@ class Store:
         """Say whether there are tables of turns and blobs: not in an older thread that was opened to read."""
         return self.version >= 3
 
+    def has_output(self) -> bool:
+        """Say whether there are tables of artifacts and outputs: not in an older thread that was opened to read."""
+        return self.version >= 4
+
     def check_memory(self) -> None:
         """Raise StoreError when there are no tables of turns and blobs."""
-        if not self.has_memory():  # somebody may have brought it up to date meanwhile
+        self._check_tables(self.has_memory, "turns or blobs")
+
+    def check_output(self) -> None:
+        """Raise StoreError when there are no tables of artifacts and outputs."""
+        self._check_tables(self.has_output, "artifacts or outputs")
+
+    def _check_tables(self, has: Callable[[], bool], what: str) -> None:
+        if not has():  # somebody may have brought it up to date meanwhile
             self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
-        if not self.has_memory():
+        if not has():
             raise StoreError(
-                f"'{self.path}' was written by an older eventq, and holds no turns or blobs",
+                f"'{self.path}' was written by an older eventq, and holds no {what}",
                 "open it for writing once: any push brings it up to date",
             )
 

@@ -130,7 +130,7 @@ def mirror_rebuild(raw: Raw) -> None:
 def gc(raw: Raw) -> None:
     """Collect what nothing leads to."""
     from eventq.cli.given import duration
-    from eventq.cli.render import fields
+    from eventq.cli.render import count, fields
 
     apply = bool(raw["apply"])
     with open_thread(raw, read_only=not apply) as thread:
@@ -138,12 +138,8 @@ def gc(raw: Raw) -> None:
     if raw["json"]:
         show.dump(fields(found))
         return
-    what = f"{_count(found.turns, 'turn')} and {_count(found.blobs, 'blob')} ({found.stored:,} bytes)"
+    what = f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')} ({found.stored:,} bytes)"
     show.say(f"Deleted {what}" if apply else f"Would delete {what}; run with --apply")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def pack_export(raw: Raw) -> None:
@@ -159,15 +155,14 @@ def pack_export(raw: Raw) -> None:
 
 def pack_import(raw: Raw) -> None:
     """Store what a pack holds."""
-    from eventq.cli.render import fields
+    from eventq.cli.render import added, fields
 
     with open_thread(raw) as thread:
         found = thread.import_pack(text(raw, "FOLDER") or "")
     if raw["json"]:
         show.dump(fields(found))
         return
-    what = f"{_count(found.blobs, 'blob')}, {_count(found.turns, 'turn')} and {_count(found.contexts, 'context')}"
-    show.say(f"Imported {what}; {_count(found.moved, 'head')} moved")
+    show.say(f"Imported {added(found)}")
     for note in found.notes:
         show.say(show.readable(note))
 

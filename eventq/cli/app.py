@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 
 # What is said of the commands that begin with one word.
 GROUPS = {
+    "artifact": (
+        "Keep outputs of tools under numbers, whole.",
+        "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
+    ),
     "blob": ("Keep bytes by their hash.", "eventq blob put report.pdf --thread ./inbox"),
     "context": (
         "Make, fork, move and look at branches of turns.",
         "eventq context create --name main --thread ./inbox",
     ),
     "mirror": ("Look after events.jsonl.", "eventq mirror rebuild --thread ./inbox"),
+    "output": (
+        "Keep outputs of agents under names, in versions.",
+        "eventq output put Scout --file report.md --thread ./inbox",
+    ),
     "pack": ("Take blobs, turns and contexts to another thread.", "eventq pack export ./pack --thread ./inbox"),
     "run": ("Record runs of workflows, and give models their messages.", "eventq run ls --thread ./inbox"),
+    "session": (
+        "Take session files of coding agents in, and out as they were.",
+        "eventq session import session.jsonl --thread ./inbox",
+    ),
     "turn": ("Append turns to a context, and read them.", "eventq turn append main --thread ./inbox --content hello"),
 }
 
@@ -41,8 +53,9 @@ def program() -> str:
 def _callback(command: Command) -> Any:
     def call(**values: Any) -> int:
         raw = {option.name: values[option.name.replace("-", "_")] for option in command.options}
-        if name := command.argument_name:
-            raw[name] = values[name.lower()]
+        raw.update({name: values[name.lower()] for name in command.arguments})
+        if name := command.rest_name:
+            raw[name] = list(values[name.lower()])
         return show.execute(command, raw)
 
     return call
@@ -50,8 +63,10 @@ def _callback(command: Command) -> Any:
 
 def _params(command: Command) -> list[click.Parameter]:
     params: list[click.Parameter] = []
-    if name := command.argument_name:
-        params.append(click.Argument([name.lower()], metavar=command.argument, required=command.argument == name))
+    for name, shown in zip(command.arguments, (command.argument or "").split(), strict=True):
+        params.append(click.Argument([name.lower()], metavar=shown, required=shown == name))
+    if name := command.rest_name:
+        params.append(click.Argument([name.lower()], metavar=f"-- {command.rest}", nargs=-1, type=click.UNPROCESSED))
     for option in command.options:
         names = ["--" + option.name] + ([f"-{option.short}"] if option.short else [])
         params.append(_flag(names, option) if option.value is None else _valued(names, option))
@@ -64,13 +79,30 @@ def _flag(names: list[str], option: Option) -> click.Option:
 
 def _valued(names: list[str], option: Option) -> click.Option:
     """Give an option with a value, always text: numbers are looked at after the thread has been found."""
-    kind = click.Path(readable=False) if option.value in ("PATH", "FILE") else click.STRING
+    kind = click.Path(readable=False) if option.value in ("PATH", "FILE", "FOLDER") else click.STRING
     return click.Option(names, metavar=option.value, help=option.help, required=option.required, type=kind)
+
+
+class _WithRest(click.Command):
+    """A command whose last argument is the words after `--`, as they are, and none of those before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before `--`; raise UsageError when no word follows it."""
+        at = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:at])
+        name = next(param.name for param in self.params if param.nargs == -1) or ""
+        if not ctx.resilient_parsing and ctx.params[name]:
+            raise click.UsageError(f"'{ctx.params[name][0]}' is before '--': the command to run follows '--'", ctx)
+        if not ctx.resilient_parsing and not args[at + 1 :]:
+            raise click.UsageError("Missing the command to run: it follows '--'", ctx)
+        ctx.params[name] = tuple(args[at + 1 :])
+        return left
 
 
 def _command(name: str, command: Command) -> click.Command:
     examples = "\n".join(f"  {line}" for line in command.examples)
-    return click.Command(
+    kind = _WithRest if command.rest else click.Command
+    return kind(
         name,
         params=_params(command),
         callback=_callback(command),

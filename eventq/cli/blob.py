@@ -10,7 +10,6 @@ from eventq.cli.given import Input, refs
 from eventq.cli.log import open_thread
 from eventq.cli.options import text
 from eventq.errors import LogicError
-from eventq.log.layout import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,44 +39,22 @@ def get(raw: Raw) -> None:
             for piece in pieces:
                 show.out(piece)
             return
-        size = _save(path, pieces)
+        size = save(path, pieces)
     if raw["json"]:
         show.dump({"ref": _ref(name), "size": size, "output": path})
 
 
-def _save(path: str, pieces: Iterable[bytes]) -> int:
+def save(path: str, pieces: Iterable[bytes]) -> int:
     """Write a file that is there whole or not at all, also after a power cut, and give its size."""
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         raise LogicError(f"'{path}' is no regular file", "give another path, or leave --output out and redirect stdout")
-    folder = os.path.dirname(target)
-    temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            size = _fill(fd, pieces)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        system.sync_folder(folder)
+        return system.save(target, pieces)
     except OSError as error:
         raise LogicError(
             f"'{path}' could not be written: {error.strerror}", "check the path, its permissions and the disk"
         ) from error
-    return size
-
-
-def _fill(fd: int, pieces: Iterable[bytes]) -> int:
-    size = 0
-    try:
-        for piece in pieces:
-            write_all(fd, piece)
-            size += len(piece)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return size
 
 
 def _name(raw: Raw) -> str:

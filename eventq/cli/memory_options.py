@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli.options import JSON, LOG, THREAD, Command, Option
+from eventq.cli.output_options import OUTPUT
 from eventq.cli.run_options import RUNS
 
 TYPE_CHECKING = False
@@ -272,4 +273,4 @@ MEMORY: Mapping[str, Command] = {
     ),
 }
 
-COMMANDS: Mapping[str, Command] = {**LOG, **MEMORY}
+COMMANDS: Mapping[str, Command] = {**LOG, **MEMORY, **OUTPUT}

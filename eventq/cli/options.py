@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Raw = dict[str, str | bool | None]
+    Raw = dict[str, str | bool | list[str] | None]
 
 
 class Option:
@@ -38,10 +38,11 @@ class Option:
 class Command:
     """One command: where its function is, what it takes, and what its help says.
 
-    `argument` is the word that it takes beside its options, in brackets when it may be left out.
+    `argument` names the words that it takes beside its options, each in brackets when it may be left out. `rest` names
+    the words after `--`, at least one, which are handed to it as they are; None for a command that takes none.
     """
 
-    __slots__ = ("argument", "examples", "function", "help", "module", "options")
+    __slots__ = ("argument", "examples", "function", "help", "module", "options", "rest")
 
     def __init__(
         self,
@@ -51,17 +52,24 @@ class Command:
         *,
         examples: Sequence[str],
         argument: str | None = None,
+        rest: str | None = None,
     ) -> None:
         self.module, self.function = function.split(":")
         self.help = help
         self.options = options
         self.examples = examples
         self.argument = argument
+        self.rest = rest
 
     @property
-    def argument_name(self) -> str | None:
-        """What the argument is called among the options of a command line."""
-        return self.argument and self.argument.strip("[]")
+    def arguments(self) -> list[str]:
+        """What the words are called among the options of a command line."""
+        return [word.strip("[]") for word in self.argument.split()] if self.argument else []
+
+    @property
+    def rest_name(self) -> str:
+        """What the words after `--` are called there."""
+        return (self.rest or "").rstrip("…")
 
 
 THREAD = Option("thread", "PATH", "The directory of the thread.", required=True)
@@ -250,16 +258,18 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
     """Give the options of a command line that is plain enough, or None: then it is click's."""
     named = {"--" + option.name: option for option in command.options}
     raw: Raw = {option.name: None if option.value else False for option in command.options}
-    argument = command.argument_name
-    if argument:
-        raw[argument] = None
+    awaited = command.arguments
+    raw.update(dict.fromkeys(awaited))
     left = iter(words)
     for word in left:
         option = named.get(word)
         if option is None:
-            if not argument or raw[argument] is not None or (word.startswith("-") and word != "-"):
+            if word == "--" and command.rest:
+                raw[command.rest_name] = [*left]
+            elif not awaited or (word.startswith("-") and word != "-"):
                 return None
-            raw[argument] = word
+            else:
+                raw[awaited.pop(0)] = word
         elif option.value is None:
             raw[option.name] = True
         else:
@@ -272,7 +282,9 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
 
 def _is_short(command: Command, raw: Raw) -> bool:
     """Say whether something that a command needs was not given."""
-    if command.argument and command.argument == command.argument_name and raw[command.argument] is None:
+    if command.argument and any(raw.get(word, "") is None for word in command.argument.split()):
+        return True
+    if command.rest and not raw.get(command.rest_name):
         return True
     return any(option.required and raw[option.name] is None for option in command.options)
 

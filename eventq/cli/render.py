@@ -1,4 +1,4 @@
-"""Turns, contexts, blobs and moves as they are shown: objects for JSON lines, and lines for people."""
+"""Turns, contexts, blobs, artifacts and the like as they are shown: objects for JSON lines, and lines for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from eventq.records import Blob, ContextInfo, Move, OpenInfo, Turn
+    from eventq.records import ArtifactInfo, Blob, ContextInfo, Imported, Move, OpenInfo, OutputInfo, Turn
 
 LINES = 20  # of a payload, that a person is shown
 CHARACTERS = 2000
@@ -26,6 +26,11 @@ def fields(record: Any) -> dict[str, Any]:
 def blob(one: Blob) -> dict[str, Any]:
     """Give a blob as an object."""
     return {"ref": one.ref, "hash": one.hash, "size": one.size, "stored": one.stored, "codec": one.codec}
+
+
+def produced(one: ArtifactInfo | OutputInfo) -> dict[str, Any]:
+    """Give an artifact or an output as an object."""
+    return {**fields(one), "url": one.url}
 
 
 def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
@@ -159,3 +164,29 @@ def opened(one: OpenInfo) -> str:
         f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}  {one.size:,} bytes"
         f"  begun {stamp(one.created_at_ms)}, written to {stamp(one.updated_at_ms)}"
     )
+
+
+def artifact(one: ArtifactInfo) -> str:
+    """Give the line that tells of an artifact."""
+    return (
+        f"{one.url}  {one.status}  {one.size:,} bytes  {count(one.lines, 'line')}  {one.tool}"
+        f"  {stamp(one.created_at_ms)}"
+    )
+
+
+def output(one: OutputInfo) -> str:
+    """Give the line that tells of a version of an output."""
+    return f"{one.url}  {one.size:,} bytes  {stamp(one.created_at_ms)}"
+
+
+def count(number: int, noun: str) -> str:
+    """Give a number of things in words."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def added(one: Imported) -> str:
+    """Give what an import added in words; artifacts and outputs where there are any."""
+    told = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
+    told += [(number, noun) for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output")) if number]
+    *first, last = (count(number, noun) for number, noun in told)
+    return f"{', '.join(first)} and {last}; {count(one.moved, 'head')} moved"

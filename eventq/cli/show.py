@@ -6,9 +6,9 @@ import errno
 import os
 import sys
 
-from eventq.errors import EventqError, FilterError, LogicError
-from eventq.log.layout import write_all
+from eventq.errors import EventqError, FilterError, LogicError, UnknownOutputError
 from eventq.log.mirror import quote
+from eventq.system import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,14 +49,26 @@ def dump(value: object) -> None:
     say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def error(what: str, fix: str, caret: str = "", *, as_json: bool) -> None:
-    """Write an error to stderr in the form that was asked for; `caret` shows the place in a filter."""
+def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1) -> None:
+    """Write an error to stderr in the form that was asked for; `caret` shows the place in a filter.
+
+    `what` stands on so many `lines`; any other line break in it is escaped.
+    """
     caret = caret and "\n" + caret
-    what, fix = readable(what), readable(fix)
+    what, fix = "\n".join(map(readable, what.rsplit("\n", lines - 1))), readable(fix)
     if as_json:
         text = f'{{"error":{quote(what + caret)},"suggestion":{quote(fix)}}}\n'
     else:
         text = f"Error: {what} - {fix}{caret}\n"
+    _tell(text)
+
+
+def note(line: str) -> None:
+    """Write a line about a result to stderr."""
+    _tell(readable(line) + "\n")
+
+
+def _tell(text: str) -> None:
     try:
         write_all(2, text.encode("utf-8", "backslashreplace"))
     except OSError:
@@ -72,7 +84,8 @@ def execute(command: Command, raw: Raw) -> int:
         return 0
     except EventqError as failure:
         caret = failure.caret() if isinstance(failure, FilterError) else ""
-        error(failure.what, failure.fix, caret, as_json=as_json)
+        lines = 2 if isinstance(failure, UnknownOutputError) else 1  # what was asked for, and what there is
+        error(failure.what, failure.fix, caret, as_json=as_json, lines=lines)
         return failure.exit_code
     except KeyboardInterrupt:
         return 130

@@ -1,8 +1,8 @@
 """The files of a pack, a folder that carries turns from one store to another: their bytes, both ways.
 
 Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth; `blobs.idx` and
-`turns.idx` are derived, never trusted, and made again by `rebuild_indexes`; the lines of `eventq.ndjson` are read by
-`eventq.dag.pack`. A pack may come from anywhere: what a reader cannot take it leaves out, says so to its `note`, and
+`turns.idx` are derived, never trusted, and made again by `rebuild_indexes`; `eventq.transfer` reads the lines of
+`eventq.ndjson`. A pack may come from anywhere: what a reader cannot take it leaves out, says so to its `note`, and
 never allocates by a number that it has not checked.
 
 How much one damaged place costs: `heads.tbl` is read on behind it, as every record stands for itself. `turns.log` and

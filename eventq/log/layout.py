@@ -168,9 +168,3 @@ def touch_folder(folder: str, before: int) -> None:
     found = os.stat(folder)
     if found.st_mtime_ns <= before:
         os.utime(folder, ns=(found.st_atime_ns, before + 1))
-
-
-def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write everything; raise OSError when the system takes no more."""
-    while (written := os.write(fd, data)) < len(data):
-        data = memoryview(data)[written:]

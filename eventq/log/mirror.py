@@ -17,7 +17,8 @@ from fcntl import LOCK_EX, flock
 from itertools import repeat
 
 from eventq.errors import NotAThreadError
-from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder, write_all
+from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder
+from eventq.system import write_all
 
 try:
     from _json import encode_basestring as _quote  # the C function alone: the package takes 8 ms to import

@@ -22,7 +22,7 @@ from eventq.backends.packs import PackTable
 from eventq.backends.sqlite import Store
 from eventq.backends.turns import TurnTable
 from eventq.blobs import Blobs
-from eventq.dag import pack as packs
+from eventq.transfer import packs, sources
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
 
@@ -43,6 +43,13 @@ KINDS = {"blob": "blobs.pack", "turn": "turns.log", "meta": "turns.meta", "head"
 
 
 # A pack as another program would write it.
+
+
+def everything(thread: eventq.Thread) -> PackTable:
+    """Give the tables that a pack holds, all of them chosen."""
+    table = PackTable(thread.store)
+    table.choose_all()
+    return table
 
 
 def sealed(body: bytes) -> bytes:
@@ -177,12 +184,12 @@ def payloads(thread: eventq.Thread, context: int | str) -> list[bytes | None]:
 
 def turn_count(thread: eventq.Thread) -> int:
     """Give the number of all turns."""
-    return sum(1 for _ in PackTable(thread.store).turns())
+    return sum(1 for _ in everything(thread).turns())
 
 
 def state(thread: eventq.Thread) -> Any:
     """Give all that an import could change: turns, contexts with names and moves, overlays, refs and pins."""
-    table = PackTable(thread.store)
+    table = everything(thread)
     return (
         list(table.turns()),
         list(thread.contexts),
@@ -1160,8 +1167,8 @@ def test_junk_beside(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     found = thread.import_pack(folder)
     assert (found.blobs, found.turns, found.contexts) == (3, 3, 2)
     assert thread.blobs.pins() == [("good", HASH)]
-    assert [list(row)[1:4] for row in PackTable(thread.store).patches()] == [[2, digest(b"1"), 1]]
-    assert list(PackTable(thread.store).refs()) == []
+    assert [list(row)[1:4] for row in everything(thread).patches()] == [[2, digest(b"1"), 1]]
+    assert list(everything(thread).refs()) == []
     assert [one.name for one in thread.contexts] == (["taken", None, None] if taken else [None, None])
     assert thread.contexts.turn(1).canonical is None
     assert thread.check() == []
@@ -1303,7 +1310,7 @@ def test_one_moment(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.M
     assert found["blobs.pack"] == blob(b"before")
     assert (len(found["turns.log"]), len(found["heads.tbl"])) == (80, 36)
     assert found["eventq.ndjson"] == b'{"context":1,"name":"main","fork_of":null}\n'
-    assert len(payloads(thread, "main")) == 6
+    assert len(payloads(thread, "main")) == 8  # turns and contexts are read twice
 
 
 WRITER = """
@@ -1360,7 +1367,7 @@ def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest
         assert not write
         return Store(directory, write=write)
 
-    monkeypatch.setattr(packs, "Store", look)
+    monkeypatch.setattr(sources, "Store", look)
     with eventq.open(thread.path, read_only=True) as reader:
         reader.export_pack(tmp_path / "out")
         with pytest.raises(ReadOnlyError):

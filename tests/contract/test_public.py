@@ -28,6 +28,7 @@ LEVELS = {
     "eventq.wire": 6,
     "eventq.log": 5,
     "eventq.dag": 5,
+    "eventq.transfer": 5.5,
     "eventq.output": 5,
     "eventq.blobs": 4,
     "eventq.chunking": 3,
@@ -93,8 +94,8 @@ def test_the_public_names_are_exact() -> None:
     assert eventq.__all__ == sorted(eventq.__all__)
     assert len(eventq.__all__) <= 25
     assert set(eventq.__all__) == {
-        "AsyncThread", "Batch", "Blob", "ConsumerInfo", "Context", "Event", "EventqError", "FilterError", "InputError", "LogicError",
-        "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "destroy", "exists",
+        "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
+        "InputError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

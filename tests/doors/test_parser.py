@@ -15,7 +15,7 @@ import eventq
 from eventq.cli import app, show
 from eventq.cli.memory_options import COMMANDS
 from eventq.cli.options import Command, find, parse
-from tests.doors.support import environ
+from tests.doors.support import environ, run
 
 _WORDS = sorted({f"--{o.name}" for c in COMMANDS.values() for o in c.options})
 
@@ -72,16 +72,65 @@ def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: 
 def test_the_quick_parser_takes_every_command(name: str) -> None:
     """With all of its options and its argument a command is not left to click, and both agree on it."""
     command = COMMANDS[name]
-    argv = [*name.split(), *(["word"] if command.argument else [])]
+    argv = [*name.split(), *("word" for _ in command.arguments)]
     for option in command.options:
         argv += [f"--{option.name}"] + ([f"{option.name} value"] if option.value else [])
-    raw = quickly(argv)
+    rest = ["--", "do", "-x", ""] if command.rest else []
+    raw = quickly(argv + rest)
     assert raw is not None
-    assert raw == by_click(argv, pytest.MonkeyPatch())
+    assert raw == by_click(argv + rest, pytest.MonkeyPatch())
     if command.argument:
         less = quickly([word for word in argv if word != "word"])
         assert (less is None) == (not command.argument.startswith("["))
         assert quickly([*argv, "another"]) is None
+
+
+@pytest.mark.parametrize("at", [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)])
+def test_two_words_are_taken_wherever_they_stand(at: tuple[int, int]) -> None:
+    """The first word is the first name's, the second the second's, with options before, between and after them."""
+    options = [["--contexts", "a,b"], ["--json"]]
+    argv = ["thread-copy"]
+    for place in range(3):
+        argv += [word for word, where in zip(("here", "there"), at, strict=True) if where == place]
+        argv += options[place] if place < 2 else []
+    raw = quickly(argv)
+    assert raw == {"SRC": "here", "DST": "there", "contexts": "a,b", "json": True}
+    assert raw == by_click(argv, pytest.MonkeyPatch())
+    for wrong in ([word for word in argv if word != "here"], ["thread-copy"], [*argv, "elsewhere"], [*argv, "--x"]):
+        assert quickly(wrong) is None
+        assert by_click(wrong, pytest.MonkeyPatch()) is None
+
+
+@pytest.mark.parametrize("words", [["make"], ["make", "--json"], ["--", "-"], ["", "--thread"], ["-x", "--", "--"]])
+@pytest.mark.parametrize("options", [["--thread", "t"], ["--json", "--thread", "t", "--tool", "x"], ["--thread=t"]])
+def test_what_follows_two_dashes_is_handed_on_as_it_is(words: list[str], options: list[str]) -> None:
+    """Options, empty words and further dashes after the first `--` are the command's own."""
+    argv = ["capture", *options, "--", *words]
+    raw = by_click(argv, pytest.MonkeyPatch())
+    assert raw is not None
+    assert (raw["CMD"], raw["thread"]) == (words, "t")
+    assert quickly(argv) == (None if options == ["--thread=t"] else raw)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "Missing the command to run: it follows '--'"),
+        ("--", "Missing the command to run: it follows '--'"),
+        ("make test", "'make' is before '--': the command to run follows '--'"),
+        ("make -- test", "'make' is before '--': the command to run follows '--'"),
+        ("make --tool", "Option '--tool' requires an argument"),
+        ("--tool -- make", "Option '--tool' requires an argument"),
+        ("--pish -- make", "No such option"),
+    ],
+)
+def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) -> None:
+    """What stands before `--` is no command, and none after it is a mistake; the error says where it belongs."""
+    done = run("capture", "--thread", "nowhere", *words.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Error: {says}")
+    assert done.err.count("\n") == 1
+    assert quickly(["capture", "--thread", "nowhere", *words.split()]) is None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +154,8 @@ def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
          "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
-         "eventq.dag", "eventq.records", "eventq.cli.memory_options", "eventq.cli.app")  # fmt: skip
+         "eventq.dag", "eventq.records", "eventq.cli.memory_options", "eventq.cli.output_options", "eventq.cli.app",
+         "eventq.output", "eventq.transfer")  # fmt: skip
 
 
 @pytest.mark.parametrize(

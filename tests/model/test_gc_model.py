@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,6 +87,7 @@ class Model:
     log: list[tuple[int, int, int]] = field(default_factory=list)  # when, from, to
     keys: dict[tuple[int, str], tuple[int, int, str]] = field(default_factory=dict)  # turn, when, payload
     pins: set[tuple[str, str]] = field(default_factory=set)
+    outputs: dict[str, list[str]] = field(default_factory=dict)
     events: dict[int, set[str]] = field(default_factory=dict)
     last_event: int = 0
 
@@ -123,6 +125,7 @@ class Model:
         todo = [self.turns[turn].payload for turn in turns]
         todo += [patch for turn in turns for patch in self.turns[turn].patches]
         todo += [digest for _, digest in self.pins]
+        todo += [digest for versions in self.outputs.values() for digest in versions]
         todo += [digest for named in self.events.values() for digest in named if digest in self.blobs]
         todo += [digest for digest, kept in self.blobs.items() if kept.touched >= since]
         blobs: set[str] = set()
@@ -209,6 +212,19 @@ class Machine(RuleBasedStateMachine):
         if self.model.visible(name(data)):
             assert self.thread.blobs.unpin(name(data), owner) == ((owner, name(data)) in self.model.pins)
             self.model.pins.discard((owner, name(data)))
+
+    # --- outputs ---
+
+    @rule(data=PAYLOAD, output=st.sampled_from(["0-A", "0-A.0-B"]))
+    def publish(self, data: bytes, output: str) -> None:
+        versions = self.model.outputs.setdefault(output, [])
+        assert self.thread.outputs.publish(output, data).version == len(versions) + 1
+        versions.append(self.model.hold(data))
+
+    @rule(data=PAYLOAD)
+    def name_it(self, data: bytes) -> None:
+        if self.model.visible(name(data)):
+            assert self.thread.produced.name_blob(name(data), sha256(data).digest())
 
     # --- turns ---
 
@@ -310,6 +326,7 @@ class Machine(RuleBasedStateMachine):
         try:
             with self.thread.write():
                 self.thread.blobs.put(data)
+                self.thread.outputs.put("C", data)
                 self.thread.contexts.create().append(data)
                 self.thread.push("self", "note", f"blob:blake3:{name(data)}")
                 self.thread.gc(apply=True, grace=grace)

@@ -40,6 +40,13 @@ once = settings(
 )
 
 
+def everything(thread: eventq.Thread) -> PackTable:
+    """Give the tables that a pack holds, all of them chosen."""
+    table = PackTable(thread.store)
+    table.choose_all()
+    return table
+
+
 @pytest.fixture
 def folder() -> Iterator[str]:
     """Give a folder for all the threads of one test."""
@@ -61,7 +68,7 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
     for what, which, value in steps:
         at[0] += 1
         ids = [one.context_id for one in contexts]
-        turns = [row[0] for row in PackTable(thread.store).turns()]
+        turns = [row[0] for row in everything(thread).turns()]
         if what == "create" or not ids:
             contexts.create(f"name-{at[0]:.0f}" if value % 2 else None, base=turns[which % len(turns)] if turns else 0)
             continue
@@ -96,8 +103,8 @@ def contents(folder: str) -> dict[str, bytes]:
 def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
     """Give every turn with what is above it, ids left out."""
     found: dict[int, tuple[Any, ...]] = {0: ()}
-    for turn_id, parent, depth, type_id, version, tag, encoding, canonical, digest, size, flags, at in PackTable(
-        thread.store
+    for turn_id, parent, depth, type_id, version, tag, encoding, canonical, digest, size, flags, at in everything(
+        thread
     ).turns():
         one = (depth, type_id, version, tag, encoding, canonical, digest, size, flags, at)
         found[turn_id] = (hash(found[parent]), one)
@@ -209,8 +216,8 @@ def test_random_damage(folder: str, steps: list[Any], wounds: list[Any], own: bo
                 with open(os.path.join(pack, name), "wb") as file:
                     file.write(data)
             second.import_pack(pack)
-            hashes = {row[8:] for row in PackTable(first.store).turns()}
-            assert hashes <= {row[8:] for row in PackTable(second.store).turns()}
+            hashes = {row[8:] for row in everything(first).turns()}
+            assert hashes <= {row[8:] for row in everything(second).turns()}
             assert second.check() == []
-            last = max((row[0] for row in PackTable(second.store).turns()), default=0)
+            last = max((row[0] for row in everything(second).turns()), default=0)
             assert second.contexts.create().append("next").turn_id > last

@@ -1,8 +1,7 @@
-"""Packs: a whole store out of a thread into a folder of the interchange format, and in again.
+"""Packs and copies: the memory of a thread out into a folder of the interchange format, and in again, or to another.
 
-The layouts are in `eventq.dag.packfile`. What they have no room for lies beside them in `eventq.ndjson`, which other
-programs may ignore: names and lineage of contexts, overlays, runs and attempts, refs between blobs, pins, and the names
-of canonical rules.
+The layouts are in `eventq.dag.packfile`. What they have no room for lies beside them in `eventq.ndjson`, and artifacts
+as files in the folder `artifacts`; other programs may ignore both.
 """
 
 from __future__ import annotations
@@ -11,153 +10,160 @@ import json
 import os
 from array import array
 from bisect import bisect_left
-from functools import lru_cache
-
-from blake3 import blake3
 
 from eventq import system
 from eventq.backends.packs import PackTable
-from eventq.backends.sqlite import Store
-from eventq.blobs import Blobs, digest_of
+from eventq.blobs import digest_of
 from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
 from eventq.dag.nodes import START_TYPE, STATE_TYPE, decode
-from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
+from eventq.dag.packfile import HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.dag.turns import place
-from eventq.errors import (
-    BusyError,
-    DamagedError,
-    EventqError,
-    LogicError,
-    NotAThreadError,
-    StoreError,
-    UnknownBlobError,
-)
+from eventq.errors import BusyError, ConflictError, DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
 from eventq.event import REF, check_name
-from eventq.records import Imported
+from eventq.output.artifacts import tool_name
+from eventq.output.urls import Sources
+from eventq.records import ArtifactInfo, Imported
+from eventq.transfer.sources import ARTIFACTS, PackSource, ThreadSource, file_name, type_tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+    from eventq.backends.sqlite import Store
     from eventq.dag.contexts import Contexts
+    from eventq.transfer.sources import Told
+
+    Source = PackSource | ThreadSource
 
 STATUSES = ("active", "suspended", "completed", "cancelled")
 LARGEST_ID = (1 << 62) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
 _GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction
 
 
-@lru_cache(1000)
-def type_tag(type_id: str) -> int:
-    """Give the number that stands for a type: the first 8 bytes of the BLAKE3 of its name, little-endian."""
-    return int.from_bytes(blake3(type_id.encode()).digest()[:8], "little")
-
-
 # --- out --------------------------------------------------------------------------------------------------------------
 
 
-def export_pack(contexts: Contexts, folder: str) -> None:
-    """Write all blobs, turns and heads to a folder that holds no pack yet, as they are at one moment.
+def export_pack(store: Store, folder: str) -> None:
+    """Write all blobs, turns, heads and artifacts to a folder that holds no pack yet, as they are at one moment.
 
     Every blob is checked; one of many parts is in memory whole while it is written. Raises DamagedBlobError, LogicError
     for a folder that holds a pack, DiskError.
     """
-    mine = contexts.turns.store
-    inside = os.path.realpath(mine.directory)
+    inside = os.path.realpath(store.directory)
     if os.path.commonpath([inside, os.path.realpath(folder)]) == inside:
         raise LogicError(f"'{folder}' is inside the thread", "give a folder outside of it")
-    store = Store(mine.directory, write=mine.writable)
-    try:
-        if store.inodes != mine.inodes:
-            raise NotAThreadError(mine.directory)  # deleted meanwhile, and made anew by somebody
-        store.snapshot()  # one moment: what others commit meanwhile does not show
-        connection = store.connection
-        with PackWriter(folder) as pack:
-            _write(store, pack)
-            if store.connection is not connection:
-                raise LogicError("another program took the database over meanwhile", "export again")
-    finally:
-        store.close()
+    with ThreadSource(store) as source, PackWriter(folder) as pack, _Folder(os.path.join(folder, ARTIFACTS)) as files:
+        _write(source, pack, files)
 
 
-def _write(store: Store, pack: PackWriter) -> None:
-    table = PackTable(store)
-    blobs = Blobs(store)
-    for blob_id, digest, raw_len, codec in table.blobs():
-        pack.blob(BlobRecord(digest, *blobs.kept(blob_id, digest, raw_len, codec)))
-    for row in table.turns():
-        turn_id, parent, depth, type_id, version, tag, encoding, canonical, digest, size, flags, at = row
-        number = type_tag(type_id) if tag is None else tag & (1 << 64) - 1
-        pack.turn(TurnRecord(turn_id, parent, depth, encoding, number, digest, flags, at))
-        pack.meta(MetaRecord(turn_id, type_id, version, encoding, 0, size))
-        if canonical is not None:
-            pack.beside(_line(turn=turn_id, canonical=canonical))
-    for context_id, head, depth, flags, at, name, fork_of in table.contexts():
-        pack.head(HeadRecord(context_id, head, depth, flags, at))
-        if name is not None or fork_of is not None:
-            pack.beside(_line(context=context_id, name=name, fork_of=fork_of))
-    for _, turn_id, digest, flags, at in table.patches():
-        pack.beside(_line(patch=turn_id, blob=digest and digest.hex(), flags=flags, created_at_ms=at))
-    for context_id, name, group, status, start, completed in table.runs():
-        told = {"run": context_id, "name": name, "group": group, "status": status, "start": start}
-        pack.beside(_line(**told, completed_at_ms=completed))
-    for _, parent, digest, at in table.attempts():
-        pack.beside(_line(attempt=parent, blob=digest.hex(), created_at_ms=at))
-    for _, digest, to in table.refs():
-        pack.beside(_line(ref=to.hex(), blob=digest.hex()))
-    for name, pinned in blobs.pins():
-        pack.beside(_line(pin=name, blob=pinned))
+class _Folder:
+    """The folder of a pack that holds its artifacts: made for the first one, and gone again after an error."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._made = False
+
+    def __enter__(self) -> _Folder:
+        if os.path.lexists(self._path):
+            raise LogicError(f"'{self._path}' is there already", "choose a folder without one")
+        return self
+
+    def save(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write a file."""
+        try:
+            if not self._made:
+                os.mkdir(self._path, 0o700)
+                self._made = True
+            system.save(os.path.join(self._path, name), pieces)
+        except OSError as error:
+            raise packfile._disk(self._path, error) from None
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: object) -> None:
+        if kind is not None and self._made:
+            import shutil
+
+            shutil.rmtree(self._path, ignore_errors=True)
 
 
-def _line(**told: object) -> bytes:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+def _write(source: ThreadSource, pack: PackWriter, files: _Folder) -> None:
+    for _, record in source.blobs():
+        pack.blob(record)
+    for turn in source.turns():
+        pack.turn(turn)
+    for meta in source.metas():
+        pack.meta(meta)
+    for head in source.heads():
+        pack.head(head)
+    for told in source.extra():
+        if "artifact" in told:
+            files.save(file_name(told), source.artifact(told))
+        pack.beside(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+
+
+def _raise(what: str) -> None:
+    raise DamagedError(what, "run 'eventq check' on the source, or restore a backup")
 
 
 # --- in ---------------------------------------------------------------------------------------------------------------
 
 
-def import_pack(contexts: Contexts, folder: str) -> Imported:
-    """Store the blobs, turns and heads of a pack that are not here yet; see `Thread.import_pack`.
+def import_pack(contexts: Contexts, produced: Sources, folder: str) -> Imported:
+    """Store what is in a pack and not here yet; see `Thread.import_pack`.
 
-    Blobs come first, some a transaction; then turns and heads in one. What is damaged is left out, with all that needs
-    it, and said in the notes. Raises LogicError for a folder that holds no pack.
+    Blobs come first, some a transaction, and artifacts, one a transaction; then turns and heads in one. What is damaged
+    is left out, with all that needs it, and said in the notes. Raises LogicError for a folder that holds no pack.
     """
-    if not os.path.isfile(os.path.join(folder, packfile.TURNS)) and not os.path.isfile(
-        os.path.join(folder, packfile.BLOBS)
-    ):
-        raise LogicError(f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote")
-    return _Import(contexts, folder).run()
+    return _Import(contexts, produced, PackSource(folder)).run()
+
+
+def copy(contexts: Contexts, produced: Sources, store: Store, chosen: Iterable[int | str] | None) -> Imported:
+    """Store what a thread holds, or some of its contexts lead to, and is not here yet; see `Thread.copy_to`.
+
+    Nothing is left out: what is damaged there, or would be another artifact or output here, is an error.
+    """
+    with ThreadSource(store, chosen) as source:
+        return _Import(contexts, produced, source, strict=True).run()
 
 
 class _Import:
-    """One import: what was found, and what became of it."""
+    """One import: what was found, and what became of it. A `strict` one leaves nothing out."""
 
-    def __init__(self, contexts: Contexts, folder: str) -> None:
+    def __init__(self, contexts: Contexts, produced: Sources, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
         self._store = contexts.turns.store
         self._blobs = contexts.turns.blobs
+        self._produced = produced
         self._table = PackTable(self._store)
-        self._folder = folder
+        self._source = source
+        source.note = self._note
+        self._strict = strict
         self._notes: list[str] = []
-        self._seen = array("Q")  # ids of the pack's turns that are here, in order
+        self._seen = array("Q")  # ids of the source's turns that are here, in order
         self._renamed: dict[int, int] = {}  # those of them that have another id here
-        self._anew: set[int] = set()  # those ids: a turn here stands for one of the pack
-        self._taken: set[int] = set()  # contexts here that stand for one of the pack
+        self._anew: set[int] = set()  # those ids: a turn here stands for one of the source
+        self._taken: set[int] = set()  # contexts here that stand for one of the source
         self._read: dict[tuple[object, ...], int] = {}  # how often a line was read
-        self._highest = 0  # id of a turn that the pack names
-        self._tips: set[int] = set()  # turns of the pack that no other one of it follows
+        self._highest = 0  # id of a turn that the source names
+        self._tips: set[int] = set()  # turns of the source that no other one of it follows
         self._made: set[int] = set()  # contexts
         self._moved: set[int] = set()
-        self._bad: set[bytes] = set()  # blobs of the pack that were left out
-        self._came: set[bytes] | None = None  # blobs of the pack, once one is missed
-        self._names: dict[int, str] = {}  # of the pack's contexts
+        self._bad: set[bytes] = set()  # blobs of the source that were left out
+        self._came: set[bytes] | None = None  # blobs of the source, once one is missed
+        self._names: dict[int, str] = {}  # of the source's contexts
         self._new_turns = 0
+        self._artifacts: set[int] = set()  # artifacts here that stand for one of the source
+        self._new_artifacts = 0
+        self._new_outputs = 0
 
     def run(self) -> Imported:
         """Do it."""
-        self._heal_indexes()
+        self._source.heal()
+        if self._strict:
+            self._check_numbers()
         new_blobs = self._import_blobs()
+        self._import_artifacts()
         with self._store.write():
             self._names = self._names_of_contexts()
             self._import_turns()
@@ -165,21 +171,16 @@ class _Import:
             self._import_extra(known)
             if self._highest > self._turns.table.last_id():
                 self._table.raise_last_turn(self._highest)
-        return Imported(new_blobs, self._new_turns, len(self._made), len(self._moved), tuple(self._notes))
+        return Imported(
+            new_blobs, self._new_turns, len(self._made), len(self._moved), tuple(self._notes), self._new_artifacts,
+            self._new_outputs,
+        )  # fmt: skip
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, name)
-
-    def _heal_indexes(self) -> None:
-        """Make the indexes anew where they are missing or damaged; they are not needed here."""
-        faults = packfile.index_faults(self._folder)
-        if not faults:
-            return
-        try:
-            packfile.rebuild_indexes(self._folder)
-            self._notes += [f"{fault}: both indexes were made anew" for fault in faults]
-        except (DamagedError, LogicError) as error:
-            self._notes += [f"{fault}, and was not made anew: {error.what}" for fault in faults]
+    def _note(self, what: str) -> None:
+        """Say what is damaged, and was left out; a strict import leaves nothing out."""
+        if self._strict:
+            _raise(what)
+        self._notes.append(what)
 
     # --- blobs ----------------------------------------------------------------------------------------------------
 
@@ -194,12 +195,12 @@ class _Import:
         """Give the bytes of sound blobs, some MiB at once."""
         group: list[bytes] = []
         size = 0
-        for offset, record in packfile.read_blobs(self._path(packfile.BLOBS), self._notes.append):
+        for offset, record in self._source.blobs():
             try:
                 data = record.raw()
             except DamagedError as error:
                 self._bad.add(record.hash)
-                self._notes.append(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
+                self._note(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
                 continue
             group.append(data)
             size += len(data)
@@ -209,14 +210,77 @@ class _Import:
         if group:
             yield group
 
+    # --- artifacts and outputs ------------------------------------------------------------------------------------
+
+    def _check_numbers(self) -> None:
+        """Raise ConflictError when an artifact or output would be another one here: texts name them by number."""
+        for told in self._source.extra():
+            if told and "artifact" in told:
+                row = self._produced.artifacts.table.row(told["artifact"])
+                other = row is not None and told["hash"] is not None and (row[6] or b"").hex() != told["hash"]
+                name = f"artifact://{told['artifact']}"
+            elif told and "output" in told:
+                row = self._produced.outputs.table.output(told["output"], told["version"])
+                other = row is not None and row[2].hex() != told["blob"]
+                name = f"agent://{told['output']}"
+            else:
+                continue
+            if other:
+                raise ConflictError(
+                    f"{name} is another one in the destination: nothing was copied", "copy to a new thread", 0
+                )
+
+    def _import_artifacts(self) -> None:
+        for told in self._source.extra():
+            if told and _fits(told, _ARTIFACT):
+                self._import_artifact(told)
+
+    def _import_artifact(self, told: Told) -> None:
+        """Keep an artifact; one that cannot be read is left out, one whose number is another's gets a new one."""
+        number, digest = told["artifact"], told.get("hash")
+        at = told["created_at_ms"]
+        if number < 0 or not _is_time(at) or told["tool"] != tool_name(told["tool"]):
+            self._note(f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be")
+            return
+        info = ArtifactInfo(str(number), told["tool"], told["status"], 0, 0, digest, None, at, None)
+        try:
+            here, new = self._produced.artifacts.take(info, lambda: self._source.artifact(told), self._artifacts)
+        except (DamagedError, OSError) as error:
+            self._note(f"artifact {number} was left out: {getattr(error, 'what', error)}")
+            return
+        self._new_artifacts += new
+        if int(here.artifact_id) != number:
+            self._notes.append(
+                f"artifact {number} is artifact {here.artifact_id} here: artifact://{number} in a text means another"
+            )
+
+    def _import_output(self, told: Told, _: dict[int, int]) -> bool:
+        """Keep a version of an output; where another has its number it is the next one."""
+        at, version = told["created_at_ms"], told["version"]
+        if not _is_time(at) or not 1 <= version < 1 << 31:
+            return False
+        made, new = self._produced.outputs.take(told["output"], version, told["blob"], at)
+        self._new_outputs += new
+        if made.version != version:
+            self._notes.append(f"version {version} of output {told['output']} is version {made.version} here")
+        return True
+
+    def _import_name(self, told: Told, _: dict[int, int]) -> bool:
+        """Keep the name that another tool has for a blob, if it is right."""
+        return self._produced.name_blob(told["blob"], digest_of(told["sha256"]))
+
+    def _import_nothing(self, _: Told, __: dict[int, int]) -> bool:
+        """Say that a line was of use: artifacts came before."""
+        return True
+
     # --- turns ----------------------------------------------------------------------------------------------------
 
     def _import_turns(self) -> None:
-        metas = packfile.read_meta(self._path(packfile.META), self._notes.append)
+        metas = self._source.metas()
         meta: MetaRecord | None = next(metas, None)
         rules = self._rules()
         last = 0
-        for _, record in packfile.read_turns(self._path(packfile.TURNS), self._notes.append):
+        for record in self._source.turns():
             if record.turn_id <= last:
                 self._drop(record, "its id is not above the one before it")
                 continue
@@ -230,13 +294,13 @@ class _Import:
         """Give the canonical rules of the turns that have one."""
         return {
             told["turn"]: told["canonical"]
-            for told in self._extra()
+            for told in self._source.extra()
             if told and type(told.get("turn")) is int and type(told.get("canonical")) is str
             if told["canonical"].isprintable()
         }
 
     def _drop(self, record: TurnRecord, why: str) -> None:
-        self._notes.append(f"{packfile.TURNS}: turn {record.turn_id} was left out: {why}")
+        self._note(f"{packfile.TURNS}: turn {record.turn_id} was left out: {why}")
 
     def _import_turn(self, record: TurnRecord, meta: MetaRecord | None, rule: str | None) -> None:
         parent = self._here(record.parent)
@@ -279,8 +343,7 @@ class _Import:
         if digest in self._bad or self._blobs.has(digest):
             return
         if self._came is None:
-            records = packfile.read_blobs(self._path(packfile.BLOBS), lambda _: None)
-            self._came = {record.hash for _, record in records}
+            self._came = self._source.blob_hashes()
         if digest in self._came:
             raise BusyError("a collection deleted what the import had stored", "import again")
 
@@ -288,7 +351,7 @@ class _Import:
         """Give the names of the pack's contexts."""
         return {
             told["context"]: told["name"]
-            for told in self._extra()
+            for told in self._source.extra()
             if told and type(told.get("context")) is int and type(told.get("name")) is str
         }
 
@@ -348,7 +411,7 @@ class _Import:
         """Give the last record of each context whose turn is here, and of the others the last one."""
         heads: dict[int, HeadRecord] = {}
         lost: dict[int, HeadRecord] = {}
-        for record in packfile.read_heads(self._path(packfile.HEADS), self._notes.append):
+        for record in self._source.heads():
             if record.head_turn_id <= LARGEST_ID:
                 self._highest = max(self._highest, record.head_turn_id)
             if self._here(record.head_turn_id) is None or record.created_at_ms >= 1 << 63:
@@ -361,7 +424,7 @@ class _Import:
             why = f"turn {record.head_turn_id}, is not in {packfile.TURNS}"
             if record.created_at_ms >= 1 << 63:
                 why = f"turn {record.head_turn_id}, has no time"
-            self._notes.append(f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}")
+            self._note(f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}")
         return heads, {context_id: record for context_id, record in lost.items() if context_id not in heads}
 
     def _import_head(self, record: HeadRecord) -> int:
@@ -426,7 +489,7 @@ class _Import:
                 continue
             else:
                 here = self._add_context(None, head, 0, self._turns.turn(head, payload=False).created_at_ms)
-            self._notes.append(f"{packfile.HEADS}: no head is left for turn {tip}: context {here} stands at it")
+            self._note(f"{packfile.HEADS}: no head is left for turn {tip}: context {here} stands at it")
 
     def _has_head(self, turn_id: int) -> bool:
         """Say whether a context that an earlier import made stands at a turn or went on from it."""
@@ -435,25 +498,9 @@ class _Import:
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
-    def _extra(self) -> Iterator[dict[str, Any] | None]:
-        """Give the objects of `eventq.ndjson`, None for a line that is none."""
-        path = self._path(packfile.BESIDE)
-        try:
-            with open(path, "rb") as file:
-                for line in file:
-                    try:
-                        told = json.loads(line)
-                    except (ValueError, RecursionError):
-                        told = None
-                    yield told if isinstance(told, dict) else None
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise packfile._disk(path, error) from None
-
     def _import_extra(self, known: dict[int, int]) -> None:
         count = 0
-        for told in self._extra():
+        for told in self._source.extra():
             try:
                 count += told is None or not self._import_one(told, known)
             except StoreError:
@@ -466,7 +513,7 @@ class _Import:
     def _import_one(self, told: dict[str, Any], known: dict[int, int]) -> bool:
         """Store what one line says; give False when it cannot be."""
         for kinds, store in _LINES:
-            if all(type(told.get(name)) is kind for name, kind in kinds.items()):
+            if _fits(told, kinds):
                 return store(self, told, known)
         return False
 
@@ -535,6 +582,8 @@ class _Import:
         return told["canonical"].isprintable() and bool(self._here(told["turn"]))
 
 
+_ARTIFACT: dict[str, type] = {"artifact": int, "tool": str, "status": str, "created_at_ms": int}
+
 # What each kind of line in eventq.ndjson is recognised by, and what stores it.
 _LINES: list[tuple[dict[str, type], Callable[[_Import, dict[str, Any], dict[int, int]], bool]]] = [
     ({"context": int}, _Import._import_context),
@@ -544,7 +593,14 @@ _LINES: list[tuple[dict[str, type], Callable[[_Import, dict[str, Any], dict[int,
     ({"blob": str, "ref": str}, _Import._import_ref),
     ({"blob": str, "pin": str}, _Import._import_pin),
     ({"turn": int, "canonical": str}, _Import._import_rule),
+    ({"blob": str, "sha256": str}, _Import._import_name),
+    ({"output": str, "version": int, "blob": str, "created_at_ms": int}, _Import._import_output),
+    (_ARTIFACT, _Import._import_nothing),
 ]
+
+
+def _fits(told: Told, kinds: dict[str, type]) -> bool:
+    return all(type(told.get(name)) is kind for name, kind in kinds.items())
 
 
 def _is_time(value: object) -> bool:

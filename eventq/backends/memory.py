@@ -1,0 +1,30 @@
+"""A store without a file: for what is to be kept no longer than the program runs."""
+
+from __future__ import annotations
+
+import apsw
+
+from eventq import system
+from eventq.backends import migrate
+from eventq.backends.sqlite import Store
+
+
+class MemoryStore(Store):
+    """A store in memory, with all tables; nobody else sees it, and it is gone with its last user."""
+
+    def __init__(self) -> None:
+        """Make it."""
+        super().__init__(":memory:")
+
+    def _look(self) -> tuple[int, int]:
+        return 0, 0
+
+    def _open(self) -> apsw.Connection:
+        connection = apsw.Connection(":memory:")
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        migrate.apply(connection, system.stamp(system.now()))
+        return connection
+
+    def alive(self) -> int:
+        """Give 0: nobody can take it away."""
+        return 0

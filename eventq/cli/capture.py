@@ -1,0 +1,77 @@
+"""`eventq capture`: a command's output, bounded on stdout, whole in an artifact."""
+
+from __future__ import annotations
+
+from eventq.cli import show
+from eventq.cli.log import open_thread
+from eventq.cli.options import number, text
+from eventq.errors import LogicError
+from eventq.output.sink import COLUMNS, HEAD, SPILL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from eventq.cli.options import Raw
+    from eventq.records import Captured
+
+
+def capture(raw: Raw) -> int:
+    """Run a command and exit as it does."""
+    words: Any = raw["CMD"]
+    shown = _Shown(quiet=bool(raw["json"]))
+    with open_thread(raw) as thread:
+        code, captured = thread.capture(
+            words, tool=text(raw, "tool"), show=shown,
+            spill=number(raw, "spill", SPILL), head=number(raw, "head", HEAD),
+            columns=number(raw, "columns", COLUMNS), sanitize=not raw["raw"], keep=bool(raw["keep"]),
+        )  # fmt: skip
+    if captured.error is not None:
+        what = f"not all of the output was kept: {captured.error}"
+        show.error(what, "mend that, and run the command again", as_json=bool(raw["json"]))
+    try:
+        if raw["json"]:
+            show.dump({"exit_code": code, **_fields(captured)})
+        else:
+            shown.rest(captured)
+    except show.Closed:
+        pass
+    return code
+
+
+class _Shown:
+    """What was written to stdout; a reader who has gone does not end the command."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._size = 0
+
+    def __call__(self, data: bytes) -> None:
+        """Write what comes next."""
+        if self._quiet:
+            return
+        self._size += len(data)
+        try:
+            show.out(data)
+        except (show.Closed, LogicError):
+            self._quiet = True
+
+    def rest(self, captured: Captured) -> None:
+        """Write what was not written yet, and where all of it is."""
+        text = captured.text.encode()
+        if captured.artifact_id is not None:
+            text += b"" if not text or text.endswith(b"\n") else b"\n"
+            text += f"[raw output: artifact://{captured.artifact_id}]\n".encode()
+        self(text[self._size :])
+
+
+def _fields(captured: Captured) -> dict[str, object]:
+    return {
+        "text": captured.text,
+        "truncated": captured.truncated,
+        "capped": captured.capped,
+        "total_bytes": captured.total_bytes,
+        "total_lines": captured.total_lines,
+        "artifact": captured.artifact_id and f"artifact://{captured.artifact_id}",
+        "error": captured.error,
+    }

@@ -1,0 +1,193 @@
+"""Running a command and taking its output: all of it into a sink, the beginning of the view to whoever watches."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import signal
+import threading
+
+from eventq import system
+from eventq.errors import EventqError, LogicError, UsageError
+from eventq.output.sink import OutputSink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+    from typing import Any
+
+    from eventq.output.artifacts import Artifacts, ArtifactWriter
+    from eventq.records import Captured
+
+LINGER = 1.0  # seconds of silence after the command's end that are waited for what it left running
+_LOOK = 0.1  # seconds of silence between two looks at the command and at what waits to be stored
+_PIPE = 1 << 20  # bytes; fewer switches between two processes than with the system's 64 KiB
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+NOT_FOUND, NOT_STARTED = 127, 126  # exit codes, as a shell has them
+
+
+class CannotStartError(LogicError):
+    """The command could not be started; it exits as a shell would."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        missing = error.errno == errno.ENOENT
+        super().__init__(
+            f"'{command}' could not be started: {'no such command' if missing else error.strerror}",
+            "check its name and PATH" if missing else "check its permissions, or run it through sh -c",
+        )
+        self.exit_code = NOT_FOUND if missing else NOT_STARTED
+
+
+def capture(
+    artifacts: Artifacts,
+    argv: Sequence[str],
+    *,
+    tool: str | None = None,
+    show: Callable[[bytes], object] | None = None,
+    **options: Any,
+) -> tuple[int, Captured]:
+    """Run a command; give its exit code, 128 + n for signal n, and what is shown of its output.
+
+    Its errors go where its output goes; its input is ours. All of it is kept as an artifact of `tool`, the command's
+    name unless told, when that is not all. `show` gets what is certain of the view, as it comes; `options` are those of
+    `OutputSink`. In the main thread, signals that would end us go on to the command. One that ends and leaves something
+    running that holds its output is waited for until that is silent for LINGER seconds. Raises CannotStartError.
+    """
+    words = [*argv] if not isinstance(argv, str) else []
+    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise UsageError("a command is a list of words", "give its name and its arguments, such as ['make', 'test']")
+    keeper = _Keeper(artifacts, os.path.basename(words[0]) if tool is None else tool)
+    sink = OutputSink(keeper, **options)
+    try:
+        code = _run(words, sink, keeper.tick, show or _ignore)
+        return code, sink.dump()
+    except BaseException:
+        sink.abandon("the capture was interrupted")
+        raise
+
+
+def _ignore(_: bytes) -> None:
+    pass
+
+
+class _Keeper:
+    """Opens the artifact of a sink when it is wanted, and has what waits in it stored while the command is silent."""
+
+    def __init__(self, artifacts: Artifacts, tool: str) -> None:
+        self._artifacts = artifacts
+        self._tool = tool
+        self._writer: ArtifactWriter | None = None
+
+    def __call__(self) -> ArtifactWriter:
+        self._writer = self._artifacts.allocate(self._tool)
+        return self._writer
+
+    def tick(self) -> None:
+        """Store what has waited for its time."""
+        if self._writer is not None:
+            try:
+                self._writer.tick()
+            except EventqError:
+                pass  # the writer remembers: the sink meets it at the next write, or at the end
+
+
+def _run(argv: Sequence[str], sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]) -> int:
+    """Run a command, push all of its output into a sink, and give its exit code."""
+    reader, writer = os.pipe()
+    try:
+        with _Command() as command:
+            try:
+                _widen(writer)
+                command.begin(argv, writer)
+            finally:
+                os.close(writer)
+            _pump(reader, command, sink, tick, show)
+            while command.look(_LOOK) is None:
+                tick()
+    finally:
+        os.close(reader)
+    code = command.code or 0
+    return code if code >= 0 else 128 - code
+
+
+def _widen(fd: int) -> None:
+    try:
+        fcntl.fcntl(fd, _SET_PIPE_SIZE, _PIPE)
+    except OSError:
+        pass  # another system, or too many pipes
+
+
+def _pump(
+    reader: int, command: _Command, sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]
+) -> None:
+    """Push what comes, until nobody holds the other end or the command is over and all is silent."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    last = system.monotonic()
+    while True:
+        if poll.poll(_LOOK * 1000):
+            data = os.read(reader, _PIPE)
+            if not data:
+                return
+            sink.push(data)
+            if head := sink.take_head():
+                show(head)
+            last = system.monotonic()
+        else:
+            tick()
+            if command.look() is not None and system.monotonic() - last > LINGER:
+                return
+
+
+class _Command:
+    """A command that runs; meanwhile signals that would end us go on to it: we stay to keep what it says at its end."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self._pid = 0
+        self._before: dict[int, Any] = {}
+        self._early: list[int] = []  # signals that came before it was there
+
+    def __enter__(self) -> _Command:
+        for number in _FORWARDED if threading.current_thread() is threading.main_thread() else ():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def begin(self, argv: Sequence[str], fd: int) -> None:
+        """Start it."""
+        try:
+            self._pid = system.spawn_into(argv, fd)
+        except OSError as error:
+            raise CannotStartError(argv[0], error) from error
+        for number in self._early:
+            self._send(number)
+
+    def look(self, seconds: float = 0) -> int | None:
+        """Give its exit code (negative: the signal), None while it runs; wait so long for it."""
+        if self.code is None:
+            self.code = system.wait(self._pid, seconds)
+        return self.code
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        if number in (signal.SIGINT, signal.SIGQUIT) and os.isatty(0):
+            return  # the terminal tells the command as well
+        if self._pid:
+            self._send(number)
+        else:
+            self._early.append(number)
+
+    def _send(self, number: int) -> None:
+        if self.code is None:
+            try:
+                os.kill(self._pid, number)
+            except ProcessLookupError:
+                pass

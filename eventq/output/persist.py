@@ -1,0 +1,494 @@
+"""What a session entry is stored as, and back: images become refs of blobs, text without bound is cut.
+
+An entry is a plain JSON value. `externalize` hands bytes to a `put` and leaves refs; `rehydrate` asks a `get` for them:
+neither knows where bytes are kept. Both leave what they are given untouched, and share with it all that stays as it is.
+
+    where                                                    what is put                 what is left
+    `data` of images in `content`, `images`, `frames`        the bytes of the base64     the ref
+    `data` of the `source` of such an image                  the bytes of the base64     the ref
+    `result` of an `image_generation_call`                   the bytes of the base64     the ref
+    `image_url`, or `url` in it: a data URL of an image      its UTF-8                   the ref
+    text of more than MAX_CHARS                              only to keep it in full     its beginning and NOTICE
+    a signature of more than MAX_CHARS                       only to keep it in full     nothing: half of one is none
+    `partialJson`, `jsonlEvents`                             only to keep them           no key
+
+An entry that is kept in full names what is not in view under a last key `eventq:full`: JSON pointer (RFC 6901) of the
+place in what is left -> `{"ref": ref}` of a text, with the `lineCount` that stood beside it if that changed, or
+`{"json": ref, "at": n}` of a removed value that was the n-th of its object.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import InputError
+from eventq.event import REF, refs_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from typing import Any
+
+    Box = Any  # a dict or a list
+    Key = str | int
+    Path = tuple[Key, ...]  # the keys that lead to a box
+    Form = Callable[[bytes], Any]  # what makes of the bytes of a blob what stood in the entry
+    Place = tuple[Box, "Place | None", Key, int]  # a box, the place around it, its key there, its level
+    Want = tuple[Form, Path, Key, str | None]  # where the bytes of a blob belong; the pointer of what is kept in full
+
+MAX_CHARS = 500_000  # UTF-16 units
+NOTICE = "\n\n[Session persistence truncated large content]"
+THRESHOLD = 1024  # characters of base64; an image of fewer stays where it is
+SIGNATURES = frozenset({"thinkingSignature", "thoughtSignature", "textSignature"})
+TRANSIENTS = frozenset({"partialJson", "jsonlEvents"})
+FULL = "eventq:full"
+DEEPEST = 500  # arrays and objects within one another; Python's own reader ends below a thousand
+_KEPT = MAX_CHARS - len(NOTICE)
+_FOREIGN = "blob:sha256:"
+_PREFIXES = (REF, _FOREIGN)
+_GALLERIES = frozenset({"content", "images", "frames"})
+_BOXES = (dict, list)
+_MIMES = ("mimeType", "mime_type", "media_type")
+
+
+def externalize(entry: Any, put: Callable[[bytes], str], *, full: bool = False) -> Any:
+    """Give what is stored of an entry; `put` stores bytes and gives their ref.
+
+    With `full` nothing is lost: what is not in view is put too, and named in the entry, which must be an object. What
+    is externalized already comes back as it is. Raises InputError for more than DEEPEST levels.
+    """
+    if isinstance(entry, dict):
+        return entry if FULL in entry else _Externalizer(entry, put, full=full).run()
+    if full:
+        raise InputError("only an object can name what is cut from it", "put the value in an object")
+    if isinstance(entry, list):
+        return _Externalizer(entry, put, full=False).run()
+    return _cut(entry) if isinstance(entry, str) and _is_oversize(entry) else entry
+
+
+def rehydrate(entry: Any, get: Callable[[str], bytes | None], warn: Callable[[str], object]) -> Any:
+    """Give the entry that was externalized; `get` gives the bytes of a well-formed ref, None for a missing blob.
+
+    It is asked once for each ref. What cannot be had stays as it is stored, so that a later call may find it, and
+    `warn` gets a sentence. Raises InputError for more than DEEPEST levels, and whatever `get` raises.
+    """
+    if not isinstance(entry, _BOXES):
+        return entry
+    return _Rehydrator(entry, get, warn).run()
+
+
+def refs(entry: Any) -> list[str]:
+    """Give the `blob:blake3:` refs that an externalized entry names, also amid other text, sorted."""
+    found: set[bytes] = set()
+    for text in _all_texts(entry):
+        found |= refs_in(text)
+    return [REF + digest.hex() for digest in sorted(found)]
+
+
+def foreign_refs(entry: Any) -> list[str]:
+    """Give the `blob:sha256:` refs that stand for images in an entry from elsewhere, sorted."""
+    if not isinstance(entry, _BOXES):
+        return []
+    found = {
+        text
+        for place, key, text in _spots(entry)
+        if _form(place, key) is not None and text.startswith(_FOREIGN) and _is_ref(text)
+    }
+    return sorted(found)
+
+
+class _Draft:
+    """A value with changes: the boxes on the way to one are copied, once, and all others shared."""
+
+    def __init__(self, root: Box) -> None:
+        self.root = root
+        self._copies: set[int] = set()
+
+    def box(self, path: Path) -> Box:
+        """Give the copy, free to be changed, of the box that a path leads to."""
+        if not self._copies:
+            self.root = self._copy(self.root)
+        box = self.root
+        for key in path:
+            inner = box[key]
+            if id(inner) not in self._copies:
+                inner = box[key] = self._copy(inner)
+            box = inner
+        return box
+
+    def _copy(self, box: Box) -> Box:
+        made = box.copy()
+        self._copies.add(id(made))
+        return made
+
+
+class _Externalizer:
+    """One entry on its way in."""
+
+    def __init__(self, entry: Box, put: Callable[[bytes], str], *, full: bool) -> None:
+        self._entry = entry
+        self._put = put
+        self._full = full
+        self._draft = _Draft(entry)
+        self._notes: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> Any:
+        for place, key, value in _spots(self._entry):
+            if key in TRANSIENTS:
+                self._remove(place, str(key), value)
+                continue
+            bare = _bare(value, _form(place, key))
+            if bare is not None:
+                if bare:
+                    self._draft.box(_path(place))[key] = self._put(bare)
+            elif _is_oversize(value):
+                self._shorten(place, key, value)
+        if self._notes:
+            self._draft.box(())[FULL] = self._notes
+        return self._draft.root
+
+    def _shorten(self, place: Place, key: Key, text: str) -> None:
+        short = "" if key in SIGNATURES else _cut(text)
+        changes: dict[Key, Any] = {key: short}
+        note: dict[str, Any] = {}
+        if key == "content":
+            lines = place[0].get("lineCount")
+            if type(lines) is int and lines != short.count("\n") + 1:
+                changes["lineCount"] = short.count("\n") + 1
+                note["lineCount"] = lines
+        if self._full:
+            ref = self._put(text.encode("utf-8", "surrogatepass"))
+            self._notes[_pointer(place, key)] = {"ref": ref, **note}
+        box = self._draft.box(_path(place))
+        for changed, value in changes.items():
+            box[changed] = value
+
+    def _remove(self, place: Place, key: str, value: Any) -> None:
+        if self._full:
+            spelled = _spell(value, place[3])
+            if spelled is None:  # it could not be given back, so it stays
+                return
+            self._notes[_pointer(place, key)] = {"json": self._put(spelled), "at": list(place[0]).index(key)}
+        del self._draft.box(_path(place))[key]
+
+
+class _Rehydrator:
+    """One entry on its way out."""
+
+    def __init__(self, entry: Box, get: Callable[[str], bytes | None], warn: Callable[[str], object]) -> None:
+        self._entry = entry
+        self._get = get
+        self._warn = warn
+        self._draft = _Draft(entry)
+        self._wanted: dict[str, list[Want]] = {}
+        self._removed: dict[Path, list[tuple[int, str]]] = {}  # what was, by object: its position and its key
+        self._found: dict[tuple[Path, Key], Any] = {}  # of that, what the blobs gave
+        self._done: set[str] = set()  # pointers
+
+    def run(self) -> Any:
+        self._look_for_images()
+        notes = self._entry.get(FULL) if isinstance(self._entry, dict) else None
+        if notes is not None:
+            self._look_for_notes(notes)
+        for ref, wants in self._wanted.items():
+            self._resolve(ref, wants)
+        for path, removed in self._removed.items():
+            self._put_back(path, removed)
+        if notes is not None and self._done:
+            self._forget(notes)
+        return self._draft.root
+
+    def _look_for_images(self) -> None:
+        for place, key, text in _spots(self._entry):
+            form = _form(place, key)
+            if form is None or not text.startswith(_PREFIXES):
+                continue
+            if _is_ref(text):
+                self._wanted.setdefault(text, []).append((form, _path(place), key, None))
+            else:
+                self._warn(f"{_shown(text)} is no ref of a blob; it is left as it is")
+
+    def _look_for_notes(self, notes: Any) -> None:
+        """Add what is kept in full; a note may come from anywhere, and be anything."""
+        for pointer, note in notes.items() if isinstance(notes, dict) else [("", notes)]:
+            place = _find(self._entry, pointer)
+            want = None if place is None else _want(*place, pointer, note)
+            if want is None:
+                self._warn(f"{_shown(pointer)} of {FULL} says nothing that can be put back; it is left as it is")
+                continue
+            ref, (form, path, key, _) = want
+            self._wanted.setdefault(ref, []).append(want[1])
+            if form is _json:
+                self._removed.setdefault(path, []).append((note["at"], str(key)))
+
+    def _resolve(self, ref: str, wants: list[Want]) -> None:
+        """Put what the bytes of a blob make at all places that want it; texts that are equal are one."""
+        data = self._get(ref)
+        if data is None:
+            self._warn(f"blob {ref} is missing; the entry keeps its ref")
+            return
+        made: dict[Form, Any] = {}
+        for form, path, key, pointer in wants:
+            try:
+                value = made[form] if form in made else form(data)
+            except (ValueError, RecursionError):
+                self._warn(f"blob {ref} does not hold what the entry says; the entry keeps its ref")
+                continue
+            if form is _json:
+                self._found[path, key] = value
+            else:
+                made[form] = value
+                self._draft.box(path)[key] = value
+            if pointer is not None:
+                self._done.add(pointer)
+
+    def _put_back(self, path: Path, removed: list[tuple[int, str]]) -> None:
+        """Insert removed values where they stood, counting those that are still missing as not there."""
+        if not any((path, key) in self._found for _, key in removed):
+            return
+        box = self._draft.box(path)
+        items = [*box.items()]
+        missing = 0
+        for at, key in sorted(removed):
+            if (path, key) in self._found:
+                items.insert(at - missing, (key, self._found[path, key]))
+            else:
+                missing += 1
+        box.clear()
+        box.update(items)
+
+    def _forget(self, notes: dict[str, Any]) -> None:
+        """Drop the notes that are done with, and restore the counts of lines that they hold."""
+        for pointer in self._done:
+            place = _find(self._entry, pointer)
+            if place is not None and "lineCount" in notes[pointer] and _has(place[2], "lineCount"):
+                self._draft.box(place[0])["lineCount"] = notes[pointer]["lineCount"]
+        left = {pointer: note for pointer, note in notes.items() if pointer not in self._done}
+        if left:
+            self._draft.box(())[FULL] = left
+        else:
+            del self._draft.box(())[FULL]
+
+
+# --- where things stand ---------------------------------------------------------------------------------------------
+
+
+def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> Iterator[Place]:
+    """Give every array and object, an outer one before its inner ones, but what stands under the keys to skip.
+
+    Without recursion: how deep a hostile entry is must not depend on who calls.
+    """
+    todo: list[Place] = [(entry, None, "", level)]
+    while todo:
+        place = todo.pop()
+        level = place[3]
+        if level > DEEPEST:
+            raise _too_deep()
+        yield place
+        inner = [
+            (value, place, key, level + 1)
+            for key, value in _pairs(place[0])
+            if isinstance(value, _BOXES) and key not in skip
+        ]
+        inner.reverse()
+        todo += inner
+
+
+def _spots(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
+    """Give place, key and value of every text and of every transient."""
+    for place in _boxes(entry):
+        for key, value in _pairs(place[0]):
+            if isinstance(value, str) or key in TRANSIENTS:
+                yield place, key, value
+
+
+def _all_texts(entry: Any) -> Iterator[str]:
+    """Give every text of an entry, and every key."""
+    if isinstance(entry, str):
+        yield entry
+    if isinstance(entry, _BOXES):
+        for place in _boxes(entry, skip=()):
+            for pair in _pairs(place[0]):
+                yield from (text for text in pair if isinstance(text, str))
+
+
+def _pairs(box: Box) -> Iterable[tuple[Key, Any]]:
+    return box.items() if isinstance(box, dict) else enumerate(box)
+
+
+def _path(place: Place) -> Path:
+    keys = []
+    above = place[1]
+    while above is not None:
+        keys.append(place[2])
+        place, above = above, above[1]
+    return tuple(reversed(keys))
+
+
+def _pointer(place: Place, key: Key) -> str:
+    """Give the JSON pointer of a key in a place."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in (*_path(place), key))
+
+
+def _find(entry: Box, pointer: str) -> tuple[Path, Key, Box] | None:
+    """Give the path, the key and the box that a pointer leads to, None where it leads nowhere; the key may be new."""
+    box = entry
+    path: list[Key] = []
+    steps = pointer.split("/")
+    if steps.pop(0) or not steps:
+        return None
+    last = steps.pop()
+    for step in steps:
+        key = _key(box, step)
+        if not _has(box, key):
+            return None
+        path.append(key)
+        box = box[key]
+    return (tuple(path), _key(box, last), box) if isinstance(box, _BOXES) else None
+
+
+def _key(box: Box, step: str) -> Key:
+    """Give the key that a step of a pointer is in a box; -1 for what is none of an array."""
+    if not isinstance(box, list):
+        return step.replace("~1", "/").replace("~0", "~")
+    good = step.isascii() and step.isdigit() and len(step) < 10 and (step == "0" or step[0] != "0")
+    return int(step) if good else -1
+
+
+def _has(box: Box, key: Key) -> bool:
+    if isinstance(box, list):
+        return isinstance(key, int) and 0 <= key < len(box)
+    return isinstance(box, dict) and key in box
+
+
+def _form(place: Place, key: Key) -> Form | None:
+    """Give what makes of a blob what stands at a key, None where no image does."""
+    if key == "data":
+        return _base64 if _is_image(place) or _is_source(place) else None
+    if key == "result":
+        return _base64 if place[0].get("type") == "image_generation_call" else None
+    if key == "image_url" or (key == "url" and place[2] == "image_url"):
+        return _utf8
+    return None
+
+
+def _is_image(place: Place | None) -> bool:
+    """Say whether an object is an image in an array of what an entry shows."""
+    if place is None or place[1] is None or not isinstance(place[1][0], list) or place[1][2] not in _GALLERIES:
+        return False
+    box = place[0]
+    if not isinstance(box, dict):
+        return False
+    mimes = (box.get(name) for name in _MIMES)
+    return box.get("type") == "image" or any(isinstance(mime, str) and mime.startswith("image/") for mime in mimes)
+
+
+def _is_source(place: Place) -> bool:
+    """Say whether an object is the source of an image."""
+    return place[2] == "source" and place[0].get("type") == "base64" and _is_image(place[1])
+
+
+# --- what things are ------------------------------------------------------------------------------------------------
+
+
+def _bare(text: str, form: Form | None) -> bytes | None:
+    """Give the bytes to put of an image, none for one that stays whole, None for text like any other."""
+    if form is _base64:
+        return (_decoded(text) if len(text) >= THRESHOLD else None) or b""
+    if form is not _utf8 or not text.startswith("data:image/") or ";base64," not in text:
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a character: UTF-8 would not give it back
+        return b""
+
+
+def _decoded(text: str) -> bytes | None:
+    """Give the bytes of base64, None unless encoding them gives the very same text.
+
+    Strict decoding refuses what is not of the alphabet, or has no padding; left are too much of it and unused bits that
+    are set, and both show in the last four characters. Encoding it all again to compare takes twice the time.
+    """
+    from binascii import a2b_base64, b2a_base64
+
+    try:
+        data = a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
+    return data if b2a_base64(data[-(len(data) % 3 or 3) :], newline=False).decode() == text[-4:] else None
+
+
+def _base64(data: bytes) -> str:
+    from binascii import b2a_base64
+
+    return b2a_base64(data, newline=False).decode()
+
+
+def _utf8(data: bytes) -> str:
+    return data.decode()
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _json(data: bytes) -> Any:
+    from json import loads
+
+    return loads(data)
+
+
+def _spell(value: Any, level: int) -> bytes | None:
+    """Give a value that stands at a level as JSON, None for integers longer than Python writes."""
+    from json import dumps
+
+    if isinstance(value, _BOXES):
+        for _ in _boxes(value, level + 1, skip=()):
+            pass
+    try:
+        return dumps(value).encode()
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        return None
+
+
+def _is_oversize(text: str) -> bool:
+    """Say whether a text has more than MAX_CHARS UTF-16 units; most need no counting."""
+    if len(text) > MAX_CHARS or len(text) <= MAX_CHARS // 2 or text.isascii():
+        return len(text) > MAX_CHARS
+    return len(text.encode("utf-16-le", "surrogatepass")) > MAX_CHARS * 2
+
+
+def _cut(text: str) -> str:
+    """Give the beginning of a text, and NOTICE, within MAX_CHARS UTF-16 units, without half a character at the cut."""
+    if text.isascii():
+        return text[:_KEPT] + NOTICE
+    units = text[:_KEPT].encode("utf-16-le", "surrogatepass")[: _KEPT * 2]
+    if units[-1] & 0xFC == 0xD8:  # the high half of a pair
+        units = units[:-2]
+    return units.decode("utf-16-le", "surrogatepass") + NOTICE
+
+
+def _is_ref(text: Any) -> bool:
+    """Say whether a text is a ref: a prefix, and 64 lower-case hex digits."""
+    good = isinstance(text, str) and text.startswith(_PREFIXES) and len(text) == len(REF) + 64
+    return good and not text[len(REF) :].strip("0123456789abcdef")
+
+
+def _want(path: Path, key: Key, box: Box, pointer: str, note: Any) -> tuple[str, Want] | None:
+    """Give the ref and the want of a note about a key of a box, None for a note that makes no sense there."""
+    if not isinstance(note, dict):
+        return None
+    if "ref" in note:
+        good = _has(box, key) and isinstance(box[key], str) and _is_ref(note["ref"])
+        return (note["ref"], (_text, path, key, pointer)) if good else None
+    at = note.get("at")
+    good = isinstance(box, dict) and key not in box and type(at) is int and at >= 0 and _is_ref(note.get("json"))
+    return (note["json"], (_json, path, key, pointer)) if good else None
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 100 else f"{text[:99]!r}…"
+
+
+def _too_deep() -> InputError:
+    return InputError("the entry is nested too deeply", "flatten it")

@@ -1,0 +1,287 @@
+"""Session files of coding agents, in and out: a JSON entry a line becomes a turn, its images become blobs.
+
+Nothing is lost: an entry whose bytes would not come back the same, and whatever is no entry, is kept as the line that
+it is. So an export gives the very bytes that were imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from eventq.blobs import parse_ref
+from eventq.dag.contexts import check_context_name
+from eventq.errors import ConflictError, InputError, UnknownContextError
+from eventq.event import REF, refs_in
+from eventq.output import persist
+from eventq.output.urls import SHA256
+from eventq.records import SessionImported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from eventq.dag.contexts import Context, Contexts
+    from eventq.output.urls import Sources
+    from eventq.records import Turn
+
+    Warn = Callable[[str], object]
+
+ENTRY = "session/entry"  # the type of a turn whose payload is an externalized entry
+LINE = "session/line"  # of one whose payload is the line as it was
+NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
+_BATCH_BYTES = 4 << 20  # of lines that share a transaction
+_BATCH_LINES = 500
+_URL = b"data:image/"
+_REF = REF.encode()
+_NAME = 200  # characters of a context's name that is taken from a file
+
+
+class Sessions:
+    """The session files that a thread keeps, each as a context."""
+
+    def __init__(self, contexts: Contexts, produced: Sources) -> None:
+        """Keep turns and blobs in one thread."""
+        self._contexts = contexts
+        self._produced = produced
+        self._store = contexts.turns.store
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def import_file(self, path: str, *, name: str | None = None, blobs: str | None = None) -> SessionImported:
+        """Append the entries of a file to a context, which is made unless it is there, and say what was added.
+
+        The context's `name` is that of the session in the file's first entry, unless it is given. Importing again adds
+        what the file has grown by; a last line that was torn is replaced when it is whole. `blobs` is the folder where
+        another tool keeps the blobs that the entries name by their SHA-256. Raises ConflictError, and adds nothing,
+        when the context and the file differ; OSError.
+        """
+        self._store.check_writable()
+        with open(path, "rb") as file:
+            first = file.readline()
+            file.seek(0)
+            known = self._context(name or _name_of(first, path))
+            return _Import(self, known, path, blobs).run(file)
+
+    def _context(self, name: str) -> Context:
+        check_context_name(name)
+        try:
+            return self._contexts.get(name)
+        except UnknownContextError:
+            return self._contexts.create(name)
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def lines(self, context: int | str, *, warn: Warn | None = None) -> Iterator[bytes]:
+        """Give the lines of a session file as they were imported, each with its newline.
+
+        Turns of other types are left out. `warn` gets a sentence about each blob that is not here. Raises
+        UnknownContextError.
+        """
+        for turn in self._contexts.get(context).replay():
+            if turn.type_id in (ENTRY, LINE):
+                yield self.line(turn, warn or (lambda _: None))
+
+    def line(self, turn: Turn, warn: Warn) -> bytes:
+        """Give the line that a turn was made of."""
+        data = turn.payload or b""
+        if turn.type_id == ENTRY:
+            data = _spell(persist.rehydrate(json.loads(data), self._own, lambda what: _tell(what, warn)))
+        return data if turn.flags & NO_NEWLINE else data + b"\n"
+
+    def _own(self, ref: str) -> bytes | None:
+        """Give the bytes of a ref of ours: those of other tools were in the file, and stay."""
+        return None if ref.startswith(SHA256) else self._produced.get(ref)
+
+
+class _Import:
+    """One import: the context, and what became of the lines."""
+
+    def __init__(self, sessions: Sessions, context: Context, path: str, folder: str | None) -> None:
+        self._sessions = sessions
+        self._context = context
+        self._path = path
+        self._folder = folder
+        self._produced = sessions._produced
+        self._blobs = sessions._produced.blobs
+        self._notes: list[str] = []
+        self._missing: set[str] = set()
+        self._put: set[str] = set()
+        self._head = context.info().head_turn_id
+
+    def run(self, file: Iterable[bytes]) -> SessionImported:
+        """Do it."""
+        lines = iter(file)
+        count, torn = self._compare(lines)
+        added = 0
+        for batch in _batches(lines, torn):
+            with self._sessions._store.write():
+                for line in batch:
+                    self._append(line)
+            added += len(batch)
+        return SessionImported(
+            self._context.info().context_id, count + added, added, len(self._put), tuple(self._notes)
+        )
+
+    def _compare(self, lines: Iterator[bytes]) -> tuple[int, bytes | None]:
+        """Read the lines that are here already; give how many, and the line that takes the place of a torn one."""
+        count = 0
+        for turn in self._context.replay() if self._head else ():
+            if turn.type_id not in (ENTRY, LINE):
+                raise ConflictError(
+                    f"context '{self._name()}' has turns that are no entries of a session: turn {turn.turn_id}",
+                    "import under another name", self._head,
+                )  # fmt: skip
+            mine, theirs = self._sessions.line(turn, _ignore), next(lines, None)
+            if theirs is None:
+                self._notes.append(f"'{self._path}' ends after line {count}, and the session here goes on")
+                break
+            count += 1
+            if mine == theirs:
+                continue
+            if turn.turn_id == self._head and turn.flags & NO_NEWLINE and theirs.startswith(mine):
+                self._context.move(turn.parent_turn_id, expected_head=self._head)
+                self._head = turn.parent_turn_id
+                return count - 1, theirs
+            raise ConflictError(
+                f"line {count} of '{self._path}' is not that of the session '{self._name()}' here",
+                "import it under another name", self._head,
+            )  # fmt: skip
+        return count, None
+
+    def _name(self) -> str:
+        info = self._context.info()
+        return info.name or str(info.context_id)
+
+    def _append(self, line: bytes) -> None:
+        flags = 0 if line.endswith(b"\n") else NO_NEWLINE
+        data = line.removesuffix(b"\n")
+        kind, payload, named = self._prepared(data)
+        if kind == LINE and flags:
+            self._notes.append(f"the last line of '{self._path}' is torn: it is kept as it is")
+        turn = self._context.append(
+            payload, type_id=kind, flags=flags, refs=self._known(named), expected_head=self._head
+        )
+        self._head = turn.turn_id
+
+    def _prepared(self, data: bytes) -> tuple[str, bytes, set[bytes]]:
+        """Give type and payload of the turn that a line becomes, and the hashes of the blobs that it names."""
+        entry = _entry(data)
+        stored = None
+        if entry is not None and persist.FULL not in entry:
+            self._fetch(persist.foreign_refs(entry))
+            stored = self._externalized(entry, data)
+        if stored is None:
+            return LINE, data, refs_in(data.decode(errors="replace"))
+        named = {digest for ref in persist.refs(stored) if (digest := parse_ref(ref))}
+        named |= {bytes.fromhex(h) for ref in persist.foreign_refs(stored) if (h := self._produced.blob_hash(ref))}
+        return ENTRY, data if stored is entry else _spell(stored), named
+
+    def _externalized(self, entry: dict[str, Any], data: bytes) -> dict[str, Any] | None:
+        """Give what is stored of an entry, None unless the very bytes of its line can be made of it again."""
+        put: dict[str, int] = {}
+
+        def keep(raw: bytes) -> str:
+            made = self._produced.put(raw)
+            if made.new:
+                self._put.add(made.hash)
+            put[made.ref] = len(raw) if raw.startswith(_URL) else (len(raw) + 2) // 3 * 4
+            return made.ref
+
+        try:
+            stored: dict[str, Any] = persist.externalize(entry, keep, full=True)
+            spelled = _spell(stored)
+            if _REF not in data and persist.FULL not in stored and _is_around(spelled, put, data):
+                return stored
+            back = persist.rehydrate(stored, self._sessions._own, _ignore)
+            return stored if _spell(back) == data else None
+        except (InputError, UnicodeEncodeError, RecursionError):
+            return None
+
+    def _known(self, named: set[bytes]) -> list[bytes]:
+        return [digest for digest in sorted(named) if self._blobs.has(digest)]
+
+    def _fetch(self, refs: list[str]) -> None:
+        """Keep the blobs that another tool has, under the names that it has for them."""
+        for ref in refs:
+            if self._folder is None or ref in self._missing or self._produced.blob_hash(ref) is not None:
+                continue
+            digits = ref.removeprefix(SHA256)
+            try:
+                with open(os.path.join(self._folder, digits), "rb") as file:
+                    made = self._blobs.put(file)
+            except OSError as error:
+                self._leave(ref, f"{ref} is not in '{self._folder}' ({error.strerror}): the ref is kept")
+                continue
+            if not self._produced.name_blob(made.hash, bytes.fromhex(digits)):
+                self._leave(ref, f"'{os.path.join(self._folder, digits)}' is damaged: the ref is kept")
+            elif made.new:
+                self._put.add(made.hash)
+
+    def _leave(self, ref: str, why: str) -> None:
+        self._missing.add(ref)
+        self._notes.append(why)
+
+
+def _name_of(first: bytes, path: str) -> str:
+    """Give the name of a session: the id in its first entry, or that of the file."""
+    entry = _entry(first.removesuffix(b"\n"))
+    told = entry.get("id") if entry is not None and entry.get("type") == "session" else None
+    name = told if isinstance(told, str) and told else os.path.splitext(os.path.basename(path))[0]
+    name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
+    return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name
+
+
+def _entry(data: bytes) -> dict[str, Any] | None:
+    """Give the object that a line is, None for anything else."""
+    try:
+        entry = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _is_around(spelled: bytes, put: dict[str, int], data: bytes) -> bool:
+    """Say whether a line is what is spelled, with so many bytes in place of each ref: images need not be spelled again.
+
+    Those bytes are what was parsed: had they been escaped, they were more, and what is after them elsewhere.
+    """
+    first, *others = spelled.split(_REF)
+    if not data.startswith(first):
+        return False
+    at = len(first)
+    for other in others:
+        at += put.get((_REF + other[:64]).decode("ascii", "replace"), 1 << 40)
+        if not data.startswith(other[64:], at):
+            return False
+        at += len(other) - 64
+    return at == len(data)
+
+
+def _spell(entry: object) -> bytes:
+    """Give an entry as JSON the way session files have it: no blanks, characters as they are."""
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _batches(lines: Iterator[bytes], first: bytes | None) -> Iterator[list[bytes]]:
+    """Give lines in groups of some MiB, `first` before all."""
+    batch = [] if first is None else [first]
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_LINES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _tell(what: str, warn: Warn) -> None:
+    if SHA256 not in what:  # those of other tools are what the file said
+        warn(what)
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -1,0 +1,273 @@
+"""Where an import reads from: a pack, which is a folder of files, or a thread as it is at one moment.
+
+Both give the records of the interchange format, and as dictionaries what it has no room for: names and lineage of
+contexts, overlays, runs and attempts, refs between blobs, pins, canonical rules, artifacts and outputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import lru_cache
+
+from blake3 import blake3
+
+from eventq.backends.outputs import OutputTable
+from eventq.backends.packs import PackTable
+from eventq.backends.sqlite import Store
+from eventq.blobs import Blobs
+from eventq.dag import packfile
+from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
+from eventq.errors import DamagedError, LogicError, NotAThreadError, UnknownContextError
+from eventq.output.artifacts import Artifact, Artifacts
+from eventq.records import ArtifactInfo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+    from typing import Any
+
+    Note = Callable[[str], object]
+    Told = dict[str, Any]
+
+ARTIFACTS = "artifacts"  # the folder of a pack that holds them
+_NAMED = re.compile(rb"artifact:(?:\\?/){2}([0-9]{1,18})|agent:(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})")
+_OVERLAP = 1100  # bytes: no name that is looked for is longer
+
+
+@lru_cache(1000)
+def type_tag(type_id: str) -> int:
+    """Give the number that stands for a type: the first 8 bytes of the BLAKE3 of its name, little-endian."""
+    return int.from_bytes(blake3(type_id.encode()).digest()[:8], "little")
+
+
+def file_name(told: Told) -> str:
+    """Give the name of the file that holds an artifact in a pack."""
+    return f"{told['artifact']}.{told['tool']}{'' if told['status'] == 'sealed' else '.partial'}.log"
+
+
+class PackSource:
+    """A pack: what is damaged in it is left out, and said to `note`."""
+
+    def __init__(self, folder: str) -> None:
+        """Read from a folder. Raises LogicError when it holds no pack."""
+        self.note: Note = ignore
+        self._folder = folder
+        if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(self._path(packfile.BLOBS)):
+            raise LogicError(f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def heal(self) -> None:
+        """Make the indexes anew where they are missing or damaged; they are not needed here."""
+        faults = packfile.index_faults(self._folder)
+        if not faults:
+            return
+        try:
+            packfile.rebuild_indexes(self._folder)
+            then = ": both indexes were made anew"
+        except (DamagedError, LogicError) as error:
+            then = f", and was not made anew: {error.what}"
+        for fault in faults:
+            self.note(fault + then)
+
+    def blobs(self) -> Iterator[tuple[int, BlobRecord]]:
+        """Give where each blob is, and its record."""
+        return packfile.read_blobs(self._path(packfile.BLOBS), self.note)
+
+    def blob_hashes(self) -> set[bytes]:
+        """Give the hashes of the blobs that are sound."""
+        return {record.hash for _, record in packfile.read_blobs(self._path(packfile.BLOBS), ignore)}
+
+    def turns(self) -> Iterator[TurnRecord]:
+        """Give the turns."""
+        return (record for _, record in packfile.read_turns(self._path(packfile.TURNS), self.note))
+
+    def metas(self) -> Iterator[MetaRecord]:
+        """Give what there is to say about turns, in their order."""
+        return packfile.read_meta(self._path(packfile.META), self.note)
+
+    def heads(self) -> Iterator[HeadRecord]:
+        """Give the heads of contexts; the last one of a context counts."""
+        return packfile.read_heads(self._path(packfile.HEADS), self.note)
+
+    def extra(self) -> Iterator[Told | None]:
+        """Give the objects of `eventq.ndjson`, None for a line that is none."""
+        path = self._path(packfile.BESIDE)
+        try:
+            with open(path, "rb") as file:
+                for line in file:
+                    try:
+                        told = json.loads(line)
+                    except (ValueError, RecursionError):
+                        told = None
+                    yield told if isinstance(told, dict) else None
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise packfile._disk(path, error) from None
+
+    def artifact(self, told: Told) -> Iterator[bytes]:
+        """Give the bytes of an artifact in pieces. Raises OSError."""
+        with open(os.path.join(self._folder, ARTIFACTS, file_name(told)), "rb") as file:
+            yield from iter(lambda: file.read(1 << 16), b"")
+
+
+class ThreadSource:
+    """A thread as it is at one moment: all of it, or some contexts and all that they lead to; a context manager.
+
+    What others commit meanwhile does not show.
+    """
+
+    def __init__(self, mine: Store, contexts: Iterable[int | str] | None = None) -> None:
+        """Read what the thread of a store holds."""
+        self.note: Note = ignore
+        self._mine = mine
+        self._contexts = None if contexts is None else list(contexts)
+        self._store = Store(mine.directory, write=mine.writable)
+        self._table = PackTable(self._store)
+        self._outputs = OutputTable(self._store)
+        self._blobs = Blobs(self._store)
+
+    def __enter__(self) -> ThreadSource:
+        """Begin the moment."""
+        try:
+            if self._store.inodes != self._mine.inodes:
+                raise NotAThreadError(self._mine.directory)  # deleted meanwhile, and made anew by somebody
+            self._store.check_memory()
+            self._store.check_output()
+            self._store.snapshot()
+            self._connection = self._store.connection
+            self._choose()
+        except BaseException:
+            self._store.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """End it; raise LogicError when it was not one moment."""
+        same = self._store.connection is self._connection
+        self._store.close()
+        if kind is None and not same:
+            raise LogicError("another program took the database over meanwhile", "do it again")
+
+    # --- what is chosen -------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        if self._contexts is None:
+            self._table.choose_all()
+            return
+        self._table.choose_none()
+        for name in self._contexts:
+            context_id = self._table.find_context(name)
+            if context_id is None:
+                raise UnknownContextError(name)
+            self._table.choose(context_id)
+        self._table.choose_what_they_lead_to()
+        self._follow_names()
+
+    def _follow_names(self) -> None:
+        """Choose the artifacts and outputs that what is chosen names in its text, and so on."""
+        todo: list[Iterable[bytes]] = [self._blobs.stream(digest) for _, digest, _, _ in self._table.blobs()]
+        while todo:
+            for number, output in sorted(_names_in(todo.pop())):
+                if output:
+                    names = self._table.choose_output(output)
+                    todo += [self._blobs.stream(digest) for digest in names]
+                elif self._table.choose_artifact(number):
+                    todo.append(self._stream(number))
+
+    def _stream(self, number: int) -> Iterator[bytes]:
+        return Artifact(self._outputs, Artifacts(self._store).get(number)).stream()
+
+    # --- what it gives --------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Do nothing: nothing here is kept twice."""
+
+    def blobs(self) -> Iterator[tuple[int, BlobRecord]]:
+        """Give the number of each blob, and its record; each is checked, one of many parts in memory whole."""
+        for blob_id, digest, raw_len, codec in self._table.blobs():
+            yield blob_id, BlobRecord(digest, *self._blobs.kept(blob_id, digest, raw_len, codec))
+
+    def blob_hashes(self) -> set[bytes]:
+        """Give the hashes of the blobs."""
+        return {digest for _, digest, _, _ in self._table.blobs()}
+
+    def turns(self) -> Iterator[TurnRecord]:
+        """Give the turns."""
+        for turn_id, parent, depth, type_id, _, tag, encoding, _, digest, _, flags, at in self._table.turns():
+            number = type_tag(type_id) if tag is None else tag & (1 << 64) - 1
+            yield TurnRecord(turn_id, parent, depth, encoding, number, digest, flags, at)
+
+    def metas(self) -> Iterator[MetaRecord]:
+        """Give what there is to say about turns, in their order."""
+        for turn_id, _, _, type_id, version, _, encoding, _, _, size, _, _ in self._table.turns():
+            yield MetaRecord(turn_id, type_id, version, encoding, 0, size)
+
+    def heads(self) -> Iterator[HeadRecord]:
+        """Give the heads of contexts."""
+        for context_id, head, depth, flags, at, _, _ in self._table.contexts():
+            yield HeadRecord(context_id, head, depth, flags, at)
+
+    def extra(self) -> Iterator[Told]:
+        """Give what the format has no room for."""
+        for turn_id, canonical in self._table.rules():
+            yield {"turn": turn_id, "canonical": canonical}
+        for context_id, _, _, _, _, name, fork_of in self._table.contexts():
+            if name is not None or fork_of is not None:
+                yield {"context": context_id, "name": name, "fork_of": fork_of}
+        for _, turn_id, digest, flags, at in self._table.patches():
+            yield {"patch": turn_id, "blob": digest and digest.hex(), "flags": flags, "created_at_ms": at}
+        for context_id, name, group, status, start, completed in self._table.runs():
+            told = {"run": context_id, "name": name, "group": group, "status": status, "start": start}
+            yield {**told, "completed_at_ms": completed}
+        for _, parent, digest, at in self._table.attempts():
+            yield {"attempt": parent, "blob": digest.hex(), "created_at_ms": at}
+        for _, digest, to in self._table.refs():
+            yield {"ref": to.hex(), "blob": digest.hex()}
+        for name, digest in self._table.pins():
+            yield {"pin": name, "blob": digest.hex()}
+        yield from self._produced()
+
+    def _produced(self) -> Iterator[Told]:
+        for digest, sha256 in self._table.names():
+            yield {"sha256": sha256.hex(), "blob": digest.hex()}
+        for output_id, version, digest, at in self._table.outputs():
+            yield {"output": output_id, "version": version, "blob": digest.hex(), "created_at_ms": at}
+        for number in self._table.artifacts():
+            yield _told(Artifacts(self._store).get(number))
+
+    def artifact(self, told: Told) -> Iterator[bytes]:
+        """Give the bytes of an artifact in pieces."""
+        return self._stream(told["artifact"])
+
+
+def ignore(_: str) -> None:
+    """Do nothing with what is said."""
+
+
+def _told(info: ArtifactInfo) -> Told:
+    return {
+        "artifact": int(info.artifact_id),
+        "tool": info.tool,
+        "status": info.status,
+        "size": info.size,
+        "hash": info.hash,
+        "created_at_ms": info.created_at_ms,
+    }
+
+
+def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str]]:
+    """Give the artifacts (as number and "") and the outputs (as 0 and their id) that a text names by their URLs."""
+    found = set()
+    kept = b""
+    for piece in pieces:
+        text = kept + piece
+        for number, output in _NAMED.findall(text):
+            found.add((int(number or 0), output.rstrip(b".").decode()))  # a sentence may end there
+        kept = text[-_OVERLAP:]
+    return found

@@ -1,0 +1,763 @@
+"""Every command of what was produced: artifacts, outputs, URLs, session files, copies; output, status, and the bytes."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.cli import render, show
+from eventq.cli.output_options import OUTPUT
+from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionImported
+from tests.doors.support import EVENTQ, Done, environ, run
+from tests.doors.test_memory_commands import LARGE, MIXED, NOWHERE, objects, ok, raw_run, refused
+
+if TYPE_CHECKING:
+    from tests.conftest import Until
+
+ARTIFACT_FIELDS = [*ArtifactInfo.__slots__, "url"]
+OUTPUT_FIELDS = [*OutputInfo.__slots__, "url"]
+NUMBERS = b"".join(b"%d\n" % n for n in range(1, 5001))
+FINDINGS = '{"findings": [{"file": "a.py"}, {"file": "é"}]}'
+PIXELS = bytes(range(256)) * 8
+IMAGE = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(PIXELS).decode()}
+SESSION = b"".join(
+    json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    for entry in (
+        {"type": "session", "version": 3, "id": "abc", "cwd": "/x"},
+        {"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": "é"}, IMAGE]}},
+        {"type": "message", "message": {"role": "assistant", "content": "done"}},
+    )
+)
+STAMP = re.compile(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> str:
+    """A thread with artifacts 0 (5000 lines), 1 (no text) and 2 (failed), 0-Scout in two versions, and a context."""
+    path = eventq.init(tmp_path / "box")
+    with eventq.open(path) as thread, thread.write():
+        thread.artifacts.put(NUMBERS, "seq")
+        thread.artifacts.put(MIXED, "dump")
+        broken = thread.artifacts.allocate("make")
+        broken.write(b"half a line")
+        broken.fail("it broke\nin two")
+        thread.outputs.put("Scout", FINDINGS)
+        thread.outputs.publish("0-Scout", "two\nlines")
+        thread.contexts.create("main").append("see artifact://1")
+    return path
+
+
+def bare(text: str) -> list[str]:
+    """Give lines without the times that they end with."""
+    assert all(STAMP.search(line) for line in text.splitlines())
+    return [STAMP.sub("", line) for line in text.splitlines()]
+
+
+def noted(*words: str) -> tuple[bytes, str]:
+    """Run eventq, which must succeed, and give its bytes and what it notes beside them."""
+    done = raw_run(*words)
+    assert done.returncode == 0
+    return done.stdout, done.stderr.decode()
+
+
+def state(path: str) -> list[Any]:
+    """Give what a command may change."""
+    with eventq.open(path, read_only=True) as thread:
+        told = [list(thread.artifacts), list(thread.outputs), list(thread.contexts), len(thread.blobs)]
+        return [*told, thread.artifacts.table.count()]
+
+
+def without_stdin(*words: str) -> Done:
+    """Run eventq with stdin closed."""
+    script = 'exec "$@" <&-'
+    done = subprocess.run(["sh", "-c", script, "sh", EVENTQ, *words], capture_output=True, env=environ(), timeout=300)
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def _powerless() -> None:
+    """Have what is executed next obey permissions, also as root."""
+    if os.geteuid() == 0:
+        for right in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+            ctypes.CDLL(None).prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def obedient(*words: str, given: bytes = b"") -> Done:
+    """Run eventq as somebody whom permissions stop."""
+    done = subprocess.run(
+        [EVENTQ, *words], input=given, capture_output=True, env=environ(), timeout=300, preexec_fn=_powerless
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+# --- artifacts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", MIXED, LARGE, NUMBERS], ids=["empty", "NUL", "binary", "3 MiB", "text"])
+def test_the_bytes_of_an_artifact_come_out_as_they_went_in(box: str, tmp_path: Path, data: bytes) -> None:
+    """From a file or stdin, by number or URL, whole or as JSON, an artifact is the bytes that were kept."""
+    source = tmp_path / "source"
+    source.write_bytes(data)
+    assert ok("artifact", "put", str(source), "--thread", box) == "artifact://3\n"
+    for number, words in ((4, ["-"]), (5, []), (6, ["--tool", "b/a sh"])):
+        (told,) = objects("artifact", "put", *words, "--thread", box, given=data)
+        assert list(told) == ARTIFACT_FIELDS
+        assert (told["url"], told["artifact_id"], told["status"]) == (f"artifact://{number}", str(number), "sealed")
+        assert (told["size"], told["tool"]) == (len(data), "b_a_sh" if words and words != ["-"] else "tool")
+    for words in (["cat", "artifact://3"], ["artifact", "cat", "4"], ["artifact", "cat", "artifact://5"]):
+        assert noted(*words, "--thread", box) == (data, "")
+    (told,) = objects("cat", "artifact://6", "--thread", box)
+    found = told["text"].encode() if "text" in told else base64.b64decode(told["base64"])
+    assert found == data
+    assert [told[name] for name in ("url", "next_offset", "complete")] == ["artifact://6", None, True]
+
+
+def test_artifacts_are_listed_a_line_each(box: str) -> None:
+    """In the order of their numbers: URL, status, size, lines, tool and time, or all fields as JSON."""
+    assert bare(ok("artifact", "ls", "--thread", box)) == [
+        "artifact://0  sealed  23,893 bytes  5,000 lines  seq",
+        "artifact://1  sealed  771 bytes  4 lines  dump",
+        "artifact://2  failed  11 bytes  1 line  make",
+    ]
+    listed = objects("artifact", "ls", "--thread", box)
+    assert [list(one) for one in listed] == [ARTIFACT_FIELDS] * 3
+    assert (listed[2]["error"], listed[2]["hash"]) == ("it broke\nin two", None)
+    with eventq.open(box) as thread:
+        assert listed == [render.produced(one) for one in thread.artifacts]
+
+
+def test_no_artifacts_and_no_outputs_are_no_lines(tmp_path: Path) -> None:
+    """Of a fresh thread both lists are empty, in text and in JSON."""
+    path = eventq.init(tmp_path / "fresh")
+    for words in (["artifact", "ls"], ["output", "ls"]):
+        for form in ([], ["--json"]):
+            assert ok(*words, *form, "--thread", path) == ""
+
+
+def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
+    """`artifact rm` takes a number or a URL, says what it did, and the number is never given again."""
+    assert ok("artifact", "rm", "2", "--thread", box) == "Deleted artifact://2\n"
+    assert objects("artifact", "rm", "artifact://1", "--thread", box) == [{"artifact_id": "1"}]
+    assert ok("artifact", "put", "--thread", box, given="x") == "artifact://3\n"
+    assert [one["artifact_id"] for one in objects("artifact", "ls", "--thread", box)] == ["0", "3"]
+    done = run("artifact", "rm", "1", "--thread", box)
+    assert done.err == "Error: Artifact 1 not found. Available: 0, 3 - give a number that was printed or listed\n"
+    assert (done.code, done.out) == (1, "")
+
+
+def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None:
+    """A file that is not there, a folder, an empty name and a closed stdin are sentences, and no number is used."""
+    before = state(box)
+    refused(1, "could not be read: No such file", run("artifact", "put", str(tmp_path / "none"), "--thread", box))
+    refused(1, "could not be read: Is a directory", run("artifact", "put", str(tmp_path), "--thread", box))
+    refused(2, "FILE is empty", run("artifact", "put", "", "--thread", box))
+    refused(2, "--tool is empty", run("artifact", "put", "--tool", "", "--thread", box, given="x"))
+    refused(1, "stdin is closed", without_stdin("artifact", "put", "--thread", box))
+    refused(1, "stdin is closed", without_stdin("output", "put", "x", "--thread", box))
+    assert state(box) == before
+    assert ok("artifact", "put", "--thread", box, given="x") == "artifact://3\n"
+
+
+def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
+    """Begin to keep 5 MiB and more as artifact 3, and give the command when some of it is stored."""
+    put = subprocess.Popen(
+        [EVENTQ, "artifact", "put", "--tool", "slow", "--thread", box], stdin=subprocess.PIPE, env=environ()
+    )
+    assert put.stdin is not None
+    put.stdin.write(b"x\n" * (5 << 19))
+    put.stdin.flush()
+    with eventq.open(box, read_only=True) as thread:
+        until(lambda: [a for a in thread.artifacts if a.artifact_id == "3" and a.size], "the first bytes are stored")
+    return put
+
+
+def test_what_a_killed_command_had_kept_can_be_read(box: str, until: Until) -> None:
+    """While it is written an artifact is open and cannot be deleted, after a kill partial; a note says so."""
+    put = begin(box, until)
+    found, note = noted("cat", "artifact://3", "--thread", box)
+    assert set(found) == set(b"x\n")
+    assert note == "[Incomplete: artifact://3 is open]\n"
+    refused(1, "artifact 3 is still being written", run("artifact", "rm", "3", "--thread", box))
+    put.kill()
+    put.communicate()
+    found, note = noted("artifact", "cat", "3", "--thread", box)
+    assert len(found) >= 1 << 22
+    assert note == "[Incomplete: artifact://3 is partial]\n"
+    assert "artifact://3  partial  " in ok("artifact", "ls", "--thread", box)
+    (told,) = objects("cat", "artifact://3", "--limit", "1", "--thread", box)
+    assert (told["text"], told["next_offset"], told["complete"]) == ("x\n", 2, False)
+    assert ok("artifact", "rm", "3", "--thread", box) == "Deleted artifact://3\n"
+
+
+def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until) -> None:
+    """After Ctrl-C the status is 130, and what had come is there, as failed."""
+    put = begin(box, until)
+    put.send_signal(signal.SIGINT)
+    assert put.wait(60) == 130
+    assert put.stdin is not None
+    put.stdin.close()
+    (told,) = objects("artifact", "ls", "--thread", box)[3:]
+    assert (told["status"], told["error"]) == ("failed", "it was interrupted")
+    assert noted("cat", "artifact://3", "--limit", "1", "--thread", box)[0] == b"x\n"
+
+
+# --- URLs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "note"),
+    [
+        ("artifact://0 --limit 2", "1\n2\n", "[Showing lines 1-2 of 5000. Use --offset 3 to continue]\n"),
+        ("artifact://0 --offset 3 --limit 1", "3\n", "[Showing lines 3-3 of 5000. Use --offset 4 to continue]\n"),
+        ("artifact://0 --offset 4999 --limit 2", "4999\n5000\n", ""),
+        ("artifact://0 --offset 5000", "5000\n", ""),
+        ("artifact://0/ --offset 4999 --limit 9", "4999\n5000\n", ""),
+        ("ARTIFACT://0 --offset 4999 --limit 1", "4999\n", "[Showing lines 4999-4999 of 5000. Use --offset 5000 to continue]\n"),
+        ("artifact://2", "half a line", "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
+        ("artifact://2/ --limit 1", "half a line", "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
+        ("agent://0-Scout", FINDINGS, ""),
+        ("agent://0-Scout?version=2", "two\nlines", ""),
+        ("agent://0-Scout?version=2 --limit 1", "two\n", "[Showing lines 1-1. Use --offset 2 to continue]\n"),
+        ("agent://0-Scout?version=2 --offset 2", "lines", ""),
+        ("agent://0-Scout?q=.findings[1].file", '"é"\n', ""),
+        ("agent://0-Scout/findings/0/file", '"a.py"\n', ""),
+    ],
+)  # fmt: skip
+def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(box: str, words: str, out: str, note: str) -> None:
+    """Exactly the lines that were asked for, and a note when there are more, or when they are not all that was meant."""
+    assert noted("cat", *words.split(), "--thread", box) == (out.encode(), note)
+    url, *rest = words.split()
+    if url.startswith("artifact://") and not url.endswith("/"):
+        for name in (url, url.removeprefix("artifact://")):
+            assert noted("artifact", "cat", *rest, name, "--thread", box) == (out.encode(), note)
+
+
+def test_a_blob_is_a_url_too(box: str) -> None:
+    """A ref gives the blob's bytes, all or some lines; JSON has them as text or base64, with their type."""
+    refs = [ok("blob", "put", "--thread", box, given=data).strip() for data in (b"a\nb\nc", MIXED)]
+    assert noted("cat", refs[1], "--thread", box) == (MIXED, "")
+    assert noted("cat", refs[0], "--offset", "2", "--limit", "1", "--thread", box) == (
+        b"b\n", "[Showing lines 2-2. Use --offset 3 to continue]\n",
+    )  # fmt: skip
+    assert objects("cat", refs[0], "--offset", "2", "--limit", "1", "--thread", box) == [
+        {"url": refs[0], "content_type": "application/octet-stream", "text": "b\n", "next_offset": 3, "complete": True}
+    ]
+    (told,) = objects("cat", refs[1], "--thread", box)
+    assert list(told) == ["url", "content_type", "base64", "next_offset", "complete"]
+    assert base64.b64decode(told["base64"]) == MIXED
+    (told,) = objects("cat", "agent://0-Scout/findings", "--thread", box)
+    assert (told["content_type"], json.loads(told["text"])) == ("application/json", json.loads(FINDINGS)["findings"])
+    assert objects("cat", "artifact://2", "--thread", box)[0]["complete"] is False
+
+
+_NUMBER = "give the number that was printed"
+_KNOWN = "give artifact://ID, agent://ID or blob:blake3:HASH"
+_LISTED = "give a number that was printed or listed"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("file:///etc/passwd", 2, f"'file:///etc/passwd' is no URL that eventq knows - {_KNOWN}"),
+        ("0", 2, f"'0' is no URL that eventq knows - {_KNOWN}"),
+        ("artifact:0", 2, "'artifact:0' has no // - write artifact://ID"),
+        ("artifact://", 2, f"artifact:// URL requires a numeric ID: artifact://0 - {_NUMBER}"),
+        ("artifact://x", 2, f"artifact:// ID must be numeric, got: x - {_NUMBER}"),
+        ("artifact://-1", 2, f"artifact:// ID must be numeric, got: -1 - {_NUMBER}"),
+        ("artifact://0/1", 2, f"artifact:// ID must be numeric, got: 0/1 - {_NUMBER}"),
+        ("artifact://9", 1, f"Artifact 9 not found. Available: 0, 1, 2 - {_LISTED}"),
+        ("artifact://00", 1, f"Artifact 00 not found. Available: 0, 1, 2 - {_LISTED}"),
+        ("artifact://0 --offset 5001", 1, "there is no line 5001: it has 5000 lines - give a smaller offset"),
+        ("agent://", 2, "agent:// URL requires an output ID: agent://<id> - give a name that was printed or listed"),
+        ("agent://0-Scout/a?q=.b", 2, "agent:// URL cannot combine path extraction with ?q= - use one of them"),
+        ("agent://0-Scout?q=.a --limit 1", 2, "offset and limit cannot be combined with extraction - leave them out, or read it whole"),
+        ("agent://0-Scout?version=0", 2, "version must be a whole number from 1 on, not '0' - see 'eventq output ls'"),
+        (f"{NOWHERE}", 1, f"missing blob {NOWHERE} - put its bytes first"),
+        ("blob:blake3:xyz", 2, "'blob:blake3:xyz' names no blob - give blob:blake3:<64 lower-case hex digits>"),
+        ("artifact://0 --offset 0", 2, "--offset must be a whole number from 1 to 2^63-1, not '0' - give plain digits"),
+        ("artifact://0 --limit x", 2, "--limit must be a whole number from 1 to 2^63-1, not 'x' - give plain digits"),
+        ("artifact://0 artifact://1", 2, "Got unexpected extra argument (artifact://1) - run 'eventq cat --help'"),
+        ("", 2, "Missing argument 'URL' - run 'eventq cat --help'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_url_is_a_sentence_with_the_next_step(box: str, words: str, code: int, says: str) -> None:
+    """What is no URL is status 2, what is not there status 1; the text is exact, and the same in JSON."""
+    done = run("cat", *words.split(), "--thread", box)
+    assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
+    told = json.loads(run("cat", *words.split(), "--thread", box, "--json").err)
+    assert f"{told['error']} - {told['suggestion']}" == says
+
+
+def test_an_empty_word_is_no_url(box: str) -> None:
+    """An empty URL or number is said by its name; a URL of another kind is no number of an artifact."""
+    refused(2, "Error: URL is empty - ", run("cat", "", "--thread", box))
+    refused(2, "Error: ID is empty - ", run("artifact", "cat", "", "--thread", box))
+    refused(2, "Error: ID is empty - ", run("artifact", "rm", "", "--thread", box))
+    refused(2, "ID must be numeric, got: agent:", run("artifact", "cat", "agent://0-Scout", "--thread", box))
+
+
+def test_an_unknown_output_is_said_in_two_lines(box: str) -> None:
+    """What was asked for stands on the first, whatever is in it, and what there is on the second."""
+    fix = "give a name that was printed or listed"
+    done = run("cat", "agent://nobody", "--thread", box)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"Error: Not found: nobody\nAvailable: 0-Scout - {fix}\n"
+    done = run("cat", "agent://a%0AAvailable:%20b%1B[1m", "--thread", box)
+    assert done.err == f"Error: Not found: a\\nAvailable: b\\x1b[1m\nAvailable: 0-Scout - {fix}\n"
+    done = run("cat", "agent://0-Scout?version=3", "--thread", box, "--json")
+    assert done.err.count("\n") == 1
+    assert json.loads(done.err) == {"error": "Not found: 0-Scout, version 3\nAvailable: 0-Scout", "suggestion": fix}
+
+
+def test_other_errors_stay_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """Only an error that has two lines of its own is shown on two."""
+    show.error("a\nb\nc", "d\ne", as_json=False)
+    show.error("a\nb\nc", "d\ne", as_json=False, lines=2)
+    assert capfd.readouterr().err == "Error: a\\nb\\nc - d\\ne\nError: a\\nb\nc - d\\ne\n"
+
+
+def test_nothing_was_ever_produced(tmp_path: Path) -> None:
+    """Of a fresh thread a URL of an artifact or output says that there are none, and how to make one."""
+    path = eventq.init(tmp_path / "fresh")
+    for url in ("artifact://0", "agent://0-x"):
+        done = run("cat", url, "--thread", path)
+        assert done.err == "Error: No artifacts directory found - nothing was stored yet: see 'eventq artifact put'\n"
+        assert (done.code, done.out) == (1, "")
+
+
+PEAK = """
+import sys
+from eventq.cli import run
+code = run(sys.argv[1:])
+with open("/proc/self/status") as file:
+    print(code, *(line.split()[1] for line in file if line.startswith("VmHWM")), file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak is read from /proc")
+def test_a_large_artifact_goes_in_and_out_in_bounded_memory(tmp_path: Path) -> None:
+    """100 MB are kept, written out and read by lines in less than 80 MB, and come out the same."""
+    path, piece = eventq.init(tmp_path / "large"), b"0123456789abcde\n" * 4096
+    call = [sys.executable, "-c", PEAK]
+    with subprocess.Popen(
+        [*call, "artifact", "put", "--thread", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env=environ(EVENTQ_SYNCHRONOUS="normal"),
+    ) as put:  # fmt: skip
+        assert put.stdin is not None
+        for _ in range(1600):
+            put.stdin.write(piece)
+        told = [put.communicate()[1].decode()]
+    hashes = [hashlib.sha256(piece * 1600).hexdigest()]
+    last = 1600 * 4096
+    for words, size in (([], 1600 * len(piece)), (["--offset", "2", "--limit", str(last - 2)], (last - 2) * 16)):
+        with subprocess.Popen(
+            [*call, "cat", "artifact://0", *words, "--thread", path], stdout=-1, stderr=-1, env=environ()
+        ) as cat:
+            assert cat.stdout is not None
+            assert cat.stderr is not None
+            hasher, count = hashlib.sha256(), 0
+            while data := cat.stdout.read(1 << 20):
+                hasher.update(data)
+                count += len(data)
+            told.append(cat.stderr.read().decode())
+        assert count == size
+        hashes.append(hasher.hexdigest())
+    assert hashes[0] == hashes[1]
+    assert told[2].startswith(f"[Showing lines 2-{last - 1} of {last}. Use --offset {last} to continue]\n")
+    for one in told:
+        code, peak = one.splitlines()[-1].split()
+        assert code == "0"
+        assert int(peak) < 80_000
+
+
+# --- outputs of agents ------------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -> None:
+    """From an option, a file or stdin; a name gets the next number, an id the next version, and all are listed."""
+    source = tmp_path / "source"
+    source.write_bytes(MIXED)
+    assert ok("output", "put", "He/lper", "--content", "x", "--thread", box) == "agent://1-He_lper\n"
+    assert (
+        ok("output", "put", "sub", "--parent", "0-Scout", "--file", str(source), "--thread", box)
+        == "agent://0-Scout.0-sub\n"
+    )
+    (told,) = objects("output", "put", "--file", "-", "piped", "--thread", box, given="é")
+    assert list(told) == OUTPUT_FIELDS
+    assert (told["output_id"], told["version"], told["size"], told["url"]) == ("2-piped", 1, 2, "agent://2-piped")
+    assert ok("output", "put", "--id", "0-Scout", "--thread", box, given="third") == "agent://0-Scout?version=3\n"
+    assert ok("output", "put", "--id", "7-new", "--content", "", "--thread", box) == "agent://7-new\n"
+    assert noted("cat", "agent://0-Scout.0-sub", "--thread", box)[0] == MIXED
+    assert noted("cat", "agent://0-Scout?version=3", "--thread", box)[0] == b"third"
+    assert noted("cat", "agent://0-Scout", "--thread", box)[0] == FINDINGS.encode()
+    assert bare(ok("output", "ls", "--thread", box)) == [
+        f"agent://0-Scout  {len(FINDINGS.encode())} bytes",
+        "agent://0-Scout?version=2  9 bytes",
+        "agent://0-Scout?version=3  5 bytes",
+        "agent://0-Scout.0-sub  771 bytes",
+        "agent://1-He_lper  1 bytes",
+        "agent://2-piped  2 bytes",
+        "agent://7-new  0 bytes",
+    ]
+    listed = objects("output", "ls", "--thread", box)
+    with eventq.open(box) as thread:
+        assert listed == [render.produced(one) for one in thread.outputs]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("", 2, "output put needs NAME or --id, and not both - give one of the two"),
+        ("x --id 0-Scout", 2, "output put needs NAME or --id, and not both - give one of the two"),
+        ("--id 0-Scout --parent 0-Scout", 2, "--id and --parent exclude each other - give one of them"),
+        ("x --content a --file b", 2, "--content and --file exclude each other - give one of them"),
+        ("--id Scout --content a", 2, "'Scout' is no id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
+        ("x --parent ../y --content a", 2, "'../y' is no id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
+        ("x --file missing", 1, "'missing' could not be read: No such file or directory - check the path and its permissions"),
+        ("x y", 2, "Got unexpected extra argument (y) - run 'eventq output put --help'"),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_put_is_a_sentence(box: str, words: str, code: int, says: str) -> None:
+    """Exactly one of a name and an id, one content, and ids as they were printed; nothing is stored otherwise."""
+    before = state(box)
+    done = run("output", "put", *words.split(), "--thread", box, given="x")
+    assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
+    assert state(box) == before
+    for empty in (["", "--content", "x"], ["--id", "", "--content", "x"], ["x", "--file", ""], ["x", "--parent", ""]):
+        refused(2, "is empty", run("output", "put", *empty, "--thread", box))
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(box: str, tmp_path: Path) -> None:
+    """Each is a file; imported they have their numbers, names and versions, and twice adds nothing."""
+    folder, other = str(tmp_path / "deep" / "files"), eventq.init(tmp_path / "other")
+    done = ok("artifact", "export", folder, "--thread", box)
+    assert done == f"Exported 3 artifacts and 2 outputs to {folder}\n"
+    assert objects("artifact", "export", folder, "--thread", box) == [{"folder": folder, "artifacts": 3, "outputs": 2}]
+    names = ["0-Scout.md", "0-Scout.v2.md", "0.seq.log", "1.dump.log", "2.make.partial.log"]
+    assert sorted(os.listdir(folder)) == names
+    assert Path(folder, "1.dump.log").read_bytes() == MIXED
+    Path(folder, "README").write_text("something else")
+    expected = [
+        "0.seq.log -> artifact://0",
+        "1.dump.log -> artifact://1",
+        "2.make.partial.log -> artifact://2",
+        "0-Scout.md -> agent://0-Scout",
+        "0-Scout.v2.md -> agent://0-Scout?version=2",
+    ]
+    assert ok("artifact", "import", folder, "--thread", other).splitlines() == expected
+    before = state(other)
+    told = objects("artifact", "import", folder, "--thread", other)
+    assert [f"{one['name']} -> {one['url']}" for one in told] == expected
+    assert [list(one) for one in told] == [["name", *ARTIFACT_FIELDS]] * 3 + [["name", *OUTPUT_FIELDS]] * 2
+    assert state(other) == before
+    for url in ("artifact://0", "artifact://1", "agent://0-Scout?version=2"):
+        assert noted("cat", url, "--thread", other) == noted("cat", url, "--thread", box)
+    assert ok("artifact", "put", "--thread", other, given="x") == "artifact://3\n"
+
+
+def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
+    """A file in its place, another's artifact in it, no permission, nothing there: status 1, and the next step."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "0.seq.log").write_text("another")
+    (tmp_path / "locked").mkdir(mode=0o500)
+    (tmp_path / "unread").mkdir()
+    (tmp_path / "unread" / "3.x.log").touch(mode=0o000)
+    step, before = "check the path, its permissions and the disk", state(box)
+    for words, says in (
+        (["export", "file"], f"'{tmp_path}/file' could not be written: File exists - {step}"),
+        (["export", "file/deep"], f"'{tmp_path}/file/deep' could not be written: Not a directory - {step}"),
+        (["export", "locked"], f"'{tmp_path}/locked' could not be written: Permission denied - {step}"),
+        (["export", "locked/deep"], f"'{tmp_path}/locked/deep' could not be written: Permission denied - {step}"),
+        (["export", "taken"], f"'{tmp_path}/taken/0.seq.log' is there already, and is another - give another folder"),
+        (["import", "none"], f"'{tmp_path}/none' could not be read: No such file or directory - {step}"),
+        (["import", "file"], f"'{tmp_path}/file' could not be read: Not a directory - {step}"),
+        (["import", "unread"], f"'{tmp_path}/unread/3.x.log' could not be read: Permission denied - {step}"),
+    ):
+        done = obedient("artifact", words[0], str(tmp_path / words[1]), "--thread", box)
+        assert (done.code, done.out, done.err) == (1, "", f"Error: {says}\n")
+        refused(2, "FOLDER is empty", run("artifact", words[0], "", "--thread", box))
+    assert state(box) == before
+    assert os.listdir(tmp_path / "locked") == []
+
+
+# --- session files ----------------------------------------------------------------------------------------------------
+
+
+def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> None:
+    """Under the session's name or a given one; importing again adds what it has grown by; the bytes are the same."""
+    file, copy, lines = tmp_path / "s.jsonl", tmp_path / "copy.jsonl", SESSION.splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:2]))
+    take = ["session", "import", str(file), "--thread", box]
+    assert ok(*take) == "Imported 2 of 2 entries into context 'abc' (2)\n"
+    file.write_bytes(SESSION)
+    assert ok(*take) == "Imported 1 of 3 entries into context 'abc' (2)\n"
+    assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
+    (told,) = objects(*take, "--name", "again")
+    assert list(told) == list(SessionImported.__slots__)
+    assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": []}
+    for name in ("abc", "2", "again"):
+        assert noted("session", "export", name, "--thread", box) == (SESSION, "")
+    assert noted("session", "export", "abc", "--output", "-", "--json", "--thread", box) == (SESSION, "")
+    assert ok("session", "export", "abc", "--output", str(copy), "--thread", box) == ""
+    assert copy.read_bytes() == SESSION
+    (told,) = objects("session", "export", "3", "--output", str(copy), "--thread", box)
+    assert told == {"context": 3, "size": len(SESSION), "output": str(copy), "notes": []}
+    assert noted("session", "export", "main", "--thread", box) == (b"", "")
+
+
+def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -> None:
+    """Its last line comes out as it was, with a note on stderr; when it is whole it takes the torn one's place."""
+    file = tmp_path / "torn.jsonl"
+    file.write_bytes(SESSION[:-20])
+    done = run("session", "import", str(file), "--thread", box)
+    assert (done.code, done.out) == (0, "Imported 3 of 3 entries into context 'abc' (2)\n")
+    assert done.err == f"the last line of '{file}' is torn: it is kept as it is\n"
+    assert noted("session", "export", "abc", "--thread", box) == (SESSION[:-20], "")
+    (told,) = objects("session", "import", str(file), "--name", "other", "--thread", box)
+    assert told["notes"] == [f"the last line of '{file}' is torn: it is kept as it is"]
+    file.write_bytes(SESSION)
+    assert ok("session", "import", str(file), "--thread", box) == "Imported 1 of 3 entries into context 'abc' (2)\n"
+    assert noted("session", "export", "abc", "--thread", box) == (SESSION, "")
+
+
+def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Path) -> None:
+    """What the folder has is kept and found by its ref; what it has not is noted, and the ref stays."""
+    there, gone = hashlib.sha256(PIXELS).hexdigest(), "0" * 64
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / there).write_bytes(PIXELS)
+    file = tmp_path / "s.jsonl"
+    content = [{**IMAGE, "data": f"blob:sha256:{digits}"} for digits in (there, gone)]
+    file.write_text(json.dumps({"type": "message", "message": {"content": content}}, separators=(",", ":")) + "\n")
+    done = run("session", "import", str(file), "--blobs", str(tmp_path / "blobs"), "--thread", box)
+    assert (done.code, done.out) == (0, "Imported 1 of 1 entries into context 's' (2)\n")
+    note = f"blob:sha256:{gone} is not in '{tmp_path}/blobs' (No such file or directory): the ref is kept\n"
+    assert done.err == note
+    assert noted("cat", f"blob:sha256:{there}", "--thread", box) == (PIXELS, "")
+    refused(1, f"missing blob blob:sha256:{gone}", run("cat", f"blob:sha256:{gone}", "--thread", box))
+    assert noted("session", "export", "s", "--thread", box) == (file.read_bytes(), "")
+
+
+def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path) -> None:
+    """Its ref stays in the line; the note is on stderr, with --json and a file in the result."""
+    (tmp_path / "s.jsonl").write_bytes(SESSION)
+    ok("session", "import", str(tmp_path / "s.jsonl"), "--thread", box)
+    with eventq.open(box) as thread:
+        ref = thread.blobs.put(PIXELS).ref
+        thread.store.run("DELETE FROM blob_refs")
+        thread.store.run("DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),))
+    left = SESSION.replace(IMAGE["data"].encode(), ref.encode())
+    note = f"blob {ref} is missing; the entry keeps its ref"
+    assert noted("session", "export", "abc", "--thread", box) == (left, f"{note}\n")
+    target = tmp_path / "target"
+    assert noted("session", "export", "abc", "--output", str(target), "--thread", box) == (b"", f"{note}\n")
+    assert target.read_bytes() == left
+    (told,) = objects("session", "export", "abc", "--output", str(target), "--thread", box)
+    assert told["notes"] == [note]
+
+
+def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> None:
+    """A missing file, another session's context, an unknown one, a target that cannot be: sentences, and no change."""
+    file, target = tmp_path / "s.jsonl", tmp_path / "target"
+    file.write_bytes(SESSION)
+    before = state(box)
+    take, give = ["session", "import", "--thread", box], ["session", "export", "--thread", box]
+    done = run(*take, str(tmp_path / "none"))
+    step = "check the path and its permissions"
+    assert done.err == f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
+    refused(1, f"'{tmp_path}' could not be read: Is a directory", run(*take, str(tmp_path)))
+    refused(1, "context 'main' has turns that are no entries of a session", run(*take, str(file), "--name", "main"))
+    refused(2, "'12' is a number, not a name", run(*take, str(file), "--name", "12"))
+    for words in ([""], [str(file), "--name", ""], [str(file), "--blobs", ""]):
+        refused(2, "is empty", run(*take, *words))
+    assert state(box) == before
+    refused(1, "there is no context 'nobody'", run(*give, "nobody", "--output", str(target)))
+    refused(1, "there is no context '9'", run(*give, "9"))
+    refused(1, "is no regular file", run(*give, "main", "--output", str(tmp_path)))
+    refused(1, "could not be written", run(*give, "main", "--output", str(tmp_path / "no" / "where")))
+    assert sorted(os.listdir(tmp_path)) == ["box", "s.jsonl"]
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
+    """The destination is made; everything that was produced is there, and a second copy adds nothing."""
+    other = str(tmp_path / "other")
+    assert ok("thread-copy", box, other) == (
+        "Copied 3 blobs, 1 turn, 1 context, 3 artifacts and 2 outputs; 0 heads moved\n"
+    )
+    (told,) = objects("thread-copy", box, other)
+    assert list(told) == list(Imported.__slots__)
+    assert told == dict.fromkeys(told, 0) | {"notes": []}
+    assert ok("thread-copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
+    for words in (["artifact", "ls"], ["output", "ls"], ["turn", "replay", "main"]):
+        assert ok(*words, "--thread", other) == ok(*words, "--thread", box)
+
+
+@pytest.mark.parametrize(("order", "chosen"), [*enumerate(["main", "1", " 1, main", "main"])])
+def test_some_contexts_are_copied_with_what_they_lead_to(box: str, tmp_path: Path, order: int, chosen: str) -> None:
+    """By name or id, wherever the option stands; an artifact that they name comes along, others stay."""
+    with eventq.open(box) as thread:
+        thread.contexts.create("side").append("nothing")
+    option, other = ["--contexts", chosen], str(tmp_path / "other")
+    words = [box, other]
+    words[min(order, 2) : min(order, 2)] = option if order < 3 else [f"--contexts={chosen}"]
+    told = ok("thread-copy", *words)
+    assert told == "Copied 1 blob, 1 turn, 1 context and 1 artifact; 0 heads moved\n"
+    assert bare(ok("artifact", "ls", "--thread", other)) == ["artifact://1  sealed  771 bytes  4 lines  dump"]
+
+
+def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
+    """No source, one that is too old, no such context, too few words, too many: a sentence, and no destination."""
+    other, nowhere = str(tmp_path / "other"), str(tmp_path / "nowhere")
+    done = run("thread-copy", nowhere, other)
+    assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
+    assert done.code == 1
+    refused(1, "was written by an older eventq", run("thread-copy", original, other))
+    for names in ("main,nobody", "nobody", "7"):
+        refused(1, "there is no context '", run("thread-copy", box, other, "--contexts", names))
+    for words, says in (
+        ([box, "", "--json"], '"DST is empty"'),
+        ([box, other, "--contexts", "", "--json"], '"--contexts is empty"'),
+        ([box, other, "--contexts", "main,,", "--json"], '"--contexts is empty"'),
+        ([box, "--json"], "\"Missing argument 'DST'\""),
+        (["--json"], "\"Missing argument 'SRC'\""),
+        ([box, other, "more", "--json"], '"Got unexpected extra argument (more)"'),
+    ):
+        done = run("thread-copy", *words)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert f'"error":{says}' in done.err
+    (tmp_path / "file").write_text("x")
+    refused(1, f"'{tmp_path}/file'", run("thread-copy", box, str(tmp_path / "file")))
+    refused(2, "the source and the destination are one thread", run("thread-copy", box, f"{box}/../box"))
+    assert sorted(os.listdir(tmp_path)) == ["box", "file", "original"]
+
+
+def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_path: Path) -> None:
+    """Where a number is somebody else's already nothing is copied, and the status is 1."""
+    other = eventq.init(tmp_path / "other")
+    ok("artifact", "put", "--thread", other, given="mine")
+    before = state(other)
+    done = run("thread-copy", box, other)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("Error: ")
+    assert done.err.count("\n") == 1
+    assert state(other) == before
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+WORDS = {
+    "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact export": ["folder"],
+    "artifact import": ["."], "output put": ["x"], "output ls": [], "cat": ["artifact://0"], "capture": ["--", "true"],
+    "session import": ["s"], "session export": ["main"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in OUTPUT if name != "thread-copy"])
+def test_without_a_thread_nothing_is_done(
+    tmp_path: Path, original: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A path that is no thread is status 1 with the next step, `--thread` is required, and nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s").write_bytes(SESSION)
+    before = sorted(os.listdir(tmp_path))
+    call, nowhere = [*name.split(), *WORDS[name]], str(tmp_path / "nowhere")
+    at = call.index("--") if "--" in call else len(call)
+    done = run(*call[:at], "--thread", nowhere, *call[at:], given="x")
+    assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
+    assert (done.code, done.out) == (1, "")
+    done = run(*call, given="x")
+    assert (done.code, done.err) == (2, f"Error: Missing option '--thread' - run 'eventq {name} --help'\n")
+    if name in ("artifact cat", "artifact ls", "artifact export", "output ls", "cat"):
+        refused(1, "was written by an older eventq", run(*call, "--thread", original))
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("group", ["artifact", "output", "session"])
+def test_a_group_alone_shows_its_commands(group: str) -> None:
+    """A group called without a command shows its help and is a mistake; `--help` is none."""
+    done, asked = run(group), run(group, "--help")
+    assert (done.code, done.err) == (2, "")
+    assert (asked.code, asked.err) == (0, "")
+    assert done.out.strip() == asked.out.strip()
+    assert f"Example:\n    eventq {group} " in asked.out.replace("make 2>&1 | ", "")
+    for name in OUTPUT:
+        if name.startswith(f"{group} "):
+            assert f"\n  {name.split()[1]} " in asked.out
+
+
+def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
+    """No command that reads touches a file of the thread, and where nothing may be written each still reads."""
+
+    def stamps() -> dict[str, tuple[int, int]]:
+        files = [p for p in Path(box).rglob("*") if p.is_file() and not p.name.endswith("-shm")]
+        return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in files}
+
+    def lock(mode: int) -> None:
+        for path in (Path(box), *Path(box).rglob("*")):
+            path.chmod(mode | 0o100 if path.is_dir() else mode)
+
+    (tmp_path / "s").write_bytes(SESSION)
+    (tmp_path / "out").mkdir()
+    ok("session", "import", str(tmp_path / "s"), "--thread", box)
+    before, readers = stamps(), (
+        "artifact ls", "artifact ls --json", "output ls", "cat artifact://0", "artifact cat 1", "session export abc",
+        "cat agent://0-Scout --json", f"artifact export {tmp_path}/out", f"thread-copy {box} {tmp_path}/copy",
+    )  # fmt: skip
+    shown = []
+    for form in (0o600, 0o400):
+        lock(form)
+        for words in readers:
+            thread = [] if words.startswith("thread-copy") else ["--thread", box]
+            done = subprocess.run([EVENTQ, *words.split(), *thread], capture_output=True, env=environ(), timeout=300, preexec_fn=_powerless)  # fmt: skip
+            assert (done.returncode, done.stderr) == (0, b""), words
+            shown.append(done.stdout)
+    assert shown[: len(readers) - 1] == shown[len(readers) : -1]
+    assert stamps() == before
+    for words in ("artifact put", "artifact rm 0", "output put x", f"artifact import {tmp_path}/out", f"session import {tmp_path}/s --name new"):  # fmt: skip
+        refusal = obedient(*words.split(), "--thread", box, given=b"x")
+        refused(1, "cannot be written", refusal)
+    lock(0o600)
+    assert stamps() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["cat artifact://3", "artifact cat 3 --offset 2 --limit 150000", "cat artifact://3 --json", "session export long",
+     "artifact ls", "output ls --json"],
+)  # fmt: skip
+def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path, words: str) -> None:
+    """`| head` and a closed stdout end every command that writes much quietly, with status 0."""
+    (tmp_path / "long.jsonl").write_bytes(b'{"type":"x"}\n' * 20_000)
+    with eventq.open(box) as thread, thread.write():
+        thread.artifacts.put(NUMBERS * 40)
+        thread.sessions.import_file(str(tmp_path / "long.jsonl"), name="long")
+        for _ in range(1000):
+            thread.artifacts.put(b"")
+            thread.outputs.put("x" * 60, b"")
+    for script in ("| head -c 1 > /dev/null; echo ${PIPESTATUS[0]}", ">&-; echo $?"):
+        done = subprocess.run(["bash", "-c", f"{EVENTQ} {words} --thread {box} {script}"], capture_output=True, text=True, env=environ(), timeout=300)  # fmt: skip
+        assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_what_was_added_in_words() -> None:
+    """Blobs, turns and contexts are always told, artifacts and outputs where there are any."""
+    assert render.added(Imported(1, 2, 0, 1, ())) == "1 blob, 2 turns and 0 contexts; 1 head moved"
+    assert render.added(Imported(0, 0, 0, 0, (), 1, 0)) == "0 blobs, 0 turns, 0 contexts and 1 artifact; 0 heads moved"
+    assert render.added(Imported(0, 0, 0, 0, (), 0, 2)).startswith("0 blobs, 0 turns, 0 contexts and 2 outputs; ")
