@@ -537,6 +537,8 @@ def _record(digest: bytes, row: Row | tuple[int, ...] | None, *, new: bool = Fal
 def flat(data: Bytes) -> memoryview:
     """Give bytes of any shape as a flat row of bytes, without a copy where that can be."""
     view = memoryview(data)
+    if not view.nbytes:  # a shape with a zero in it cannot be cast
+        return memoryview(b"")
     return view.cast("B") if view.c_contiguous else memoryview(bytes(view))
 
 

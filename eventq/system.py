@@ -170,6 +170,20 @@ def _posix_spawn(argv: list[str], actions: list[tuple[object, ...]], environ: Ma
         return os.posix_spawnp(argv[0], argv, environ, setpgroup=0, **clean)
 
 
+def in_foreground() -> bool:
+    """Say whether our process group is the one that our terminal, if we have one, sends its signals to."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
 def reap(pid: int) -> int | None:
     """Give the exit code of a child that has ended (negative: the signal), None while it runs.
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from eventq.log.events import NewEvent
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
-    from eventq.output.urls import Resource, Sources
+    from eventq.output.produced import Produced
+    from eventq.output.urls import Resource
     from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
     from eventq.transfer.sessions import Sessions
 
@@ -134,7 +135,7 @@ class Thread:
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
         self._runs: Runs | None = None
-        self._produced: Sources | None = None
+        self._produced: Produced | None = None
 
     @property
     def path(self) -> str:
@@ -370,16 +371,16 @@ class Thread:
     # --- what was produced ----------------------------------------------------------------------------------------
 
     @property
-    def produced(self) -> Sources:
+    def produced(self) -> Produced:
         """Blobs, artifacts and outputs together: what URLs lead to."""
         if self._produced is None:
             from eventq.output.agents import Outputs
             from eventq.output.artifacts import Artifacts
-            from eventq.output.urls import Sources
+            from eventq.output.produced import Produced
 
             self.store.check_output()
             artifacts = Artifacts(self.store)
-            self._produced = Sources(self.blobs, artifacts, Outputs(self.blobs, artifacts.table))
+            self._produced = Produced(self.blobs, artifacts, Outputs(self.blobs, artifacts.table))
         return self._produced
 
     @property
@@ -482,6 +483,8 @@ class Thread:
         from eventq.transfer.packs import copy
 
         other.store.check_writable()
+        if isinstance(contexts, str):
+            raise UsageError("contexts are several", f"give a list, such as [{contexts!r}]")
         if other.store.inodes == self.store.inodes:
             raise UsageError("the source and the destination are one thread", "give two")
         return copy(other.contexts, other.produced, self.store, contexts)
@@ -504,7 +507,7 @@ class Thread:
 
             faults += memory_faults(self.runs)
         if self.store.has_output():
-            faults += [*self.artifacts.table.faults(), *self.artifacts.faults()]
+            faults += self.produced.faults()
         return faults
 
     def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:

@@ -39,6 +39,10 @@ class OutputTable:
         )
         self._run(sql, (counter, number + 1))
 
+    def counters(self) -> dict[str, int]:
+        """Give the next number of each counter."""
+        return dict(self._run("SELECT name, next FROM counters"))
+
     # --- artifacts ------------------------------------------------------------------------------------------------
 
     def add(self, artifact_id: int, tool: str, owner: str, now: int) -> None:
@@ -83,20 +87,39 @@ class OutputTable:
         self._run(sql, (size, lines, artifact_id, owner, was))
         return bool(self.store.connection.changes())
 
-    def end(self, artifact_id: int, status: str, digest: bytes | None, error: str | None, now: int) -> None:
-        """Note that an open artifact is whole, or why it never will be."""
+    def end(self, artifact_id: int, owner: str, status: str, digest: bytes | None, error: str | None, now: int) -> bool:
+        """Note that an open artifact is whole, or why it never will be; give False unless it is this owner's."""
         sql = (
-            "UPDATE artifacts SET status = ?, hash = ?, error = ?, ended_at_ms = ?, owner = NULL WHERE artifact_id = ?"
+            "UPDATE artifacts SET status = ?, hash = ?, error = ?, ended_at_ms = ?, owner = NULL"
+            " WHERE artifact_id = ? AND status = 'open' AND owner = ?"
         )
-        self._run(sql, (status, digest, error, now, artifact_id))
+        self._run(sql, (status, digest, error, now, artifact_id, owner))
+        return bool(self.store.connection.changes())
 
     def set_times(self, artifact_id: int, created: int) -> None:
         """Give an imported artifact the time that it began at elsewhere."""
         self._run("UPDATE artifacts SET created_at_ms = ? WHERE artifact_id = ?", (created, artifact_id))
 
     def remove(self, artifact_id: int) -> None:
-        """Delete an artifact."""
+        """Delete an artifact, and note that its number was used."""
         self._run("DELETE FROM artifacts WHERE artifact_id = ?", (artifact_id,))
+        self._run("INSERT INTO removed_artifacts (artifact_id) VALUES (?)", (artifact_id,))
+
+    def is_unused(self, artifact_id: int) -> bool:
+        """Say whether a number was never given."""
+        sql = (
+            "SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id = ?1)"
+            " AND NOT EXISTS (SELECT 1 FROM removed_artifacts WHERE artifact_id = ?1)"
+        )
+        return bool(self._one(sql, (artifact_id,)))
+
+    def is_empty(self) -> bool:
+        """Say whether there is neither an artifact nor an output."""
+        sql = (  # with what holds for every row, so that one is looked up, not a whole index begun
+            "SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id >= 0)"
+            " AND NOT EXISTS (SELECT 1 FROM agent_outputs WHERE output_id >= '')"
+        )
+        return bool(self._one(sql))
 
     def set_chunk(self, artifact_id: int, position: int, newlines: int, stored: bytes) -> None:
         """Store a chunk, or more of the last one."""
@@ -105,6 +128,11 @@ class OutputTable:
             " ON CONFLICT (artifact_id, position) DO UPDATE SET bytes = excluded.bytes"
         )
         self._run(sql, (artifact_id, position, newlines, stored))
+
+    def newlines(self, artifact_id: int) -> list[int]:
+        """Give the newlines before each chunk of an artifact, as they are noted."""
+        sql = "SELECT newlines FROM artifact_chunks WHERE artifact_id = ? ORDER BY position"
+        return [row[0] for row in self._run(sql, (artifact_id,))]
 
     def chunk(self, artifact_id: int, position: int) -> bytes | None:
         """Give the stored bytes of a chunk, or None."""

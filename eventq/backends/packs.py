@@ -64,16 +64,14 @@ class PackTable:
         return bool(self._store.connection.changes())
 
     def choose_output(self, output_id: str) -> list[bytes]:
-        """Choose an output; give the hashes of its versions, none when it was chosen, or there is none."""
+        """Choose an output; give the hashes of its blobs, and of those that they name, that were not chosen."""
         sql = "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs WHERE output_id = ?"
         self._run(sql, (output_id,))
         if not self._store.connection.changes():
             return []
-        self._run(
-            "INSERT OR IGNORE INTO chosen_blobs SELECT blob_id FROM agent_outputs WHERE output_id = ?", (output_id,)
-        )
-        sql = "SELECT hash FROM agent_outputs JOIN blobs USING (blob_id) WHERE output_id = ?"
-        return [row[0] for row in self._run(sql, (output_id,))]
+        new = [row[0] for row in self._run(_BLOBS_OF_OUTPUT, (output_id,))]
+        sql = "SELECT hash FROM json_each(?) JOIN blobs ON blob_id = value WHERE part = 0"
+        return [row[0] for row in self._run(sql, (str(new),))]
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -271,3 +269,9 @@ WITH RECURSIVE found (id) AS (
     UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
 )
 INSERT INTO chosen_blobs SELECT id FROM found"""
+_BLOBS_OF_OUTPUT = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id FROM agent_outputs WHERE output_id = ?
+    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found RETURNING blob_id"""

@@ -53,8 +53,11 @@ class _Shown:
         self._size += len(data)
         try:
             show.out(data)
-        except (show.Closed, LogicError):
+        except show.Closed:
             self._quiet = True
+        except LogicError as failure:
+            self._quiet = True
+            show.error(failure.what, failure.fix, as_json=False)
 
     def rest(self, captured: Captured) -> None:
         """Write what was not written yet, and where all of it is."""

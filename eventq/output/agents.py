@@ -14,7 +14,7 @@ from eventq.backends.outputs import OutputTable
 from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
 from eventq.event import check_positive, check_whole
-from eventq.output.artifacts import LISTED, listed
+from eventq.output.artifacts import LARGEST_ID, LISTED, listed
 from eventq.records import OutputInfo
 
 TYPE_CHECKING = False
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Names = list[str]
 
 _NAME = 64  # characters of the name that is asked for
-_LONGEST = 1024  # characters of a whole id
-_PART = r"(?:0|[1-9][0-9]{0,17})-[A-Za-z0-9_-]+"
+_LONGEST = 240  # characters of a whole id: it names a file
+_PART = r"(?:0|[1-9][0-9]{0,18})-[A-Za-z0-9_-]+"
 _ID = re.compile(rf"{_PART}(?:\.{_PART})*")
 _FILE = re.compile(rf"({_PART}(?:\.{_PART})*)(?:\.v([1-9][0-9]{{0,8}}))?\.md")
 
@@ -53,10 +53,12 @@ class Outputs:
         if not isinstance(name, str):
             raise UsageError(f"the name must be text, not {type(name).__name__}", "give a string such as 'Scout'")
         if parent is not None:
-            check_id(parent)
+            self._check_known(parent)
         with self.table.store.write():
             number = self.table.next(_counter(parent or ""))
-        return (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
+            output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
+            check_id(output_id)
+        return output_id
 
     def put(self, name: str, content: str | bytes | BinaryIO, parent: str | None = None) -> OutputInfo:
         """Allocate an id and publish its content, as one change."""
@@ -66,7 +68,7 @@ class Outputs:
 
     def publish(self, output_id: str, content: str | bytes | BinaryIO) -> OutputInfo:
         """Store the content of an output: the first is what its id gives, each later one a version beside it."""
-        check_id(output_id)
+        self._check_known(output_id)
         ready = self._prepare(content)
         with self.table.store.write():
             self._pass_by(output_id)
@@ -87,10 +89,20 @@ class Outputs:
 
     def _pass_by(self, output_id: str) -> None:
         """Have the counters of an id and its parents go on after it."""
-        parent = ""
-        for part in output_id.split("."):
-            self.table.pass_by(_counter(parent), int(part.partition("-")[0]))
-            parent = f"{parent}.{part}" if parent else part
+        for counter, number in _numbers(output_id):
+            self.table.pass_by(counter, number)
+
+    def _is_known(self, output_id: object) -> bool:
+        """Say whether something may be stored under an id: of the numbers beyond LARGEST_ID, those that were given."""
+        if not _is_id(output_id):
+            return False
+        large = [one for one in _numbers(str(output_id)) if one[1] > LARGEST_ID]
+        counters = self.table.counters() if large else {}
+        return all(number < counters.get(counter, 0) for counter, number in large)
+
+    def _check_known(self, output_id: object) -> None:
+        if not self._is_known(output_id):
+            raise _no_id(output_id)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -141,38 +153,78 @@ class Outputs:
 
         A version that is here already is found again, so importing twice adds nothing.
         """
-        matches = [match for name in os.listdir(folder) if (match := _FILE.fullmatch(name))]
+        names = [name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name))]
+        matches = [match for name in names if (match := _FILE.fullmatch(name)) and self._is_known(match[1])]
         matches.sort(key=lambda match: (match[1], int(match[2] or 1)))
         made = {}
+        taken: set[tuple[str, int]] = set()
         for match in matches:
             with open(os.path.join(folder, match[0]), "rb") as file:
-                made[match[0]], _ = self.take(match[1], int(match[2] or 1), self._blobs.put(file).hash)
+                made[match[0]], _ = self.take(match[1], int(match[2] or 1), self._blobs.put(file).hash, taken=taken)
         return made
 
-    def take(self, output_id: str, version: int, name: str, created: int | None = None) -> tuple[OutputInfo, bool]:
+    def take(
+        self,
+        output_id: str,
+        version: int,
+        name: str,
+        created: int | None = None,
+        taken: set[tuple[str, int]] | None = None,
+    ) -> tuple[OutputInfo, bool]:
         """Have a blob be a version of an output, unless it is; where another is, it becomes the next version.
 
-        Gives what it is, and whether it is new.
+        Gives what it is, and whether it is new. What is here already and not in `taken` is found again, and then is.
         """
-        check_id(output_id)
+        self._check_known(output_id)
         digest = digest_of(name)
+        taken = set() if taken is None else taken
         with self.table.store.write():
             rows = self.table.versions(output_id)
-            if len(rows) >= version:
-                for row in (rows[version - 1], *rows):
-                    if row[2] == digest:
-                        return _info(row), False
-            self._pass_by(output_id)
-            now = system.milliseconds() if created is None else created
-            return self.get(output_id, self.table.add_output(output_id, self._blobs.blob_id(digest), now)), True
+            same = [row[1] for row in rows if row[2] == digest and (output_id, row[1]) not in taken]
+            found = version if version in same else next(iter(same), None)
+            if found is None:
+                self._pass_by(output_id)
+                now = system.milliseconds() if created is None else created
+                number = self.table.add_output(output_id, self._blobs.blob_id(digest), now)
+            else:
+                number = found
+            taken.add((output_id, number))
+            return self.get(output_id, number), found is None
+
+    # --- looking for damage ---------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[str]:
+        """Say of each id that its counter could give again, in a sentence."""
+        counters = self.table.counters()
+        for output_id in self.table.output_ids(-1):
+            for counter, number in _numbers(output_id) if _ID.fullmatch(output_id) else ():
+                if counters.get(counter, 0) <= number:
+                    yield f"output {output_id} has a number that is not below the next, {counters.get(counter, 0)}"
 
 
 def check_id(output_id: object) -> None:
     """Raise InputError for what is no id of an output."""
-    if not isinstance(output_id, str) or len(output_id) > _LONGEST or not _ID.fullmatch(output_id):
-        raise InputError(
-            f"{output_id!r} is no id of an output", "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"
-        )
+    if not _is_id(output_id):
+        raise _no_id(output_id)
+
+
+def _is_id(output_id: object) -> bool:
+    good = isinstance(output_id, str) and len(output_id) <= _LONGEST and _ID.fullmatch(output_id)
+    return bool(good) and all(number <= 2 * LARGEST_ID for _, number in _numbers(str(output_id)))
+
+
+def _no_id(output_id: object) -> InputError:
+    return InputError(
+        f"{output_id!r} is no id of an output", "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"
+    )
+
+
+def _numbers(output_id: str) -> Iterator[tuple[str, int]]:
+    """Give the counter and the number of an id, and of each of its parents."""
+    parent = ""
+    for part in output_id.split("."):
+        yield _counter(parent), int(part.partition("-")[0])
+        parent = f"{parent}.{part}" if parent else part
 
 
 def _counter(parent: str) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 
 import zstandard
 from blake3 import blake3
 
 from eventq import system
 from eventq.backends.outputs import OutputTable
+from eventq.blobs import flat
 from eventq.errors import (
     ConflictError,
     DamagedError,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from eventq.backends.sqlite import Store
 
     Names = list[str]
+    Pieces = Callable[[], Iterable[bytes]]
+    Taken = list[tuple[ArtifactInfo, bool]]
 
 TRANSITIONS = {
     "open": {"written": "open", "sealed": "sealed", "gave up": "failed", "writer died": "partial"},
@@ -49,7 +53,7 @@ LARGEST_ID = (1 << 62) - 1  # larger ones that come from elsewhere are given ane
 LISTED = 100  # names that an error lists
 _TOOL = 64  # characters of a tool's name
 _LEVEL = 1  # of zstd: log text at 500 MB/s, to less than a half
-_FILE = re.compile(r"([0-9]{1,18})\.([^/]*?)(\.partial)?\.log", re.DOTALL)
+_FILE = re.compile(r"([0-9]{1,19})\.([^/]*?)(\.partial)?\.log", re.DOTALL)
 _COUNTER = "artifact"
 
 
@@ -77,10 +81,10 @@ class ArtifactWriter:
         self._ready: list[tuple[int, int, bytes]] = []  # position, newlines before, bytes as they are kept
         self._position = 0  # of the last chunk
         self._newlines = 0  # before it
+        self._last = b"\n"  # byte of the chunk before it
         self._size = 0
         self._stored = 0  # of the size
-        self._waiting = 0
-        self._since = 0.0
+        self._since = 0.0  # that something waits
         self._ended = False
         self._broken = ""  # why bytes that were given could not be stored
 
@@ -98,18 +102,16 @@ class ArtifactWriter:
         try:
             self.fail("it was interrupted" if issubclass(kind, KeyboardInterrupt) else str(why) or kind.__name__)
         except EventqError:
-            pass  # the first error tells more; without its writer the artifact is seen as partial
+            pass  # the first error tells more; when this process has ended, the artifact is partial
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes. Raises what a transaction raises, after which `fail` is all that is left to do."""
         self._check_sound()
-        view = memoryview(data)
-        view = view.cast("B") if view.c_contiguous else memoryview(bytes(view))
+        view = as_bytes(data)
         self._hasher.update(view)
-        if not self._waiting:
+        if self._size == self._stored:
             self._since = system.monotonic()
         self._size += len(view)
-        self._waiting += len(view)
         while len(self._tail) + len(view) >= CHUNK:
             room = CHUNK - len(self._tail)
             self._add_chunk(bytes(self._tail) + view[:room])
@@ -122,13 +124,14 @@ class ArtifactWriter:
 
     def tick(self) -> None:
         """Store what has waited for its time."""
-        if self._waiting and system.monotonic() - self._since >= COMMIT_SECONDS:
+        if self._size > self._stored and system.monotonic() - self._since >= COMMIT_SECONDS:
             self._commit()
 
     def _add_chunk(self, chunk: bytes) -> None:
         self._ready.append((self._position, self._newlines, self._compress(chunk)))
         self._position += 1
         self._newlines += chunk.count(b"\n")
+        self._last = chunk[-1:]
 
     def _commit(self) -> None:
         self._broken = "the writing was interrupted"  # until it has worked: what is not stored would be a hole
@@ -139,47 +142,57 @@ class ArtifactWriter:
             self._broken = error.what
             raise
         self._broken = ""
+        self._stored = self._whole()
+        self._ready.clear()
+        self._since = system.monotonic()
 
     def _store(self) -> None:
-        """Store what waits, inside `write`."""
+        """Store what waits, inside `write`; that it is stored is noted after the commit."""
+        if not self._table.grow(self._number, self._owner, self._stored, self._whole(), self._lines()):
+            raise self._gone()
         for position, newlines, stored in self._ready:
             self._table.set_chunk(self._number, position, newlines, stored)
-        size = self._position * CHUNK + len(self._tail)
         if self._tail:
             self._table.set_chunk(self._number, self._position, self._newlines, self._compress(bytes(self._tail)))
-        if not self._table.grow(self._number, self._owner, self._stored, size, self._lines()):
-            raise ConflictError(
-                f"artifact {self._number} is not what was written: it was deleted, or a transaction around it undone",
-                "write another one", self._number,
-            )  # fmt: skip
-        self._stored = size
-        self._ready.clear()
-        self._waiting = 0
+
+    def _whole(self) -> int:
+        """Give the bytes that are in chunks or in the tail: in the middle of a write not yet all."""
+        return self._position * CHUNK + len(self._tail)
+
+    def _gone(self) -> ConflictError:
+        return ConflictError(
+            f"artifact {self._number} is not what was written: it was deleted, or a transaction around it undone",
+            "write another one", self._number,
+        )  # fmt: skip
 
     def _lines(self) -> int:
         """Give how many lines there are: one that has not ended is one."""
-        last = self._tail[-1:] if self._tail else b"\n"
+        last = self._tail[-1:] if self._tail else self._last
         return self._newlines + self._tail.count(b"\n") + (last != b"\n")
 
     def seal(self) -> ArtifactInfo:
         """Store what is left, durably, and have the artifact be whole. What fails may be tried again."""
         self._check_sound()
-        with self._table.store.write():
-            self._store()
-            self._table.end(self._number, "sealed", self._hasher.digest(), None, system.milliseconds())
-            row = self._table.row(self._number)
-        self._ended = True
-        assert row is not None  # it was stored in the same transaction
-        return _info(row)
+        return self._end("sealed", self._hasher.digest(), None)
 
     def fail(self, why: str) -> None:
-        """Store what is left, unless there is a hole, and say why the artifact never will be whole."""
+        """Store what is left, unless there is a hole, and say why the artifact never will be whole.
+
+        What fails may be tried again; until then, or until this process ends, the artifact is open.
+        """
         self._check_open()
-        self._ended = True
+        self._end("failed", None, why.encode("utf-8", "backslashreplace").decode())
+
+    def _end(self, status: str, digest: bytes | None, why: str | None) -> ArtifactInfo:
         with self._table.store.write():
             if not self._broken:
                 self._store()
-            self._table.end(self._number, "failed", None, why, system.milliseconds())
+            if not self._table.end(self._number, self._owner, status, digest, why, system.milliseconds()):
+                raise self._gone()
+            row = self._table.row(self._number)
+        self._ended = True
+        assert row is not None  # it was changed in the same transaction
+        return _info(row)
 
     def _check_sound(self) -> None:
         self._check_open()
@@ -272,10 +285,9 @@ class Artifacts:
     def put(self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool") -> ArtifactInfo:
         """Keep bytes, or all that a binary file gives, as an artifact; give it sealed."""
         if not hasattr(data, "read"):
-            if not isinstance(data, (bytes, bytearray, memoryview)):
-                raise InputError(f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file")
+            view = as_bytes(data)
             with self._store.write(), self.allocate(tool) as writer:
-                writer.write(data)
+                writer.write(view)
                 return writer.seal()
         return self._fill(self.allocate(tool), iter(lambda: data.read(CHUNK), b""))
 
@@ -343,7 +355,7 @@ class Artifacts:
             path = os.path.join(folder, name)
             if not os.path.exists(path) or not whole:
                 system.save(path, Artifact(self.table, info).stream())
-            elif _hash_of(_read(path))[0] != info.hash:
+            elif hash_of(_read(path))[0] != info.hash:
                 raise ConflictError(f"'{path}' is there already, and is another", "give another folder", 0)
             names.append(name)
         return names
@@ -354,38 +366,52 @@ class Artifacts:
         Each gets its own number where that is free, else the next one; what is there already is found again, so
         importing twice adds nothing. Numbers go on after the highest one. Raises OSError.
         """
-        found = [(int(match[1]), match) for name in os.listdir(folder) if (match := _FILE.fullmatch(name))]
+        names = [name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name))]
+        found = [(int(match[1]), match) for name in names if (match := _FILE.fullmatch(name))]
         found.sort(key=lambda one: (one[0], one[1][0]))
+        told = [
+            ArtifactInfo(match[1], match[2], "failed" if match[3] else "sealed", 0, 0, None, None, 0, None)
+            for _, match in found
+        ]
+        paths = [os.path.join(folder, match[0]) for _, match in found]
+        made = self.take_all((one, partial(_read, path)) for one, path in zip(told, paths, strict=True))
+        return {match[0]: info for (_, match), (info, _) in zip(found, made, strict=True)}
+
+    def take_all(self, incoming: Iterable[tuple[ArtifactInfo, Pieces]]) -> Taken:
+        """Keep artifacts from elsewhere, each as one change; give what each is here, and whether it is new.
+
+        Each gets its own number where nobody has or had that, else one after all of them. One that is here already is
+        found again. Hashes and times are compared and kept where they are told. Raises DamagedError.
+        """
         taken: set[int] = set()
-        made = {}
-        for number, match in found:
-            path = os.path.join(folder, match[0])
-            told = ArtifactInfo(str(number), match[2], "failed" if match[3] else "sealed", 0, 0, None, None, 0, None)
-            made[match[0]], _ = self.take(told, lambda path=path: _read(path), taken)  # type: ignore[misc]
-        return made
+        given = list(incoming)
+        made = [self.take(told, pieces, taken, anew=False) for told, pieces in given]
+        return [one or self.take(*given[at], taken, anew=True) for at, one in enumerate(made)]  # type: ignore[misc]
 
     def take(
-        self, told: ArtifactInfo, pieces: Callable[[], Iterable[bytes]], taken: set[int]
-    ) -> tuple[ArtifactInfo, bool]:
-        """Keep the bytes of an artifact from elsewhere, as one change; give what it is here, and whether it is new.
+        self, told: ArtifactInfo, pieces: Pieces, taken: set[int], *, anew: bool = True
+    ) -> tuple[ArtifactInfo, bool] | None:
+        """Keep one artifact from elsewhere; unless `anew`, give None when that would need another number.
 
-        It gets its own number where that is free, else the next one. One that is here already and not in `taken` is
-        found again, and then in `taken`. Its hash and time are compared and kept where they are told. Raises
-        DamagedError.
+        One that is here and not in `taken` is found again, and then is in `taken`.
         """
-        number, tool, whole = int(told.artifact_id), tool_name(told.tool), told.status == "sealed"
-        digest, size = _hash_of(pieces())
+        tool, whole = tool_name(told.tool), told.status == "sealed"
+        own = int(told.artifact_id) if int(told.artifact_id) <= LARGEST_ID else None
+        digest, size = hash_of(pieces())
         if told.hash not in (None, digest):
-            raise DamagedError(f"the bytes of artifact {number} do not have its hash", "restore a backup of the source")
+            raise _changed(told)
         with self._store.write():
-            info = self._find(number, tool, digest, size, taken, whole=whole)
+            info = self._find(own, tool, digest, size, taken, whole=whole)
             new = info is None
             if info is None:
-                info = self._keep(self._free(number), tool, pieces(), whole=whole, created=told.created_at_ms)
-            if number < LARGEST_ID:
-                self.table.pass_by(_COUNTER, number)
-        if whole and info.hash != digest:  # it changed between two readings
-            raise DamagedError(f"the bytes of artifact {number} do not have its hash", "import it again")
+                free = own is not None and self.table.is_unused(own)
+                if not free and not anew:
+                    return None
+                info = self._keep(own if free else None, tool, pieces(), whole=whole, created=told.created_at_ms)
+            if own is not None:
+                self.table.pass_by(_COUNTER, own)
+            if whole and info.hash != digest:  # the bytes changed between two readings
+                raise _changed(told)
         taken.add(int(info.artifact_id))
         return info, new
 
@@ -401,14 +427,12 @@ class Artifacts:
             self.table.set_times(int(writer.artifact_id), created)
         return self.get(writer.artifact_id)
 
-    def _free(self, number: int) -> int | None:
-        return number if number < LARGEST_ID and self.table.row(number) is None else None
-
     def _find(
-        self, number: int, tool: str, digest: str, size: int, taken: set[int], *, whole: bool
+        self, number: int | None, tool: str, digest: str, size: int, taken: set[int], *, whole: bool
     ) -> ArtifactInfo | None:
         """Give the artifact that is the same: of this number, or of any that was not found before."""
-        for row in [self.table.row(number), *self.table.alike(tool, bytes.fromhex(digest), size)]:
+        mine = None if number is None else self.table.row(number)
+        for row in [mine, *self.table.alike(tool, bytes.fromhex(digest), size)]:
             if row is None or row[0] in taken or (row[1], row[4]) != (tool, size):
                 continue
             info = _info(row)
@@ -417,23 +441,50 @@ class Artifacts:
         return None
 
     def _is_part(self, info: ArtifactInfo, digest: str) -> bool:
-        return info.hash is None and blake3(Artifact(self.table, info).read()).hexdigest() == digest
+        return info.hash is None and hash_of(Artifact(self.table, info).stream())[0] == digest
+
+    def is_same(self, told: ArtifactInfo, pieces: Callable[[], Iterable[bytes]]) -> bool:
+        """Say whether the artifact of a number is the one that is told of, or there is none."""
+        row = self.table.row(int(told.artifact_id)) if int(told.artifact_id) <= LARGEST_ID else None
+        if row is None:
+            return True
+        info = _info(row)
+        if told.hash is not None:
+            return (info.hash, info.tool) == (told.hash, told.tool)
+        return info.tool == told.tool and self._is_part(info, hash_of(pieces())[0])
 
     # --- looking for damage ---------------------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
         """Say of each damaged artifact what is wrong, in a sentence; all bytes are read."""
         for info in self:
-            lines = last = 0
+            newlines, last = 0, b"\n"
+            noted = iter(self.table.newlines(int(info.artifact_id)))
+            wrong = False
             try:
                 for piece in Artifact(self.table, info).stream():
-                    lines += piece.count(b"\n")
-                    last = piece[-1]
+                    wrong |= next(noted, None) != newlines
+                    newlines += piece.count(b"\n")
+                    last = piece[-1:]
             except DamagedError as error:
                 yield error.what
                 continue
-            if info.lines != lines + (info.size > 0 and last != 10):
+            lines = newlines + (last != b"\n")
+            if wrong:
+                yield f"artifact {info.artifact_id} says of a chunk that another number of lines comes before it"
+            if info.lines != lines:
                 yield f"artifact {info.artifact_id} says that it has {info.lines} lines, and has {lines}"
+
+
+def as_bytes(data: object) -> memoryview:
+    """Give bytes of any shape as a flat row of bytes; raise InputError for what is none."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InputError(f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file")
+    return flat(data)
+
+
+def _changed(told: ArtifactInfo) -> DamagedError:
+    return DamagedError(f"the bytes of artifact {told.artifact_id} do not have its hash", "import it again")
 
 
 def in_memory() -> Artifacts:
@@ -460,19 +511,19 @@ def _checked(tool: object) -> str:
 def _number(artifact_id: object) -> int | None:
     """Give the number that an artifact's id spells, None for what spells none: digits, no zero in front."""
     text = str(artifact_id)
-    if not text.isascii() or not text.isdigit() or len(text) > 18 or (text[0] == "0" and text != "0"):
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or (text[0] == "0" and text != "0"):
         return None
-    return int(text)
+    return int(text) if int(text) < 1 << 63 else None
 
 
 def _owner() -> str:
-    """Give what tells this process from all others on this machine."""
-    return f"{os.getpid()}:{system.birth(os.getpid())}"
+    """Give what tells a writer from all others on this machine: a number of its own, and its process."""
+    return f"{os.urandom(6).hex()}:{os.getpid()}:{system.birth(os.getpid())}"
 
 
 def _is_alive(owner: str | None) -> bool:
-    pid, _, birth = (owner or "").partition(":")
-    return pid.isdigit() and system.birth(int(pid)) == birth
+    pid, _, birth = (owner or "").partition(":")[2].partition(":")
+    return pid.isascii() and pid.isdigit() and len(pid) < 10 and system.birth(int(pid)) == birth
 
 
 def _info(row: tuple[Any, ...]) -> ArtifactInfo:
@@ -487,7 +538,7 @@ def _read(path: str) -> Iterator[bytes]:
         yield from iter(lambda: file.read(CHUNK), b"")
 
 
-def _hash_of(pieces: Iterable[bytes]) -> tuple[str, int]:
+def hash_of(pieces: Iterable[bytes]) -> tuple[str, int]:
     """Give the hash and the size of what comes in pieces."""
     hasher = blake3()
     size = 0

@@ -57,9 +57,9 @@ def capture(
     `OutputSink`. In the main thread, signals that would end us go on to the command. One that ends and leaves something
     running that holds its output is waited for until that is silent for LINGER seconds. Raises CannotStartError.
     """
-    words = [*argv] if not isinstance(argv, str) else []
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise UsageError("a command is a list of words", "give its name and its arguments, such as ['make', 'test']")
+    words = _words(argv)
+    if tool is not None and not isinstance(tool, str):
+        raise UsageError(f"the tool's name must be text, not {type(tool).__name__}", "give a string such as 'bash'")
     keeper = _Keeper(artifacts, os.path.basename(words[0]) if tool is None else tool)
     sink = OutputSink(keeper, **options)
     try:
@@ -68,6 +68,21 @@ def capture(
     except BaseException:
         sink.abandon("the capture was interrupted")
         raise
+
+
+def _words(argv: object) -> list[str]:
+    """Give the words of a command: text that has bytes, the first not empty."""
+    words = [*argv] if isinstance(argv, (list, tuple)) else []
+    if not words or words[0] == "" or not all(isinstance(word, str) and _is_plain(word) for word in words):
+        raise UsageError("a command is a list of words", "give its name and its arguments, such as ['make', 'test']")
+    return words
+
+
+def _is_plain(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
 
 
 def _ignore(_: bytes) -> None:
@@ -98,18 +113,18 @@ class _Keeper:
 def _run(argv: Sequence[str], sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]) -> int:
     """Run a command, push all of its output into a sink, and give its exit code."""
     reader, writer = os.pipe()
-    try:
-        with _Command() as command:
+    with _Command() as command:
+        try:
             try:
                 _widen(writer)
                 command.begin(argv, writer)
             finally:
                 os.close(writer)
             _pump(reader, command, sink, tick, show)
-            while command.look(_LOOK) is None:
-                tick()
-    finally:
-        os.close(reader)
+        finally:
+            os.close(reader)  # if we were interrupted the command, when it goes on printing, ends by SIGPIPE
+        while command.look(_LOOK) is None:
+            tick()
     code = command.code or 0
     return code if code >= 0 else 128 - code
 
@@ -128,7 +143,7 @@ def _pump(
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     last = system.monotonic()
-    while True:
+    while not command.dismissed:
         if poll.poll(_LOOK * 1000):
             data = os.read(reader, _PIPE)
             if not data:
@@ -148,6 +163,7 @@ class _Command:
 
     def __init__(self) -> None:
         self.code: int | None = None
+        self.dismissed = False  # a signal came when it was over: nobody waits for what it left running
         self._pid = 0
         self._before: dict[int, Any] = {}
         self._early: list[int] = []  # signals that came before it was there
@@ -156,9 +172,13 @@ class _Command:
         for number in _FORWARDED if threading.current_thread() is threading.main_thread() else ():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._forward)
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit code is lost
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._pid:
+            self.look(LINGER)  # so that it leaves no zombie
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -174,13 +194,17 @@ class _Command:
     def look(self, seconds: float = 0) -> int | None:
         """Give its exit code (negative: the signal), None while it runs; wait so long for it."""
         if self.code is None:
-            self.code = system.wait(self._pid, seconds)
+            found = system.wait(self._pid, seconds)
+            if self.code is None:  # a signal's handler may have been quicker
+                self.code = found
         return self.code
 
     def _forward(self, number: int, _: FrameType | None) -> None:
-        if number in (signal.SIGINT, signal.SIGQUIT) and os.isatty(0):
+        if self._pid and self.look() is not None:
+            self.dismissed = True
+        elif number in (signal.SIGINT, signal.SIGQUIT) and system.in_foreground():
             return  # the terminal tells the command as well
-        if self._pid:
+        elif self._pid:
             self._send(number)
         else:
             self._early.append(number)

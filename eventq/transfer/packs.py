@@ -22,7 +22,7 @@ from eventq.dag.turns import place
 from eventq.errors import BusyError, ConflictError, DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
 from eventq.event import REF, check_name
 from eventq.output.artifacts import tool_name
-from eventq.output.urls import Sources
+from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
 from eventq.transfer.sources import ARTIFACTS, PackSource, ThreadSource, file_name, type_tag
 
@@ -54,16 +54,17 @@ def export_pack(store: Store, folder: str) -> None:
     inside = os.path.realpath(store.directory)
     if os.path.commonpath([inside, os.path.realpath(folder)]) == inside:
         raise LogicError(f"'{folder}' is inside the thread", "give a folder outside of it")
-    with ThreadSource(store) as source, PackWriter(folder) as pack, _Folder(os.path.join(folder, ARTIFACTS)) as files:
+    with ThreadSource(store) as source, _Folder(folder) as files, PackWriter(folder) as pack:
         _write(source, pack, files)
 
 
 class _Folder:
-    """The folder of a pack that holds its artifacts: made for the first one, and gone again after an error."""
+    """The folder in a pack that holds its artifacts: made for the first one, and gone again after an error."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._made = False
+    def __init__(self, pack: str) -> None:
+        self._pack = pack
+        self._path = os.path.join(pack, ARTIFACTS)
+        self._fresh = not os.path.lexists(pack)
 
     def __enter__(self) -> _Folder:
         if os.path.lexists(self._path):
@@ -73,18 +74,20 @@ class _Folder:
     def save(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file."""
         try:
-            if not self._made:
+            if not os.path.isdir(self._path):
                 os.mkdir(self._path, 0o700)
-                self._made = True
             system.save(os.path.join(self._path, name), pieces)
         except OSError as error:
             raise packfile._disk(self._path, error) from None
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: object) -> None:
-        if kind is not None and self._made:
-            import shutil
+        if kind is None:
+            return
+        import shutil
 
-            shutil.rmtree(self._path, ignore_errors=True)
+        shutil.rmtree(self._path, ignore_errors=True)
+        if self._fresh:
+            packfile._remove(os.rmdir, self._pack)  # which the writer could not, as this was in it
 
 
 def _write(source: ThreadSource, pack: PackWriter, files: _Folder) -> None:
@@ -109,7 +112,7 @@ def _raise(what: str) -> None:
 # --- in ---------------------------------------------------------------------------------------------------------------
 
 
-def import_pack(contexts: Contexts, produced: Sources, folder: str) -> Imported:
+def import_pack(contexts: Contexts, produced: Produced, folder: str) -> Imported:
     """Store what is in a pack and not here yet; see `Thread.import_pack`.
 
     Blobs come first, some a transaction, and artifacts, one a transaction; then turns and heads in one. What is damaged
@@ -118,7 +121,7 @@ def import_pack(contexts: Contexts, produced: Sources, folder: str) -> Imported:
     return _Import(contexts, produced, PackSource(folder)).run()
 
 
-def copy(contexts: Contexts, produced: Sources, store: Store, chosen: Iterable[int | str] | None) -> Imported:
+def copy(contexts: Contexts, produced: Produced, store: Store, chosen: Iterable[int | str] | None) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here yet; see `Thread.copy_to`.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an error.
@@ -130,7 +133,7 @@ def copy(contexts: Contexts, produced: Sources, store: Store, chosen: Iterable[i
 class _Import:
     """One import: what was found, and what became of it. A `strict` one leaves nothing out."""
 
-    def __init__(self, contexts: Contexts, produced: Sources, source: Source, *, strict: bool = False) -> None:
+    def __init__(self, contexts: Contexts, produced: Produced, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
         self._store = contexts.turns.store
         self._blobs = contexts.turns.blobs
@@ -155,6 +158,7 @@ class _Import:
         self._new_turns = 0
         self._artifacts: set[int] = set()  # artifacts here that stand for one of the source
         self._new_artifacts = 0
+        self._versions: set[tuple[str, int]] = set()  # of outputs here that stand for one of the source
         self._new_outputs = 0
 
     def run(self) -> Imported:
@@ -216,8 +220,11 @@ class _Import:
         """Raise ConflictError when an artifact or output would be another one here: texts name them by number."""
         for told in self._source.extra():
             if told and "artifact" in told:
-                row = self._produced.artifacts.table.row(told["artifact"])
-                other = row is not None and told["hash"] is not None and (row[6] or b"").hex() != told["hash"]
+                info = _artifact(told)
+                other = info is None or not self._produced.artifacts.is_same(
+                    info,
+                    lambda told=told: self._source.artifact(told),  # type: ignore[misc]
+                )
                 name = f"artifact://{told['artifact']}"
             elif told and "output" in told:
                 row = self._produced.outputs.table.output(told["output"], told["version"])
@@ -231,35 +238,38 @@ class _Import:
                 )
 
     def _import_artifacts(self) -> None:
-        for told in self._source.extra():
-            if told and _fits(told, _ARTIFACT):
-                self._import_artifact(told)
+        """Keep the artifacts; one that cannot be read is left out, one whose number is another's gets a new one."""
+        later = [told for told in self._source.extra() if told and _fits(told, _ARTIFACT) and not self._take(told)]
+        for told in later:
+            self._take(told, anew=True)
 
-    def _import_artifact(self, told: Told) -> None:
-        """Keep an artifact; one that cannot be read is left out, one whose number is another's gets a new one."""
-        number, digest = told["artifact"], told.get("hash")
-        at = told["created_at_ms"]
-        if number < 0 or not _is_time(at) or told["tool"] != tool_name(told["tool"]):
+    def _take(self, told: Told, *, anew: bool = False) -> bool:
+        """Keep an artifact, or say why it was left out; give False when it needs another number."""
+        number, info = told["artifact"], _artifact(told)
+        if info is None:
             self._note(f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be")
-            return
-        info = ArtifactInfo(str(number), told["tool"], told["status"], 0, 0, digest, None, at, None)
+            return True
         try:
-            here, new = self._produced.artifacts.take(info, lambda: self._source.artifact(told), self._artifacts)
+            made = self._produced.artifacts.take(info, lambda: self._source.artifact(told), self._artifacts, anew=anew)
         except (DamagedError, OSError) as error:
             self._note(f"artifact {number} was left out: {getattr(error, 'what', error)}")
-            return
+            return True
+        if made is None:
+            return False
+        here, new = made
         self._new_artifacts += new
         if int(here.artifact_id) != number:
             self._notes.append(
                 f"artifact {number} is artifact {here.artifact_id} here: artifact://{number} in a text means another"
             )
+        return True
 
     def _import_output(self, told: Told, _: dict[int, int]) -> bool:
         """Keep a version of an output; where another has its number it is the next one."""
         at, version = told["created_at_ms"], told["version"]
         if not _is_time(at) or not 1 <= version < 1 << 31:
             return False
-        made, new = self._produced.outputs.take(told["output"], version, told["blob"], at)
+        made, new = self._produced.outputs.take(told["output"], version, told["blob"], at, self._versions)
         self._new_outputs += new
         if made.version != version:
             self._notes.append(f"version {version} of output {told['output']} is version {made.version} here")
@@ -353,6 +363,7 @@ class _Import:
             told["context"]: told["name"]
             for told in self._source.extra()
             if told and type(told.get("context")) is int and type(told.get("name")) is str
+            if not any("\ud800" <= c <= "\udfff" for c in told["name"])
         }
 
     def _here(self, turn_id: int) -> int | None:
@@ -451,7 +462,9 @@ class _Import:
             if one == record.context_id:
                 return one, here
         if name is not None:
-            return alike[0] if alike else None
+            if alike or self._turns.table.named(name) is None:
+                return alike[0] if alike else None
+            alike = [(one, here) for one, here, known in born if known is None and one not in self._taken]
         exact = [found for found in alike if found[1] == head]
         if exact:
             return exact[0]
@@ -528,9 +541,10 @@ class _Import:
             return False
         if name is not None:
             check_context_name(name)
-            if self._turns.table.named(name) is not None:
-                return False
-            self._table.name(here or 0, name)
+            if self._turns.table.named(name) is None:
+                self._table.name(here or 0, name)
+            else:
+                self._notes.append(f"context {here} has no name here: '{name}' is another one's")
         return True
 
     def _import_run(self, told: dict[str, Any], known: dict[int, int]) -> bool:
@@ -580,6 +594,14 @@ class _Import:
     def _import_rule(self, told: dict[str, Any], _: dict[int, int]) -> bool:
         """Say whether a rule was of any use: it was stored with its turn."""
         return told["canonical"].isprintable() and bool(self._here(told["turn"]))
+
+
+def _artifact(told: Told) -> ArtifactInfo | None:
+    """Give what is told of an artifact, None when it cannot be."""
+    number, tool, digest, at = told["artifact"], told["tool"], told.get("hash"), told["created_at_ms"]
+    if number < 0 or tool != tool_name(tool) or not isinstance(digest, (str, type(None))) or not _is_time(at):
+        return None
+    return ArtifactInfo(str(number), tool, told["status"], 0, 0, digest, None, at, None)
 
 
 _ARTIFACT: dict[str, type] = {"artifact": int, "tool": str, "status": str, "created_at_ms": int}

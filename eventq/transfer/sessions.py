@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 
-from eventq.blobs import parse_ref
+from eventq.blobs import digest_of, parse_ref
 from eventq.dag.contexts import check_context_name
 from eventq.errors import ConflictError, InputError, UnknownContextError
 from eventq.event import REF, refs_in
 from eventq.output import persist
-from eventq.output.urls import SHA256
+from eventq.output.produced import SHA256
 from eventq.records import SessionImported
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.dag.contexts import Context, Contexts
-    from eventq.output.urls import Sources
+    from eventq.output.produced import Produced
     from eventq.records import Turn
 
     Warn = Callable[[str], object]
@@ -41,7 +41,7 @@ _NAME = 200  # characters of a context's name that is taken from a file
 class Sessions:
     """The session files that a thread keeps, each as a context."""
 
-    def __init__(self, contexts: Contexts, produced: Sources) -> None:
+    def __init__(self, contexts: Contexts, produced: Produced) -> None:
         """Keep turns and blobs in one thread."""
         self._contexts = contexts
         self._produced = produced
@@ -139,6 +139,7 @@ class _Import:
                 break
             count += 1
             if mine == theirs:
+                self._fetch_again(turn, theirs)
                 continue
             if turn.turn_id == self._head and turn.flags & NO_NEWLINE and theirs.startswith(mine):
                 self._context.move(turn.parent_turn_id, expected_head=self._head)
@@ -149,6 +150,13 @@ class _Import:
                 "import it under another name", self._head,
             )  # fmt: skip
         return count, None
+
+    def _fetch_again(self, turn: Turn, line: bytes) -> None:
+        """Keep the blobs of a line that is here, if their folder is given only now."""
+        entry = _entry(line) if self._folder is not None and SHA256.encode() in line else None
+        if entry is not None and (foreign := self._foreign(entry)):
+            with self._sessions._store.write():
+                self._blobs.add_refs(self._blobs.blob_id(digest_of(turn.ref)), sorted(foreign))
 
     def _name(self) -> str:
         info = self._context.info()
@@ -168,34 +176,48 @@ class _Import:
     def _prepared(self, data: bytes) -> tuple[str, bytes, set[bytes]]:
         """Give type and payload of the turn that a line becomes, and the hashes of the blobs that it names."""
         entry = _entry(data)
-        stored = None
-        if entry is not None and persist.FULL not in entry:
-            self._fetch(persist.foreign_refs(entry))
-            stored = self._externalized(entry, data)
+        foreign = set() if entry is None else self._foreign(entry)
+        stored = None if entry is None or persist.FULL in entry else self._externalized(entry, data)
         if stored is None:
-            return LINE, data, refs_in(data.decode(errors="replace"))
+            return LINE, data, refs_in(data.decode(errors="replace")) | foreign
         named = {digest for ref in persist.refs(stored) if (digest := parse_ref(ref))}
-        named |= {bytes.fromhex(h) for ref in persist.foreign_refs(stored) if (h := self._produced.blob_hash(ref))}
-        return ENTRY, data if stored is entry else _spell(stored), named
+        return ENTRY, data if stored is entry else _spell(stored), named | foreign
+
+    def _foreign(self, entry: dict[str, Any]) -> set[bytes]:
+        """Give the hashes of the blobs that an entry names by their SHA-256, fetched if they are not here."""
+        try:
+            refs = persist.foreign_refs(entry)
+        except InputError:  # nested too deeply: it is kept as the line that it is
+            return set()
+        self._fetch(refs)
+        return {bytes.fromhex(digits) for ref in refs if (digits := self._produced.blob_hash(ref))}
 
     def _externalized(self, entry: dict[str, Any], data: bytes) -> dict[str, Any] | None:
         """Give what is stored of an entry, None unless the very bytes of its line can be made of it again."""
         put: dict[str, int] = {}
+        times = 0
 
         def keep(raw: bytes) -> str:
+            nonlocal times
+            times += 1
             made = self._produced.put(raw)
             if made.new:
                 self._put.add(made.hash)
             put[made.ref] = len(raw) if raw.startswith(_URL) else (len(raw) + 2) // 3 * 4
             return made.ref
 
+        def own(ref: str) -> bytes | None:
+            if ref not in put and not ref.startswith(SHA256):
+                raise InputError(f"the entry names {ref} already", "keep the line as it is")
+            return self._sessions._own(ref)
+
         try:
             stored: dict[str, Any] = persist.externalize(entry, keep, full=True)
             spelled = _spell(stored)
-            if _REF not in data and persist.FULL not in stored and _is_around(spelled, put, data):
+            plain = persist.FULL not in stored and spelled.count(_REF) == times
+            if plain and _REF not in data and _is_around(spelled, put, data):
                 return stored
-            back = persist.rehydrate(stored, self._sessions._own, _ignore)
-            return stored if _spell(back) == data else None
+            return stored if _spell(persist.rehydrate(stored, own, _ignore)) == data else None
         except (InputError, UnicodeEncodeError, RecursionError):
             return None
 

@@ -6,10 +6,13 @@ contexts, overlays, runs and attempts, refs between blobs, pins, canonical rules
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from functools import lru_cache
+from itertools import chain
 
 from blake3 import blake3
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     Told = dict[str, Any]
 
 ARTIFACTS = "artifacts"  # the folder of a pack that holds them
-_NAMED = re.compile(rb"artifact:(?:\\?/){2}([0-9]{1,18})|agent:(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})")
+_NAMED = re.compile(rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})")
 _OVERLAP = 1100  # bytes: no name that is looked for is longer
 
 
@@ -111,8 +114,11 @@ class PackSource:
             raise packfile._disk(path, error) from None
 
     def artifact(self, told: Told) -> Iterator[bytes]:
-        """Give the bytes of an artifact in pieces. Raises OSError."""
-        with open(os.path.join(self._folder, ARTIFACTS, file_name(told)), "rb") as file:
+        """Give the bytes of an artifact in pieces. Raises OSError, also for what is no plain file."""
+        path = os.path.join(self._folder, ARTIFACTS, file_name(told))
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no plain file", path)
             yield from iter(lambda: file.read(1 << 16), b"")
 
 
@@ -177,7 +183,7 @@ class ThreadSource:
                 if output:
                     names = self._table.choose_output(output)
                     todo += [self._blobs.stream(digest) for digest in names]
-                elif self._table.choose_artifact(number):
+                elif number < 1 << 63 and self._table.choose_artifact(number):
                     todo.append(self._stream(number))
 
     def _stream(self, number: int) -> Iterator[bytes]:
@@ -265,9 +271,12 @@ def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str]]:
     """Give the artifacts (as number and "") and the outputs (as 0 and their id) that a text names by their URLs."""
     found = set()
     kept = b""
-    for piece in pieces:
+    for piece in chain(pieces, [b" "]):  # a name that reaches to the end of a piece may go on
         text = kept + piece
-        for number, output in _NAMED.findall(text):
+        for match in _NAMED.finditer(text):
+            if match.end() == len(text):
+                continue
+            number, output = match.groups(b"")
             found.add((int(number or 0), output.rstrip(b".").decode()))  # a sentence may end there
         kept = text[-_OVERLAP:]
     return found

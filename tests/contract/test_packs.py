@@ -22,9 +22,9 @@ from eventq.backends.packs import PackTable
 from eventq.backends.sqlite import Store
 from eventq.backends.turns import TurnTable
 from eventq.blobs import Blobs
-from eventq.transfer import packs, sources
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
+from eventq.transfer import packs, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -1181,9 +1181,11 @@ def test_junk_beside_is_said(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     line = JUNK[kind]
     folder = small(tmp_path / "pack", 3, beside=line + b"\n")
     thread = fresh()
-    if kind == "name that is taken":
+    expected = "eventq.ndjson: "
+    if kind == "name that is taken":  # which is no fault of the line
         thread.contexts.create("taken")
-    assert says(thread.import_pack(folder), "eventq.ndjson: ")
+        expected = "context 2 has no name here: 'taken' is another one's"
+    assert says(thread.import_pack(folder), expected)
 
 
 def test_beside_is_no_file(fresh: Fresh, tmp_path: Path) -> None:

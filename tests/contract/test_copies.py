@@ -1,0 +1,918 @@
+"""Copies between threads: exactly what the chosen contexts lead to, every byte checked, and again adds nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+import zstandard
+from blake3 import blake3
+
+import eventq
+from eventq import StoreError, UsageError, system
+from eventq.backends import migrate
+from eventq.errors import (
+    ClosedError,
+    ConflictError,
+    DamagedError,
+    NotAThreadError,
+    ReadOnlyError,
+    UnknownContextError,
+)
+from eventq.records import ArtifactInfo
+from eventq.transfer import packs
+from eventq.transfer.sources import ThreadSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from eventq.records import Imported
+    from tests.conftest import Clock
+
+CHUNK = 1 << 16
+NOISE = random.Random(3).randbytes(3 * CHUNK + 5)
+NOTHING = (0, 0, 0, 0, 0, 0, ())
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Do without syncs; every look at the clock finds it a millisecond later, so that nothing is a twin."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+    def tick() -> float:
+        clock.move(0.001)
+        return clock.at
+
+    monkeypatch.setattr(system, "now", tick)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[eventq.Thread]:
+    """Give a second fresh thread; it must check out when the test is over."""
+    with eventq.open(eventq.init(tmp_path / "other")) as opened:
+        yield opened
+        assert opened.check() == []
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[eventq.Thread]:
+    """Give a fresh thread that may be broken."""
+    with eventq.open(eventq.init(tmp_path / "source")) as opened:
+        yield opened
+
+
+def added(found: Imported) -> tuple[Any, ...]:
+    """Give all that a copy says: the numbers of blobs, turns, contexts, moves, artifacts and outputs, and the notes."""
+    return found.blobs, found.turns, found.contexts, found.moved, found.artifacts, found.outputs, found.notes
+
+
+def blobs(thread: eventq.Thread) -> set[str]:
+    """Give the hashes of all blobs."""
+    return {one.hash for one in thread.blobs}
+
+
+def names(*raw: bytes) -> set[str]:
+    """Give the hashes of bytes."""
+    return {blake3(data).hexdigest() for data in raw}
+
+
+def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
+    """Give what a reader sees of a context."""
+    return [
+        (one.payload, one.depth, one.type_id, one.type_version, one.encoding, one.flags, one.created_at_ms,
+         one.canonical, one.tombstone)
+        for one in thread.contexts.get(context).replay()
+    ]  # fmt: skip
+
+
+def artifacts(thread: eventq.Thread) -> dict[str, Any]:
+    """Give what every artifact is, and its bytes."""
+    return {
+        one.artifact_id: (
+            one.tool, one.status, one.size, one.lines, one.hash, one.created_at_ms,
+            thread.artifacts.open(one.artifact_id).read(),
+        )
+        for one in thread.artifacts
+    }  # fmt: skip
+
+
+def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
+    """Give every version of every output, with its bytes and time."""
+    return {
+        (one.output_id, one.version): (thread.outputs.read(one.output_id, one.version), one.created_at_ms)
+        for one in thread.outputs
+    }
+
+
+TABLES = [
+    "blobs", "blob_bytes", "blob_refs", "blob_names", "pins", "turns", "turn_patches", "contexts", "context_log",
+    "runs", "run_attempts", "artifacts", "artifact_chunks", "agent_outputs", "counters",
+]  # fmt: skip
+
+
+def rows(thread: eventq.Thread, *left_out: str) -> dict[str, list[Any]]:
+    """Give all rows that a copy could change."""
+    return {one: thread.store.run(f"SELECT * FROM {one} ORDER BY 1, 2") for one in TABLES if one not in left_out}
+
+
+def breaks(thread: eventq.Thread, sql: str, *bindings: Any) -> None:
+    """Change a database behind the thread's back."""
+    raw = apsw.Connection(os.path.join(thread.path, "events.db"))
+    raw.execute("PRAGMA ignore_check_constraints = 1")
+    raw.execute(sql, bindings)
+    assert raw.changes() == 1
+    raw.close()
+
+
+# --- the closure ------------------------------------------------------------------------------------------------------
+
+
+def fill(thread: eventq.Thread) -> None:
+    """Store a web of everything: `main` leads to some of it, `other` to some, and nothing to the rest."""
+    put = thread.blobs.put
+    put(b"deep")
+    put(b"named", refs=[blake3(b"deep").digest()])
+    main = thread.contexts.create("main")
+    main.append("m1", refs=[blake3(b"named").digest()])
+    main.append("m2: see artifact://0, and more", type_id="chat/2", type_version=2, encoding=3, flags=4)
+    main.append({"b": "m3"}, canonical="eventq-json-1")
+    side = main.fork(at=2, name="side")
+    side.append("s3")
+    apart = thread.contexts.create("other")
+    apart.append("o1 artifact://3 agent://1-Apart", refs=[put(b"apart").hash])
+    thread.contexts.patch(2, r'{"patched":"artifact:\/\/4"}')
+    thread.contexts.patch(5, "o1 patched")
+    thread.contexts.tombstone(1)
+    thread.blobs.pin(blake3(b"named").hexdigest(), "me")
+    thread.blobs.pin(put(b"loose").hash, "me")
+    for named in (b"deep", b"loose"):
+        thread.produced.name_blob(blake3(named).hexdigest(), hashlib.sha256(named).digest())
+    keep = thread.artifacts.put
+    keep(b"a0 leads to artifact://1.", "bash")
+    keep(b"a1 leads to agent://0-Scout.0-Helper\n", "read")
+    keep(b"a2 " + NOISE, "grep")
+    keep(b"a3 of the other", "bash")
+    keep(b"", "bash")
+    keep(b"a5 of the run", "bash")
+    keep(b"a6 of nobody artifact://7", "bash")
+    keep(b"a7 of nobody", "bash")
+    thread.outputs.put("Scout", "of nobody")
+    thread.outputs.put("Apart", "of the other")
+    thread.outputs.put("Helper", "v1", "0-Scout")
+    thread.outputs.publish("0-Scout.0-Helper", "v2 artifact://2 and artifact://99 and agent://7-None")
+    run = thread.runs.start("plan", "the prompt artifact://5", label="run", group="g")
+    run.attempt("coder", {"n": 1}, "failed")
+    run.step("coder", {"n": 2}, "done")
+    thread.runs.start("apart", "another prompt", label="run 2").step("coder", 1, "apart step")
+
+
+def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """What comes is what the chosen contexts lead to, through texts as well, and nothing else."""
+    fill(thread)
+    found = thread.copy_to(other, ["side"])
+    assert [one.name for one in other.contexts] == ["side"]
+    assert chain(other, "side") == chain(thread, "side")
+    assert [one.payload for one in other.contexts.get("side").replay()] == [
+        None,
+        b'{"patched":"artifact:\\/\\/4"}',
+        b"s3",
+    ]
+    texts = [b"m1", b"named", b"deep", b"m2: see artifact://0, and more", b"s3", rb'{"patched":"artifact:\/\/4"}']
+    helper = [b"v1", b"v2 artifact://2 and artifact://99 and agent://7-None"]
+    assert blobs(other) == names(*texts, *helper)
+    assert artifacts(other) == {key: one for key, one in artifacts(thread).items() if key in "0124"}
+    assert outputs(other) == {key: one for key, one in outputs(thread).items() if key[0] == "0-Scout.0-Helper"}
+    assert added(found) == (8, 3, 1, 0, 4, 2, ())
+    named = blake3(b"named").hexdigest()
+    assert other.blobs.refs(named) == [f"blob:blake3:{blake3(b'deep').hexdigest()}"]
+    assert other.blobs.pins() == [("me", named)]
+    assert len(list(other.produced.artifacts.table.names())) == 1
+    assert list(other.runs) == []
+    assert len(other.store.run("SELECT * FROM turn_patches")) == 2
+    other.gc(apply=True, grace=0)
+    assert blobs(other) == names(*texts, *helper)
+
+
+def test_a_run(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A run comes with its prompt, steps and attempts, and what its texts name."""
+    fill(thread)
+    thread.copy_to(other, ["run"])
+    [info] = other.runs
+    mine, theirs = thread.runs.get("run"), other.runs.get("run")
+    assert (info.name, info.group, info.status, info.head, info.start) == (
+        "plan", "g", "active", mine.info().head, mine.info().start
+    )  # fmt: skip
+    assert [(step.meta, step.content, step.attempts) for step in theirs.replay()] == [
+        (step.meta, step.content, step.attempts) for step in mine.replay()
+    ]
+    assert len(next(iter(theirs.replay())).attempts) == 1
+    assert theirs.prompt() == "the prompt artifact://5"
+    assert artifacts(other).keys() == {"5"}
+    assert outputs(other) == {}
+    assert not blobs(other) & names(b"another prompt", b"m1", b"apart")
+    assert other.runs.get("run").step("coder", 3, "goes on").number == 2
+    assert other.store.one("SELECT count(*) FROM run_attempts") == 1
+
+
+def test_an_attempt_that_no_step_names(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """An attempt comes also while no step after it names it."""
+    thread.runs.start("plan", "prompt", label="run").attempt("coder", 1, "failed artifact://0")
+    thread.artifacts.put(b"x")
+    found = thread.copy_to(other, ["run"])
+    assert (found.artifacts, found.notes) == (1, ())
+    assert other.store.one("SELECT count(*) FROM run_attempts") == 1
+    assert blobs(other) == blobs(thread)
+
+
+def test_where_a_context_began(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """The turns that a context began at come as well, when its head was moved away from them."""
+    thread.contexts.create("main").append("m1")
+    thread.contexts.create("apart").append("a1")
+    thread.contexts.create("moved", base=1).move(2)
+    assert added(thread.copy_to(other, ["moved"])) == (2, 2, 1, 0, 0, 0, ())
+    assert [one[0] for one in chain(other, "moved")] == [b"a1"]
+
+
+def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Without a choice everything comes, also what nothing leads to, with all ids."""
+    fill(thread)
+    found = thread.copy_to(other)
+    same = "blob_refs", "blob_names", "turns", "turn_patches", "runs", "run_attempts", "agent_outputs", "counters"
+    assert {one: rows(other)[one] for one in same} == {one: rows(thread)[one] for one in same}
+    assert other.blobs.pins() == thread.blobs.pins()
+    assert (artifacts(other), outputs(other), blobs(other)) == (artifacts(thread), outputs(thread), blobs(thread))
+    assert [chain(other, one.context_id) for one in other.contexts] == [
+        chain(thread, one.context_id) for one in thread.contexts
+    ]
+    assert (found.blobs, found.turns, found.contexts) == (len(thread.blobs), 9, 5)
+    assert (found.artifacts, found.outputs, found.notes) == (8, 4, ())
+    assert [one.fork_of for one in other.contexts] == [one.fork_of for one in thread.contexts]
+
+
+def test_the_choice(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Contexts are chosen by id or by name, twice is once, and none is nothing."""
+    fill(thread)
+    assert added(thread.copy_to(other, [])) == NOTHING
+    assert thread.copy_to(other, ["main", 1, "1", thread.contexts.get("side").id]).contexts == 2
+    assert [(one.context_id, one.name, one.fork_of) for one in other.contexts] == [(1, "main", None), (2, "side", 1)]
+    assert chain(other, "main") == chain(thread, "main")
+
+
+@pytest.mark.parametrize("name", ["none", 99, "99", 0, -1, "", "1 ", 1 << 70])
+def test_a_context_that_is_not_there(thread: eventq.Thread, other: eventq.Thread, name: Any) -> None:
+    """An unknown context is UnknownContextError, and nothing is copied."""
+    fill(thread)
+    with pytest.raises(UnknownContextError):
+        thread.copy_to(other, ["main", name])
+    assert all(not found for found in rows(other).values())
+
+
+TEXTS = {
+    "artifact://1": "1",
+    "See artifact://1.": "1",
+    "(artifact://1)": "1",
+    "`artifact://1`, artifact://2;": "12",
+    r'{"a":"artifact:\/\/1"}': "1",
+    r"artifact:\/\/1 artifact:/\/2": "12",
+    "artifact://1/": "1",
+    "artifact://1artifact://2": "12",
+    "\x00artifact://1\xff": "1",
+    "artifact://12": "",
+    "artifact:/1 artifact//1 artifact: //1 artifact://x1": "",
+    "artifact://": "",
+    "artifact://999999999999999999 artifact://1": "1",
+    "artifact://9223372036854775808 artifact://9999999999999999999 artifact://1": "1",
+    "artifact://00000000000000000001 artifact://10000000000000000000": "",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_how_a_text_names_an_artifact(thread: eventq.Thread, other: eventq.Thread, text: str) -> None:
+    """A URL of an artifact is found wherever it stands in a text, also as JSON escapes it, and no other number."""
+    for _ in range(4):
+        thread.artifacts.put(b"x")
+    thread.contexts.create("main").append(text.encode("latin-1"))
+    assert thread.copy_to(other, ["main"]).notes == ()
+    assert "".join(artifacts(other)) == TEXTS[text]
+
+
+@pytest.mark.parametrize(("named", "found"), [
+    ((1 << 62) - 1, [(1 << 62) - 1]), (1 << 62, [1 << 62]), (10**18, []), (10**17, [10**17]), (10**36, []),
+])  # fmt: skip
+def test_how_a_text_names_a_large_number(
+    thread: eventq.Thread, other: eventq.Thread, named: int, found: list[int]
+) -> None:
+    """The largest numbers are found as well, and no number that is the beginning of another."""
+    for number in (10**17, (1 << 62) - 1):
+        told = ArtifactInfo(str(number), "tool", "sealed", 0, 0, None, None, 0, None)
+        thread.artifacts.take(told, lambda: [b"x"], {10**17})
+    thread.artifacts.put(b"y")
+    thread.contexts.create("main").append(f"see artifact://{named}, and so on")
+    if named == 1 << 62:  # which was given after the largest, and is given anew
+        assert list(thread.copy_to(other, ["main"]).notes) == [
+            f"artifact {named} is artifact 0 here: artifact://{named} in a text means another"
+        ]
+        return
+    assert thread.copy_to(other, ["main"]).notes == ()
+    assert list(artifacts(other)) == [str(number) for number in found]
+
+
+OUTPUT_TEXTS = {
+    "agent://0-A": ["0-A"],
+    "It is in agent://0-A.": ["0-A"],
+    "agent://0-A... agent://1-B?version=2": ["0-A", "1-B"],
+    "agent://0-A.0-C/a/0": ["0-A.0-C"],
+    "agent://0-A.0-C. agent://1-B?q=.a": ["0-A.0-C", "1-B"],
+    r'{"a":"agent:\/\/1-B"}': ["1-B"],
+    "agent://1-B#x": ["1-B"],
+    "agent://0-AA agent://0 agent:/0-A": [],
+}
+
+
+@pytest.mark.parametrize("text", OUTPUT_TEXTS)
+def test_how_a_text_names_an_output(thread: eventq.Thread, other: eventq.Thread, text: str) -> None:
+    """A URL of an output is found wherever it stands, with path or query, or at the end of a sentence."""
+    thread.outputs.put("A", "a")
+    thread.outputs.put("B", "b")
+    thread.outputs.publish("1-B", "b again")
+    thread.outputs.put("C", "c", "0-A")
+    thread.contexts.create("main").append(text)
+    thread.copy_to(other, ["main"])
+    assert sorted({one[0] for one in outputs(other)}) == OUTPUT_TEXTS[text]
+    assert len(outputs(other)) == sum(1 + (name == "1-B") for name in OUTPUT_TEXTS[text])
+
+
+@pytest.mark.parametrize("back", [0, 1, 5, 9, 10, 11, 12, 13, 14])
+def test_a_name_across_two_pieces(thread: eventq.Thread, other: eventq.Thread, back: int) -> None:
+    """A name that lies across two pieces of a text is found, and no shorter one that is its beginning."""
+    for _ in range(124):
+        thread.artifacts.put(b"x")
+    text = b"x" * (CHUNK - back) + b"artifact://123 "
+    number = thread.artifacts.put(text).artifact_id
+    thread.contexts.create("main").append(f"artifact://{number}")
+    thread.copy_to(other, ["main"])
+    assert list(artifacts(other)) == ["123", number]
+
+
+def test_a_long_name_across_two_pieces(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """The longest name that an output can have is found across two pieces of a text."""
+    name = "0-" + "x" * 64 + ".0-" + "x" * 171
+    assert len(name) == 240
+    thread.outputs.publish(name, "the output")
+    for back in (1, 120, len(name), len(name) + 8):
+        number = thread.artifacts.put(
+            b"y" * (CHUNK - back) + b"agent:\\/\\/" + name.encode() + b" and so on"
+        ).artifact_id
+        thread.contexts.create(f"c{back}").append(f"artifact://{number}")
+    for back in (1, 120, len(name), len(name) + 8):
+        with eventq.open(eventq.init(os.path.join(os.path.dirname(other.path), f"at {back}"))) as third:
+            assert thread.copy_to(third, [f"c{back}"]).outputs == 1
+
+
+def test_a_long_text(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A text that is stored in parts is looked through from end to end."""
+    for _ in range(3):
+        thread.artifacts.put(b"x")
+    line = b"".join(b"%07d the quick brown\n" % number for number in range(130_000))
+    thread.contexts.create("main").append(b"artifact://0 " + line + b" artifact://2")
+    assert thread.store.one("SELECT count(*) FROM blob_parts") > 2
+    thread.copy_to(other, ["main"])
+    assert list(artifacts(other)) == ["0", "2"]
+
+
+def test_names_in_a_circle(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Texts that name one another, or themselves, come once each."""
+    thread.artifacts.put(b"artifact://0 artifact://1 agent://0-A")
+    thread.artifacts.put(b"artifact://0")
+    thread.outputs.put("A", "agent://0-A artifact://1")
+    thread.contexts.create("main").append("artifact://1")
+    assert added(thread.copy_to(other, ["main"])) == (2, 1, 1, 0, 2, 1, ())
+
+
+def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A blob that the blob of an output names comes with it, and the ref between them."""
+    inner = thread.blobs.put(b"inner")
+    thread.blobs.put(b"artifact://0", refs=[thread.blobs.put(b"outer artifact://1", refs=[inner.hash]).hash])
+    for _ in range(3):
+        thread.artifacts.put(b"x")
+    thread.outputs.put("A", b"artifact://0")
+    thread.contexts.create("main").append("agent://0-A")
+    found = thread.copy_to(other, ["main"])
+    assert blobs(other) == names(b"inner", b"outer artifact://1", b"artifact://0", b"agent://0-A")
+    assert (list(artifacts(other)), found.notes) == (["0", "1"], ())
+
+
+# --- again, and into what there is ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chosen", [None, ["side", "run"], ["main", "other"]])
+def test_copying_again_adds_nothing(thread: eventq.Thread, other: eventq.Thread, chosen: Any) -> None:
+    """What is there already is found again: every number is 0, and no row is another."""
+    fill(thread)
+    thread.artifacts.allocate("broken").fail("for a test")
+    thread.copy_to(other, chosen)
+    before = rows(other)
+    assert added(thread.copy_to(other, chosen)) == NOTHING
+    assert {**rows(other), "blobs": []} == {**before, "blobs": []}
+    assert added(other.copy_to(thread)) == NOTHING
+
+
+def test_a_source_that_has_grown(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Of a source that has grown the difference comes only."""
+    fill(thread)
+    thread.copy_to(other)
+    thread.contexts.get("main").append("m4 artifact://8")
+    thread.contexts.create("new", base=2)
+    thread.artifacts.put(b"a8")
+    thread.outputs.publish("1-Apart", "v2")
+    assert added(thread.copy_to(other)) == (2, 1, 1, 1, 1, 1, ())
+    assert (artifacts(other), outputs(other)) == (artifacts(thread), outputs(thread))
+    assert chain(other, "main") == chain(thread, "main")
+    assert added(thread.copy_to(other)) == NOTHING
+
+
+def test_a_thread_that_has_other_things(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """What the destination has stays; turns get new ids there, artifacts and outputs keep theirs."""
+    other.contexts.create("mine").append("mine 1")
+    other.contexts.get("mine").append("mine 2")
+    other.outputs.publish("9-Mine", "mine")
+    mine = ArtifactInfo("8", "tool", "sealed", 0, 0, None, None, 0, None)
+    other.artifacts.take(mine, lambda: [b"mine 8"], set())
+    fill(thread)
+    before = chain(other, "mine")
+    found = thread.copy_to(other)
+    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (5, 9, 8, 4, ())
+    assert chain(other, "mine") == before
+    assert chain(other, "main") == chain(thread, "main")
+    assert artifacts(other) == {**artifacts(thread), "8": artifacts(other)["8"]}
+    assert other.artifacts.open(8).read() == b"mine 8"
+    assert {**outputs(other), **outputs(thread)} == outputs(other)
+    assert other.artifacts.put(b"next").artifact_id == "9"
+    assert other.outputs.allocate("Next") == "10-Next"
+    found = thread.copy_to(other)
+    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (0, 0, 0, 0, ())
+
+
+def test_numbers_go_on_after_those_that_came(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """After a copy the next numbers are beyond those that came, so that no text means another artifact or output."""
+    fill(thread)
+    thread.copy_to(other)
+    assert other.artifacts.put(b"next").artifact_id == "8"
+    assert other.outputs.allocate("Next") == "2-Next"
+    assert other.outputs.allocate("Next", "0-Scout") == "0-Scout.1-Next"
+
+
+def conflicts(thread: eventq.Thread, other: eventq.Thread, what: str) -> None:
+    """Expect a copy to be refused, and to leave the destination as it was."""
+    before = rows(other)
+    with pytest.raises(ConflictError, match=what) as caught:
+        thread.copy_to(other)
+    assert "nothing was copied" in caught.value.what
+    assert rows(other) == before
+
+
+def test_an_artifact_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """An artifact whose number is another's is a ConflictError, and nothing is copied."""
+    fill(thread)
+    other.artifacts.put(b"mine")
+    conflicts(thread, other, "artifact://0 is another one")
+    other.artifacts.remove(0)
+    with other.artifacts.allocate() as writer:
+        writer.write(b"a1 leads")
+        conflicts(thread, other, "artifact://1 is another one")
+        writer.fail("for a test")
+    conflicts(thread, other, "artifact://1 is another one")
+    other.artifacts.remove(1)
+    for count in (8, 0):
+        found = thread.copy_to(other)
+        assert (found.artifacts, sorted(found.notes)) == (count, [  # what was deleted had those numbers
+            "artifact 0 is artifact 8 here: artifact://0 in a text means another",
+            "artifact 1 is artifact 9 here: artifact://1 in a text means another",
+        ])  # fmt: skip
+        assert list(artifacts(other)) == ["2", "3", "4", "5", "6", "7", "8", "9"]
+
+
+def test_an_artifact_that_is_another_and_not_chosen(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Only what is chosen can be a conflict."""
+    fill(thread)
+    for number in range(4):
+        other.artifacts.put(b"mine %d" % number)
+    assert list(thread.copy_to(other, ["run"]).notes) == []
+    assert list(artifacts(other)) == ["0", "1", "2", "3", "5"]
+
+
+@pytest.mark.parametrize("mine", [b"mine", b"its"])
+def test_a_partial_artifact_that_is_another(thread: eventq.Thread, other: eventq.Thread, mine: bytes) -> None:
+    """An artifact that is not whole, and whose number is another's, is a ConflictError as well."""
+    writer = thread.artifacts.allocate("bash")
+    writer.write(b"its")
+    writer.fail("for a test")
+    other.artifacts.put(mine, "bash")
+    thread.contexts.create("main").append("artifact://0")
+    conflicts(thread, other, "artifact://0 is another one")
+
+
+def test_an_artifact_of_another_tool(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """An artifact of the same bytes and number that another tool wrote is not silently given another number."""
+    thread.artifacts.put(b"same", "bash")
+    other.artifacts.put(b"same", "grep")
+    try:
+        found = thread.copy_to(other)
+        assert (found.artifacts, found.notes) == (0, ())
+    except ConflictError:
+        pass
+    assert list(artifacts(other)) == ["0"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_output_that_is_another(thread: eventq.Thread, other: eventq.Thread, version: int) -> None:
+    """An output, or a version of one, that is another one there is a ConflictError, and nothing is copied."""
+    thread.outputs.publish("0-A", "one")
+    thread.outputs.publish("0-A", "two")
+    thread.contexts.create("main").append("agent://0-A")
+    for text in ["one", "mine"][2 - version :]:
+        other.outputs.publish("0-A", text)
+    conflicts(thread, other, "agent://0-A is another one")
+
+
+def test_an_output_with_fewer_versions(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """The versions that are missing come; those that are there are found again."""
+    for text in ("one", "two", "one"):
+        thread.outputs.publish("0-A", text)
+    other.outputs.publish("0-A", "one")
+    assert thread.copy_to(other).outputs == 2
+    assert [outputs(other)["0-A", n][0] for n in (1, 2, 3)] == [b"one", b"two", b"one"]
+    assert thread.copy_to(other).outputs == 0
+
+
+def test_a_context_whose_name_is_taken(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A context whose name is taken comes without one, and that is said; the other one keeps it."""
+    thread.contexts.create("main").append("theirs")
+    other.contexts.create("main").append("mine")
+    found = thread.copy_to(other)
+    assert (found.contexts, found.turns, len(found.notes)) == (1, 1, 1)
+    assert [(one.context_id, one.name) for one in other.contexts] == [(1, "main"), (2, None)]
+    assert [chain(other, one)[0][0] for one in (1, 2)] == [b"mine", b"theirs"]
+
+
+def test_a_context_whose_name_is_taken_comes_once(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """Copying a context whose name is taken there again adds nothing."""
+    thread.contexts.create("main").append("theirs")
+    other.contexts.create("main").append("mine")
+    thread.copy_to(other)
+    found = thread.copy_to(other)
+    assert (found.contexts, found.turns) == (0, 0)
+    assert len(list(other.contexts)) == 2
+
+
+def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A thread is not copied to itself, by whatever path."""
+    os.symlink(thread.path, tmp_path / "link")
+    with eventq.open(tmp_path / "link") as again, eventq.open(thread.path, read_only=True) as reader:
+        for one, two in ((thread, thread), (thread, again), (again, thread), (reader, thread)):
+            with pytest.raises(UsageError, match="are one thread"):
+                one.copy_to(two)
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def whole(thread: eventq.Thread) -> None:
+    """Check that a thread is sound, and that each artifact in it that says it is whole is."""
+    assert thread.check() == []
+    for info in thread.artifacts:
+        data = thread.artifacts.open(info.artifact_id).read()
+        assert info.status == "sealed"
+        assert blake3(data).hexdigest() == info.hash
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """Give bytes with one bit changed."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("chosen", [None, ["main"]])
+@pytest.mark.parametrize("at", [0, -2])
+def test_a_damaged_blob(source: eventq.Thread, other: eventq.Thread, at: int, chosen: Any) -> None:
+    """A blob whose bytes are damaged is an error, and nothing that needs it is copied."""
+    source.contexts.create("main").append("m1")
+    source.contexts.get("main").append(b"the payload " * 3)
+    [data] = source.store.run("SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1")[0]
+    breaks(
+        source, "UPDATE blob_bytes SET bytes = ? WHERE blob_id = 2", flipped(bytes(data), len(data) + at if at else 0)
+    )
+    with pytest.raises(DamagedError, match=r"damaged|hash"):
+        source.copy_to(other, chosen)
+    assert (list(other.contexts), other.store.one("SELECT count(*) FROM turns")) == ([], 0)
+    whole(other)
+
+
+def packed(data: bytes) -> bytes:
+    """Give a chunk as it is kept."""
+    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
+
+
+DAMAGE: dict[str, tuple[str, Callable[[bytes, int], Any]]] = {
+    "flipped": ("UPDATE artifact_chunks SET bytes = ? WHERE position = 1", lambda kept, _: flipped(kept, 40)),
+    "other bytes": (
+        "UPDATE artifact_chunks SET bytes = ? WHERE position = 1",
+        lambda _, size: packed(b"z" * size),
+    ),
+    "shorter": (
+        "UPDATE artifact_chunks SET bytes = ? WHERE position = 1",
+        lambda _, size: packed(b"z" * (size - 1)),
+    ),
+    "no bytes": ("UPDATE artifact_chunks SET bytes = ? WHERE position = 1", lambda _, __: b""),
+    "missing": ("DELETE FROM artifact_chunks WHERE position = 1 AND ?", lambda _, __: 1),
+    "another hash": ("UPDATE artifacts SET hash = ? WHERE artifact_id = 1", lambda _, __: bytes(32)),
+    "another size": ("UPDATE artifacts SET size = size + ? WHERE artifact_id = 1", lambda _, __: 1),
+}
+
+
+@pytest.mark.parametrize("chosen", [None, ["main"]])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_artifact(source: eventq.Thread, other: eventq.Thread, how: str, chosen: Any) -> None:
+    """An artifact whose bytes are damaged is an error; none arrives that says it is whole and is not."""
+    source.contexts.create("main").append("artifact://0 artifact://1 artifact://2")
+    for data in (b"sound", NOISE, b"sound too"):
+        source.artifacts.put(data)
+    sql, make = DAMAGE[how]
+    kept = source.store.one("SELECT bytes FROM artifact_chunks WHERE artifact_id = 1 AND position = 1")
+    breaks(source, sql, make(bytes(kept), CHUNK))
+    with pytest.raises(DamagedError, match="artifact 1"):
+        source.copy_to(other, chosen)
+    assert (list(other.contexts), other.store.one("SELECT count(*) FROM turns")) == ([], 0)
+    assert "1" not in artifacts(other)
+    whole(other)
+
+
+def test_an_artifact_that_changes_while_it_is_copied(
+    source: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are others when they are read again are an error: what is kept is what was checked."""
+    source.artifacts.put(NOISE)
+    real = ThreadSource.artifact
+    asked = []
+
+    def changed(self: ThreadSource, told: Any) -> Iterator[bytes]:
+        asked.append(told)
+        return real(self, told) if len(asked) == 1 else iter([NOISE[:-1]])
+
+    monkeypatch.setattr(ThreadSource, "artifact", changed)
+    with pytest.raises(DamagedError, match="hash"):
+        source.copy_to(other)
+    assert len(asked) == 2
+    whole(other)
+
+
+def test_an_artifact_that_cannot_be_stored(
+    source: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An artifact that breaks off while it is stored leaves no row: neither a whole one nor a part."""
+    source.artifacts.put(NOISE)
+    real = ThreadSource.artifact
+    asked = []
+
+    def breaking(self: ThreadSource, told: Any) -> Iterator[bytes]:
+        asked.append(told)
+        for number, piece in enumerate(real(self, told)):
+            if len(asked) == 2 and number == 2:
+                raise LookupError
+            yield piece
+
+    monkeypatch.setattr(ThreadSource, "artifact", breaking)
+    with pytest.raises(LookupError):
+        source.copy_to(other)
+    assert artifacts(other) == {}
+    monkeypatch.undo()
+    assert source.copy_to(other).artifacts == 1
+    assert other.artifacts.get(0).status == "sealed"
+
+
+def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """What is open, failed or left by a writer that died arrives as not whole, with the bytes that there were."""
+    for data in (b"failed", b"partial"):
+        writer = thread.artifacts.allocate("bash")
+        writer.write(data)
+        writer.fail("for a test")
+    breaks(
+        thread,
+        "UPDATE artifacts SET status = 'open', owner = '0:999999999:x', ended_at_ms = NULL, error = NULL WHERE artifact_id = 1",
+    )
+    writer = thread.artifacts.allocate("bash")
+    writer.write(b"open ")
+    writer._commit()
+    assert [one.status for one in thread.artifacts] == ["failed", "partial", "open"]
+    thread.contexts.create("main").append("artifact://0 artifact://1 artifact://2")
+    found = thread.copy_to(other, ["main"])
+    assert (found.artifacts, found.notes) == (3, ())
+    assert [(one.status, one.hash, one.error, one.created_at_ms) for one in other.artifacts] == [
+        ("failed", None, "it was incomplete when it was exported", one.created_at_ms) for one in thread.artifacts
+    ]
+    assert [other.artifacts.open(n).read() for n in range(3)] == [b"failed", b"partial", b"open "]
+    assert not other.read("artifact://1").complete
+    assert added(thread.copy_to(other, ["main"])) == NOTHING
+    writer.seal()
+
+
+def test_an_artifact_that_was_open_and_is_whole_now(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """What was copied while it was written, and has gone on since, is a conflict that is said: no second one is made."""
+    writer = thread.artifacts.allocate("bash")
+    writer.write(b"begun")
+    writer._commit()
+    thread.copy_to(other)
+    writer.write(b" and ended")
+    writer.seal()
+    conflicts(thread, other, "artifact://0 is another one")
+    other.artifacts.remove(0)
+    found = thread.copy_to(other)
+    assert found.artifacts == 1
+    assert found.notes == ("artifact 0 is artifact 1 here: artifact://0 in a text means another",)
+    assert other.read("artifact://1").data == b"begun and ended"
+
+
+# --- threads of all kinds ---------------------------------------------------------------------------------------------
+
+
+def test_a_read_only_source(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A source that is only read is copied, and stays as it is to the byte."""
+    fill(thread)
+    thread.close()
+
+    def files() -> dict[str, bytes]:
+        found = {}
+        for name in os.listdir(thread.path):
+            if name.startswith("events.db") and not name.endswith("-shm"):
+                with open(os.path.join(thread.path, name), "rb") as file:
+                    found[name] = file.read()
+        return found
+
+    before = files()
+    with eventq.open(thread.path, read_only=True) as reader:
+        assert reader.copy_to(other, ["main", "other", "run"]).contexts == 3
+        assert reader.copy_to(other).notes == ()
+        assert artifacts(other) == artifacts(reader)
+    assert {name: data for name, data in files().items() if data} == {
+        name: data for name, data in before.items() if data
+    }
+
+
+def test_a_read_only_destination(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A destination that is only read is refused."""
+    fill(thread)
+    with eventq.open(other.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+        thread.copy_to(reader)
+    assert all(not found for found in rows(other).values())
+
+
+@pytest.mark.parametrize(
+    ("version", "what"), [(1, "turns or blobs"), (2, "turns or blobs"), (3, "artifacts or outputs")]
+)
+def test_a_source_of_an_older_schema(
+    other: eventq.Thread, original: str, version: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source of an older eventq that is only read is a StoreError that says what to do; opened to write it works."""
+    raw = apsw.Connection(os.path.join(original, "events.db"))
+    for number, name in migrate.files()[:version]:
+        with open(name) as file:
+            raw.execute("BEGIN IMMEDIATE")
+            migrate._apply_one(raw, number, os.path.basename(name), file.read(), "then")
+            raw.execute("COMMIT")
+    raw.close()
+    with eventq.open(original, read_only=True) as reader:
+        for chosen in (None, ["main"]):
+            with pytest.raises(StoreError, match=f"older eventq, and holds no {what} - open it for writing once"):
+                reader.copy_to(other, chosen)
+    with eventq.open(original) as writer:
+        assert added(writer.copy_to(other)) == NOTHING
+
+
+def test_a_source_that_is_gone(tmp_path: Path, other: eventq.Thread) -> None:
+    """A source that was deleted, or replaced by another one, is no thread; one that is closed is closed."""
+    path = eventq.init(tmp_path / "gone")
+    with eventq.open(path) as gone:
+        gone.contexts.create("main").append("m1")
+        eventq.destroy(path)
+        with pytest.raises(NotAThreadError):
+            gone.copy_to(other)
+        eventq.init(path)
+        with pytest.raises(NotAThreadError):
+            gone.copy_to(other, ["main"])
+    assert list(other.contexts) == []
+
+
+def test_a_destination_that_is_closed(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A destination that was closed is refused."""
+    fill(thread)
+    with eventq.open(eventq.init(tmp_path / "closed")) as closed:
+        pass
+    with pytest.raises(ClosedError):
+        thread.copy_to(closed)
+
+
+def test_a_copy_is_one_moment(thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed while a copy is under way does not come: all of it is of the moment that it began at."""
+    fill(thread)
+    expected = artifacts(thread), outputs(thread), blobs(thread), chain(thread, "main")
+    steps = 0
+
+    def disturb() -> None:
+        nonlocal steps
+        steps += 1
+        with eventq.open(thread.path) as writer, writer.write():
+            number = writer.artifacts.put(b"late").artifact_id
+            writer.outputs.publish("1-Apart", f"late {steps}")
+            writer.contexts.get("main").append(f"late artifact://{number}")
+            writer.contexts.create(f"late {steps}")
+            if steps == 1:
+                writer.artifacts.remove(3)
+                writer.contexts.delete("side")
+
+    for name in ("_import_blobs", "_import_artifacts", "_names_of_contexts", "_import_heads", "_import_extra"):
+        real = getattr(packs._Import, name)
+
+        def noisy(self: Any, *given: Any, real: Any = real) -> Any:
+            disturb()
+            return real(self, *given)
+
+        monkeypatch.setattr(packs._Import, name, noisy)
+    found = thread.copy_to(other)
+    assert steps == 5
+    assert found.notes == ()
+    assert (artifacts(other), outputs(other), blobs(other), chain(other, "main")) == expected
+    assert [one.name for one in other.contexts] == ["main", "side", "other", "run", "run 2"]
+
+
+def test_a_copy_that_is_broken_off(
+    thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that ends in the middle leaves a sound thread; doing it again completes it."""
+    fill(thread)
+
+    def broken(*_: Any) -> Any:
+        raise LookupError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packs._Import, "_import_extra", broken)
+        with pytest.raises(LookupError):
+            thread.copy_to(other)
+    whole(other)
+    assert (list(other.contexts), outputs(other)) == ([], {})
+    found = thread.copy_to(other)
+    assert (found.turns, found.contexts, found.outputs, found.notes) == (9, 5, 4, ())
+    assert (artifacts(other), outputs(other)) == (artifacts(thread), outputs(thread))
+
+
+# --- the store itself -------------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_directory(tmp_path: Path, other: eventq.Thread) -> None:
+    """Row 107: renaming the directory is the whole move: all refs work, and no path of before is in the files."""
+    old, new = tmp_path / "the old place", tmp_path / "new"
+    with eventq.open(eventq.init(old)) as thread:
+        fill(thread)
+        expected = artifacts(thread), outputs(thread), chain(thread, "main"), chain(thread, "run")
+    os.rename(old, new)
+    with eventq.open(new) as thread:
+        assert (artifacts(thread), outputs(thread), chain(thread, "main"), chain(thread, "run")) == expected
+        assert thread.read("artifact://1").data.startswith(b"a1 leads")
+        assert thread.read("agent://0-Scout.0-Helper").data == b"v1"
+        assert thread.read(f"blob:blake3:{blake3(b'deep').hexdigest()}").data == b"deep"
+        assert thread.artifacts.put(b"next").artifact_id == "8"
+        assert thread.check() == []
+        assert thread.copy_to(other, ["main"]).notes == ()
+    with open(new / "events.db", "rb") as file:
+        assert b"the old place" not in file.read()
+    assert not old.exists()
+
+
+def test_a_copied_directory(tmp_path: Path, other: eventq.Thread) -> None:
+    """A copy of the directory is another thread: it may be copied to the first, and adds nothing."""
+    with eventq.open(eventq.init(tmp_path / "one")) as thread:
+        fill(thread)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    with eventq.open(tmp_path / "one") as one, eventq.open(tmp_path / "two") as two:
+        assert added(one.copy_to(two)) == NOTHING
+
+
+def test_a_fork_copies_no_byte(thread: eventq.Thread) -> None:
+    """Row 105: a fork sees the artifacts and outputs of its parent, at the price of a row; new numbers go on."""
+    main = thread.contexts.create("main")
+    main.append("artifact://0 agent://0-A")
+    thread.artifacts.put(NOISE * 10)
+    thread.outputs.put("A", NOISE)
+    before = rows(thread, "contexts", "context_log")
+    pages = thread.store.one("PRAGMA page_count")
+    fork = main.fork()
+    assert thread.store.one("PRAGMA page_count") - pages in (0, 1)
+    assert rows(thread, "contexts", "context_log") == before
+    assert chain(thread, fork.id) == chain(thread, "main")
+    assert thread.read("artifact://0").data == NOISE * 10
+    assert thread.artifacts.put(b"of the fork").artifact_id == "1"
+    assert thread.outputs.put("B", "of the fork").output_id == "1-B"

@@ -1,0 +1,500 @@
+"""An agent's output has a name that is given once, and goes on giving what was published first."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+from blake3 import blake3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import eventq
+from eventq import system
+from eventq.errors import (
+    DamagedError,
+    InputError,
+    ReadOnlyError,
+    UnknownOutputError,
+    UsageError,
+)
+from eventq.output.agents import check_id, output_name
+from eventq.output.artifacts import LARGEST_ID
+from eventq.records import OutputInfo
+from tests.contract.test_artifacts import Flood, files, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Clock
+
+NOISE = random.Random(43).randbytes(2_500_000)
+WRONG_IDS: list[Any] = [
+    "", "x", "Scout", "0", "0-", "-Scout", "00-Scout", "01-Scout", "0-Scout.", ".0-Scout", "0-Scout..1-x", "0-Scout.x",
+    "0-a/b", "0-a b", "0-größe", "٣-x", "0-Scout\n", " 0-Scout", "0-Scout.v2", "../0-x", "0-a\0", "-1-x", "+1-x",
+    f"{1 << 62}-x", f"{(1 << 63) - 1}-x", f"{1 << 63}-x", "12345678901234567890-x", f"0-x.{1 << 62}-x",
+    "0-" + "x" * 239, "0-a\ud800", None, 0, b"0-Scout", ["0-Scout"],
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Give an empty folder."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    return str(made)
+
+
+def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
+    """Give name, version and bytes of all outputs."""
+    outputs = thread.outputs
+    return [(info.output_id, info.version, outputs.read(info.output_id, info.version)) for info in outputs]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_names(thread: eventq.Thread) -> None:
+    """Row 102: a name is the next number of its parent and what was asked for; each parent counts for itself."""
+    allocate = thread.outputs.allocate
+    assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == ["0-Scout", "1-Scout", "2-Plan"]
+    assert allocate("Child", "0-Scout") == "0-Scout.0-Child"
+    assert allocate("Child", "0-Scout") == "0-Scout.1-Child"
+    assert allocate("Child", parent="1-Scout") == "1-Scout.0-Child"
+    assert allocate("Leaf", "0-Scout.1-Child") == "0-Scout.1-Child.0-Leaf"
+    assert allocate("Other") == "3-Other"
+    assert (len(thread.outputs), thread.outputs.list()) == (0, [])  # nothing was published yet
+
+
+def test_names_go_on(path: str) -> None:
+    """Row 102: numbers go on after reopening, also of names that were never published."""
+    with eventq.open(path) as thread:
+        thread.outputs.put("a", "x")
+        thread.outputs.allocate("b")
+        thread.outputs.allocate("c", "0-a")
+    with eventq.open(path) as thread:
+        assert thread.outputs.allocate("d") == "2-d"
+        assert thread.outputs.allocate("e", "0-a") == "0-a.1-e"
+
+
+def test_names_go_on_after_what_is_published(thread: eventq.Thread) -> None:
+    """Row 102: an id that comes from elsewhere has the numbers of itself and of all its parents go on after it."""
+    thread.outputs.publish("7-Scout.3-Child.5-Leaf", "x")
+    assert thread.outputs.allocate("a") == "8-a"
+    assert thread.outputs.allocate("a", "7-Scout") == "7-Scout.4-a"
+    assert thread.outputs.allocate("a", "7-Scout.3-Child") == "7-Scout.3-Child.6-a"
+    assert thread.outputs.allocate("a", "7-Other") == "7-Other.0-a"
+    thread.outputs.publish("2-Early", "x")
+    assert thread.outputs.allocate("a") == "9-a"
+
+
+@pytest.mark.parametrize(("asked", "kept"), [
+    ("Scout", "Scout"), ("", "agent"), ("///", "agent"), ("_", "agent"), ("a b.c", "a_b_c"), ("größe", "gr_e"),
+    ("日本", "agent"), ("..", "agent"), ("-", "-"), ("a\ud800b", "a_b"), ("x" * 64, "x" * 64), ("x" * 65, "x" * 64),
+    ("x" * 63 + " y", "x" * 63), (" Scout 2 ", "Scout_2"), ("__advisor", "advisor"), ("@x", "x"),
+])  # fmt: skip
+def test_the_name_that_is_asked_for(thread: eventq.Thread, asked: str, kept: str) -> None:
+    """Row 102: what is no letter, digit, `_` or `-` becomes one `_`; at most 64 are left, else `agent`."""
+    assert output_name(asked) == kept
+    assert thread.outputs.allocate(asked) == f"0-{kept}"
+    info = thread.outputs.put(asked, "x", "0-Parent")
+    assert info.output_id == f"0-Parent.0-{kept}"
+    assert thread.outputs.read(info.output_id) == b"x"
+
+
+@given(st.text(max_size=150))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_any_name(name: str) -> None:
+    """Row 102: whatever is asked for, an id can be made of it."""
+    check_id(f"0-{output_name(name)}")
+
+
+@pytest.mark.parametrize("name", [None, 3, b"Scout"])
+def test_a_name_is_text(thread: eventq.Thread, name: Any) -> None:
+    """A name that is no text is refused, and no number is used up."""
+    for call in (lambda: thread.outputs.allocate(name), lambda: thread.outputs.put(name, "x")):
+        with pytest.raises(UsageError, match="the name must be text"):
+            call()
+    assert thread.outputs.allocate("a") == "0-a"
+
+
+@pytest.mark.parametrize("wrong", WRONG_IDS)
+def test_ids_that_are_none(thread: eventq.Thread, raw: apsw.Connection, wrong: Any) -> None:
+    """What is no id, as it was printed, is refused wherever something would be stored under it, and nothing is."""
+    calls: list[Callable[[], object]] = [
+        lambda: thread.outputs.publish(wrong, "x"),
+        lambda: thread.outputs.take(wrong, 1, "0" * 64),
+    ]
+    if wrong is not None:
+        calls += [lambda: thread.outputs.allocate("a", wrong), lambda: thread.outputs.put("a", "x", wrong)]
+    for call in calls:
+        with pytest.raises(InputError, match="is no id of an output"):
+            call()
+    for table in ("agent_outputs", "counters", "blobs"):
+        assert raw.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+
+
+def test_deep_names(thread: eventq.Thread) -> None:
+    """Names nest as deep as 240 characters reach; what would be deeper is refused, and uses up no number."""
+    parent, ids = None, []
+    for _ in range(60):
+        parent = thread.outputs.allocate("a", parent)
+        ids.append(parent)
+    assert parent == ".".join(["0-a"] * 60)
+    counters = thread.outputs.table.counters()
+    for call in (thread.outputs.allocate, lambda name, parent: thread.outputs.put(name, "x", parent)):
+        with pytest.raises(InputError, match="is no id of an output"):
+            call("a", parent)
+    assert thread.outputs.table.counters() == counters
+    for each in ids:
+        thread.outputs.publish(each, each)
+    assert thread.outputs.read(ids[-1]) == ids[-1].encode()
+    assert thread.outputs.allocate("b", ids[50]) == ids[50] + ".1-b"
+
+
+def test_a_name_that_is_allocated_can_be_published(thread: eventq.Thread) -> None:
+    """What would be too long an id is refused at once: whatever was allocated or put is an id."""
+    parent: str | None = None
+    with pytest.raises(InputError):
+        for _ in range(20):
+            check_id(parent := thread.outputs.put("x" * 64, "x", parent).output_id)
+    assert max(len(info.output_id) for info in thread.outputs) == 3 * 67 - 1
+
+
+def test_the_largest_number(thread: eventq.Thread) -> None:
+    """After the largest number that an id can have, what is allocated can be published, and be a parent."""
+    thread.outputs.publish(f"{LARGEST_ID}-x", "x")
+    for number in range(1, 4):
+        given_id = thread.outputs.allocate("y")
+        assert given_id == f"{LARGEST_ID + number}-y"
+        assert thread.outputs.publish(given_id, "y").version == 1
+        child = thread.outputs.put("z", "z", given_id)
+        assert (child.output_id, thread.read(child.url).data) == (f"{given_id}.0-z", b"z")
+    for wrong in (f"{LARGEST_ID + 4}-y", f"{LARGEST_ID}-x.{LARGEST_ID + 1}-y"):
+        with pytest.raises(InputError):
+            thread.outputs.publish(wrong, "x")
+
+
+def test_a_folder_with_the_largest_numbers(thread: eventq.Thread, folder: str) -> None:
+    """What was given after the largest number is exported, and found again here; elsewhere it is no id."""
+    thread.outputs.publish(f"{LARGEST_ID}-x", "x")
+    thread.outputs.put("y", "y")
+    before = said(thread)
+    assert thread.outputs.export_folder(folder) == [f"{LARGEST_ID}-x.md", f"{LARGEST_ID + 1}-y.md"]
+    assert len(thread.outputs.import_folder(folder)) == 2
+    assert said(thread) == before
+    with eventq.open(eventq.init(os.path.join(folder, "other"))) as other:
+        assert list(other.outputs.import_folder(folder)) == [f"{LARGEST_ID}-x.md"]
+        assert other.check() == []
+
+
+# --- content ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given_content", "data"), [
+    ("text größe\n", "text größe\n".encode()), (b"bytes", b"bytes"), (bytearray(b"array"), b"array"),
+    (memoryview(b"a1b2")[::2], b"ab"), ("", b""), (b"", b""), (NOISE, NOISE), ("x" * 200_000, b"x" * 200_000),
+])  # fmt: skip
+def test_content(thread: eventq.Thread, clock: Clock, given_content: Any, data: bytes) -> None:
+    """Text is kept as UTF-8, bytes as they are; what comes back says name, version, hash, size and time."""
+    del clock
+    info = thread.outputs.put("Scout", given_content)
+    assert info == OutputInfo("0-Scout", 1, blake3(data).hexdigest(), len(data), system.milliseconds())
+    assert info.url == "agent://0-Scout"
+    assert thread.outputs.get("0-Scout") == info
+    assert thread.outputs.list() == [info]
+    assert thread.outputs.read("0-Scout") == data
+    pieces = list(thread.outputs.stream(info))
+    assert b"".join(pieces) == data
+    assert max(map(len, pieces), default=0) <= 1 << 20
+
+
+def test_a_file(thread: eventq.Thread) -> None:
+    """A binary file is read to its end, also one that is larger than it may be in memory."""
+    assert thread.outputs.read(thread.outputs.put("a", io.BytesIO(NOISE)).output_id) == NOISE
+    flood: Any = Flood(20)
+    assert thread.outputs.put("b", flood).size == 20 * 65_536
+    broken: Any = Flood(20, OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        thread.outputs.put("c", broken)
+    assert [info.output_id for info in thread.outputs] == ["0-a", "1-b"]
+    assert thread.outputs.allocate("d") == "2-d"
+
+
+def test_what_is_no_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """Half a character and what is no bytes are refused; nothing is stored, and no number used up."""
+    wrong: Any
+    for wrong in ("half \ud800", None, 3, ["a"], {"a": 1}, io.StringIO("text")):
+        with pytest.raises(InputError):
+            thread.outputs.put("a", wrong)
+        with pytest.raises(InputError):
+            thread.outputs.publish("0-a", wrong)
+    for table in ("agent_outputs", "counters", "blobs"):
+        assert raw.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_versions(thread: eventq.Thread, clock: Clock) -> None:
+    """Row 103: what is published twice under one id keeps the first, later ones are versions beside it."""
+    outputs = thread.outputs
+    first = outputs.put("Scout", "one")
+    clock.move(1)
+    second = outputs.publish("0-Scout", "two")
+    third = outputs.publish("0-Scout", "three")
+    assert [first.version, second.version, third.version] == [1, 2, 3]
+    assert [info.url for info in (first, second, third)] == [
+        "agent://0-Scout", "agent://0-Scout?version=2", "agent://0-Scout?version=3"
+    ]  # fmt: skip
+    assert second.created_at_ms == first.created_at_ms + 1000
+    assert outputs.get("0-Scout") == first
+    assert [outputs.get("0-Scout", version) for version in (1, 2, 3)] == [first, second, third]
+    assert [outputs.read("0-Scout", version) for version in (1, 2, 3)] == [b"one", b"two", b"three"]
+    assert outputs.list() == [first, second, third]
+    assert len(outputs) == 1
+    for url, data in ((first.url, b"one"), (second.url, b"two"), ("agent://0-Scout?version=1", b"one")):
+        assert thread.read(url).data == data
+
+
+def test_equal_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """The same content is a version each time, and of one name as of another; its bytes are kept once."""
+    for _ in range(3):
+        thread.outputs.publish("0-a", "same")
+    thread.outputs.put("b", "same")
+    assert said(thread) == [*[("0-a", version, b"same") for version in (1, 2, 3)], ("1-b", 1, b"same")]
+    assert raw.execute("SELECT count(*) FROM blobs").fetchall() == [(1,)]
+
+
+def test_the_list_is_sorted(thread: eventq.Thread) -> None:
+    """The list is sorted by name and version, each once, also beyond one page of it."""
+    ids = [f"{number}-x" for number in range(600)]
+    with thread.write():
+        for each in random.Random(2).sample(ids, len(ids)):
+            for version in (1, 2):
+                assert thread.outputs.publish(each, f"{each} {version}").version == version
+    found = [(info.output_id, info.version) for info in thread.outputs.list()]
+    assert found == [(each, version) for each in sorted(ids) for version in (1, 2)]
+    assert len(thread.outputs) == 600
+
+
+@pytest.mark.parametrize("version", [0, -1, True, None, "1", 1.0, 1 << 63])
+def test_versions_that_are_none(thread: eventq.Thread, version: Any) -> None:
+    """A version is a whole number from 1 on."""
+    thread.outputs.put("a", "x")
+    for call in (thread.outputs.get, thread.outputs.read):
+        with pytest.raises(UsageError, match="version must be a whole number from 1"):
+            call("0-a", version)
+
+
+def test_unknown_outputs(thread: eventq.Thread) -> None:
+    """Row 100: what is not there is refused with what is, a name once; a version that is not there is named."""
+    with pytest.raises(UnknownOutputError) as caught:
+        thread.outputs.get("0-a")
+    assert caught.value.what == "Not found: 0-a\nAvailable: none"
+    thread.outputs.publish("0-b", "x")
+    thread.outputs.publish("0-a", "x")
+    thread.outputs.publish("0-a", "y")
+    with pytest.raises(UnknownOutputError) as caught:
+        thread.outputs.read("0-A")
+    assert caught.value.what == "Not found: 0-A\nAvailable: 0-a, 0-b"
+    with pytest.raises(UnknownOutputError) as caught:
+        thread.outputs.get("0-a", 3)
+    assert caught.value.what == "Not found: 0-a, version 3\nAvailable: 0-a, 0-b"
+    wrong: Any
+    for wrong in ("", "x'; --", "0-a\n", "%", 0, None):
+        with pytest.raises(UnknownOutputError):
+            thread.outputs.get(wrong)
+
+
+# --- what keeps the bytes ---------------------------------------------------------------------------------------------
+
+
+def test_outputs_keep_their_blobs(thread: eventq.Thread) -> None:
+    """A collection without grace leaves the bytes of every version, and `holders` says whose they are."""
+    for content in (b"one", NOISE):
+        thread.outputs.publish("0-a", content)
+    dead = thread.blobs.put(b"dead")
+    collected = thread.gc(apply=True, grace=0)
+    assert collected.hashes == (dead.hash,)
+    assert said(thread) == [("0-a", 1, b"one"), ("0-a", 2, NOISE)]
+    assert [thread.blobs.holders(info.hash) for info in thread.outputs] == [["output 0-a"]] * 2
+
+
+def test_damage(path: str, raw: apsw.Connection) -> None:
+    """Damaged bytes are an error when they are read, and found by the check; so is a version that is not there."""
+    with eventq.open(path) as thread:
+        thread.outputs.put("a", "one")
+        for content in ("two", "three", "four"):
+            thread.outputs.publish("1-b", content)
+        raw.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = 1")
+        with pytest.raises(DamagedError):
+            thread.outputs.read("0-a")
+        with pytest.raises(DamagedError):
+            thread.read("agent://0-a")
+        assert thread.outputs.read("1-b") == b"two"
+        assert thread.blobs.verify() != []
+        raw.execute("DELETE FROM agent_outputs WHERE output_id = '1-b' AND version = 2")
+        assert "output 1-b has versions up to 3, and 2 of them" in thread.check()
+
+
+def test_a_transaction_that_is_undone(thread: eventq.Thread, raw: apsw.Connection) -> None:
+    """What is published in a transaction that is undone is gone, the number of its name too."""
+    thread.outputs.publish("0-a", "one")
+    with pytest.raises(ZeroDivisionError), thread.write():
+        assert thread.outputs.put("b", "two").output_id == "1-b"
+        assert thread.outputs.publish("0-a", "three").version == 2
+        assert thread.outputs.allocate("c", "0-a") == "0-a.0-c"
+        raise ZeroDivisionError
+    assert said(thread) == [("0-a", 1, b"one")]
+    assert raw.execute("SELECT name, next FROM counters").fetchall() == [("output:", 1)]
+    assert thread.outputs.put("d", "two").output_id == "1-d"
+    assert thread.outputs.publish("0-a", "four").version == 2
+
+
+def test_a_publication_is_one_change(thread: eventq.Thread) -> None:
+    """Row 85: name, number and bytes are seen by others together, or not at all."""
+    with eventq.open(thread.path, read_only=True) as reader:
+        with thread.write():
+            info = thread.outputs.put("a", "one")
+            assert (len(reader.outputs), reader.blobs.has(info.hash)) == (0, False)
+        assert (reader.outputs.list(), reader.outputs.read("0-a")) == ([info], b"one")
+    thread.store.run(
+        "CREATE TEMP TRIGGER refused BEFORE INSERT ON main.agent_outputs BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    )
+    with pytest.raises(eventq.EventqError, match="refused"):
+        thread.outputs.put("b", "two")
+    thread.store.run("DROP TRIGGER refused")
+    assert thread.outputs.allocate("c") == "1-c"
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
+    """Row 102: outputs are written as `{id}.md` and `{id}.v2.md`; imported they are the same, twice changes nothing."""
+    given_outputs: list[tuple[str, str | bytes]] = [
+        ("0-a", "one"), ("0-a", "two"), ("0-a", "two"), ("0-a.3-b", NOISE), ("12-c", ""), ("2-d", "one"), ("0-a", "x"),
+        *[("1-many", str(n)) for n in range(12)],
+    ]  # fmt: skip
+    for output_id, content in given_outputs:
+        thread.outputs.publish(output_id, content)
+    names = thread.outputs.export_folder(folder)
+    expected = {f"{i}.md" if v == 1 else f"{i}.v{v}.md": data for i, v, data in said(thread)}
+    assert (names, files(folder)) == (list(expected), expected)
+    assert thread.outputs.export_folder(folder) == names
+    assert files(folder) == expected
+    with eventq.open(eventq.init(tmp_path / "other")) as other:
+        for _ in range(3):
+            made = other.outputs.import_folder(folder)
+            assert {name: other.outputs.read(info.output_id, info.version) for name, info in made.items()} == expected
+            assert {n: f"{i.output_id}.v{i.version}" for n, i in made.items()} == {
+                n: n.removesuffix(".md") + ("" if ".v" in n else ".v1") for n in names
+            }
+            assert said(other) == said(thread)
+        again = tmp_path / "again"
+        again.mkdir()
+        assert other.outputs.export_folder(str(again)) == names
+        assert files(str(again)) == expected
+        assert other.outputs.allocate("e") == "13-e"
+        assert other.outputs.allocate("e", "0-a") == "0-a.4-e"
+        assert other.check() == []
+    before = thread.outputs.list()
+    thread.outputs.import_folder(folder)
+    assert thread.outputs.list() == before
+
+
+def test_a_folder_into_others(thread: eventq.Thread, folder: str) -> None:
+    """Row 103: where a name has another first version, what comes is the next one; found again the second time."""
+    thread.outputs.publish("0-a", "mine")
+    write_file(folder, "0-a.md", b"yours")
+    write_file(folder, "0-a.v2.md", b"mine")
+    write_file(folder, "0-a.v3.md", b"third")
+    for _ in range(2):
+        made = thread.outputs.import_folder(folder)
+        assert {name: info.version for name, info in made.items()} == {"0-a.md": 2, "0-a.v2.md": 1, "0-a.v3.md": 3}
+        assert said(thread) == [("0-a", 1, b"mine"), ("0-a", 2, b"yours"), ("0-a", 3, b"third")]
+    assert thread.outputs.read("0-a") == b"mine"
+
+
+@pytest.mark.parametrize("name", ["0-a.v2.md", "0-a.v3.md"])
+def test_a_later_version_alone(thread: eventq.Thread, folder: str, name: str) -> None:
+    """Importing twice adds nothing, also of a folder that holds a later version without those before."""
+    write_file(folder, name, b"x")
+    thread.outputs.import_folder(folder)
+    thread.outputs.import_folder(folder)
+    assert said(thread) == [("0-a", 1, b"x")]
+
+
+@pytest.mark.parametrize("name", [
+    "x.md", "0.md", "0-a.txt", "0-a.md.bak", "00-a.md", "0-a b.md", "0-a.v0.md", "0-a.v.md", "0-a.v01.md", "0-a.MD",
+    "0-a.md\n", "0-a..md", f"{1 << 62}-a.md", f"0-a.{1 << 63}-a.md", "12345678901234567890-a.md", "0-\udcff.md",
+    ".0-a.md", "0-a.v1234567890.md", "0-" + "x" * 239 + ".md",
+])  # fmt: skip
+def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
+    """What is not named like an output is none, and is left alone."""
+    write_file(folder, name, b"x")
+    os.mkdir(os.path.join(folder, "sub"))
+    assert thread.outputs.import_folder(folder) == {}
+    assert (len(thread.outputs), len(thread.blobs)) == (0, 0)
+
+
+def test_folders_that_cannot_be_used(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
+    """A folder that is none is an OSError; what is named like a file and is none is left out."""
+    thread.outputs.put("a", "one")
+    with pytest.raises(OSError, match="No such file"):
+        thread.outputs.export_folder(str(tmp_path / "nowhere"))
+    with pytest.raises(OSError, match="No such file"):
+        thread.outputs.import_folder(str(tmp_path / "nowhere"))
+    os.mkdir(os.path.join(folder, "5-b.md"))
+    os.mkfifo(os.path.join(folder, "6-b.md"))
+    os.symlink("nowhere", os.path.join(folder, "7-b.md"))
+    write_file(folder, "3-b.md", b"three")
+    assert list(thread.outputs.import_folder(folder)) == ["3-b.md"]
+    assert said(thread) == [("0-a", 1, b"one"), ("3-b", 1, b"three")]
+    assert thread.outputs.allocate("c") == "4-c"
+
+
+def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
+    """Row 106: a version from elsewhere keeps its time, and is said to be new once."""
+    blob = thread.blobs.put(b"one")
+    info, new = thread.outputs.take("4-a", 1, blob.hash, 1234)
+    assert (info, new) == (OutputInfo("4-a", 1, blob.hash, 3, 1234), True)
+    assert thread.outputs.take("4-a", 1, blob.hash, 9999) == (info, False)
+    assert thread.outputs.allocate("b") == "5-b"
+
+
+# --- doors that are closed --------------------------------------------------------------------------------------------
+
+
+def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
+    """A thread that was opened to read gives every answer about outputs, and refuses to make one."""
+    info = thread.outputs.put("a", "one")
+    write_file(folder, "1-b.md", b"x")
+    out = tmp_path / "out"
+    out.mkdir()
+    with eventq.open(thread.path, read_only=True) as reader:
+        outputs = reader.outputs
+        assert (outputs.get("0-a"), outputs.list(), len(outputs), outputs.read("0-a")) == (info, [info], 1, b"one")
+        assert outputs.export_folder(str(out)) == ["0-a.md"]
+        for call in (
+            lambda: outputs.allocate("x"),
+            lambda: outputs.put("x", "x"),
+            lambda: outputs.publish("0-a", "x"),
+            lambda: outputs.import_folder(folder),
+        ):
+            with pytest.raises(ReadOnlyError, match="was opened to read"):
+                call()
+        assert reader.check() == []
+    assert thread.outputs.list() == [info]

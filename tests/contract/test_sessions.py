@@ -1,0 +1,966 @@
+"""Session files, in and out: the very bytes come back, images are blobs, and nothing that is here is ever lost."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blake3 import blake3
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import eventq
+from eventq import InputError, LogicError, UsageError
+from eventq.errors import ConflictError, ReadOnlyError, UnknownBlobError, UnknownContextError
+from eventq.event import refs_in
+from eventq.output import persist
+from eventq.output.persist import FULL, MAX_CHARS, NOTICE
+from eventq.transfer import sessions
+from eventq.transfer.sessions import ENTRY, LINE, NO_NEWLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eventq.records import Turn
+
+HEADER = {"type": "session", "version": 3, "id": "abc", "cwd": "/x"}
+HEX = "0123456789abcdef" * 4
+STORED = b"a blob that was here before " * 40
+STORED_REF = f"blob:blake3:{blake3(STORED).hexdigest()}"
+LONG = "long text é \U0001f600 " * 40_000  # 560,000 UTF-16 units and more
+MENTIONED = b"mentioned in a text only"
+MENTION = f"blob:blake3:{blake3(MENTIONED).hexdigest()}"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+def spell(entry: Any) -> bytes:
+    """Give an entry as session files have it."""
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def lines(*entries: Any) -> bytes:
+    """Give a session file of entries, and of lines that are bytes already."""
+    return b"".join((one if isinstance(one, bytes) else spell(one)) + b"\n" for one in entries)
+
+
+def pixels(seed: int, size: int = 900) -> bytes:
+    """Give the bytes of an image that no other seed has."""
+    return random.Random(seed).randbytes(size)
+
+
+def image(seed: int, size: int = 900) -> dict[str, Any]:
+    """Give an image block."""
+    return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(pixels(seed, size)).decode()}
+
+
+def says(text: str, *images: Any, **more: Any) -> dict[str, Any]:
+    """Give an entry of a message, with images."""
+    return {
+        "type": "message",
+        "message": {"role": "user", "content": [{"type": "text", "text": text}, *images]},
+        **more,
+    }
+
+
+def write(folder: Path | str, data: bytes, name: str = "session.jsonl") -> str:
+    """Write a session file."""
+    path = os.path.join(folder, name)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) -> bytes:
+    """Give the session file that comes out; no blob may be missing unless told."""
+    warnings: list[str] = []
+    found = b"".join(thread.sessions.lines(context, warn=warnings.append))
+    assert missing or warnings == []
+    return found
+
+
+def turns(thread: eventq.Thread, context: int | str) -> list[Turn]:
+    """Give the turns of a context."""
+    return list(thread.contexts.get(context).replay())
+
+
+def kinds(thread: eventq.Thread, context: int | str) -> list[str]:
+    """Give the types of the turns of a context."""
+    return [turn.type_id for turn in turns(thread, context)]
+
+
+def rows(thread: eventq.Thread) -> list[Any]:
+    """Give all that an import could add."""
+    tables = "blobs", "blob_refs", "turns", "contexts", "context_log", "blob_names"
+    return [thread.store.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
+
+
+def collect(thread: eventq.Thread) -> None:
+    """Delete all that nothing leads to, at once."""
+    thread.gc(apply=True, grace=0)
+
+
+# --- the very bytes -------------------------------------------------------------------------------------------------
+
+CHARACTERS = st.characters(exclude_categories=())
+TEXTS = st.one_of(
+    st.text(CHARACTERS, max_size=12),
+    st.sampled_from(
+        [
+            STORED_REF, f"see {STORED_REF}.", MENTION, f"blob:sha256:{HEX}", f"blob:blake3:{HEX}", "blob:sha256:../../x",
+            f"blob:blake3:{HEX.upper()}", "x" * 90, "\U0001f600" * 60, "é" * 100, f"{'y' * 75}{STORED_REF}",
+        ]
+    ),
+)  # fmt: skip
+DATA = st.one_of(
+    st.binary(min_size=4, max_size=40).map(lambda data: base64.b64encode(data).decode()),
+    st.sampled_from(["QUJD" * 20, "QUJDRA==", "QUJDRB==", "QUJDRA=", "QUJD\nQUJD", "QUJDQUJD====", "", "-_-_-_-_"]),
+    TEXTS,
+)
+URLS = st.one_of(
+    DATA.map(lambda data: f"data:image/png;base64,{data}"),
+    st.sampled_from(["https://x/y.png", 'data:image/svg;base64,"\\\n', "data:image/png,QUJD"]),
+    TEXTS,
+)
+IMAGES = st.one_of(
+    st.builds(lambda data: {"type": "image", "mimeType": "image/png", "data": data}, DATA),
+    st.builds(lambda data: {"type": "image", "source": {"type": "base64", "data": data}}, DATA),
+    st.builds(lambda url: {"type": "input_image", "image_url": url}, URLS),
+    st.builds(lambda url: {"image_url": {"url": url}}, URLS),
+    st.builds(lambda data: {"type": "image_generation_call", "result": data}, DATA),
+)
+KEYS = st.one_of(
+    st.sampled_from(
+        ["content", "images", "frames", "data", "image_url", "thinkingSignature", "textSignature", "partialJson",
+         "jsonlEvents", "lineCount", "a/b~", "source", "type", "", FULL]
+    ),
+    st.text(CHARACTERS, max_size=3),
+)  # fmt: skip
+NUMBERS = st.one_of(
+    st.integers(-9, 9), st.integers(), st.floats(allow_nan=True), st.sampled_from([10**400, -(2**63), 1e22, -0.0])
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(KEYS, inner, max_size=4),
+        st.builds(
+            lambda key, found: {key: found},
+            st.sampled_from(["content", "images", "frames"]),
+            st.lists(IMAGES, max_size=3),
+        ),
+        IMAGES,
+    ),
+    max_leaves=12,
+)
+ODD = st.sampled_from(
+    [
+        b"", b" ", b"\t", b"null", b"[]", b'"x"', b"{", b"{}", b"{} ", b" {}", b'{"a":1e5}', b'{"a":1.0}', b'{"a":1.50}',
+        b'{"a":1E400}', b'{"a":-0}', b'{"a":NaN}', b'{"a":-Infinity}', b'{"a":1,"a":2}', b'{"a":"\\/"}',
+        b'{"a":"\\u00e9"}', b'{"a":"\\ud800"}', b'{"a":"\\ud83d\\ude00"}', b'{"a":"\\u0041"}', b'{"a":"\\u001F"}',
+        b'{"a":"\\b\\f\\u0008"}', b'{"a":"\x7f\xc2\x80\xe2\x80\xa8"}', b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}',
+        b'\xef\xbb\xbf{"a":1}', b'{"a":1}\r', b'{"a":1}\x00', b"\x00", b"\xff\xfe{\x00}\x00", b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":' * 400 + b"1" + b"}" * 400, b"[" * 5000, b'{"a":' * 3000 + b"}",
+        b'{"eventq:full":{}}', b'{"eventq:full":{"/a":{"ref":"' + STORED_REF.encode() + b'"}},"a":"x"}',
+        b'{"content":[{"type":"image","data":"' + STORED_REF.encode() + b'"}]}',
+        b'{"image_url":"' + STORED_REF.encode() + b'"}',
+        b'{"image_url":"blob\\u003ablake3:' + STORED_REF[12:].encode() + b'"}',
+    ]
+)  # fmt: skip
+SPELLED = st.builds(
+    lambda value, escaped, tight: json.dumps(
+        value, ensure_ascii=escaped, separators=(",", ":") if tight else None
+    ).encode("utf-8", "surrogatepass"),
+    VALUES.map(lambda value: value if isinstance(value, dict) else {"type": "message", "content": value}),
+    st.sampled_from([False, False, False, True]),
+    st.sampled_from([True, True, True, False]),
+)
+LINES = st.lists(
+    st.tuples(st.one_of(SPELLED, SPELLED, ODD, st.binary(max_size=9)), st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"])),
+    max_size=6,
+)
+FILES = st.builds(lambda pairs, whole: b"".join(map(b"".join, pairs))[: None if whole else -1], LINES, st.booleans())
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let text be long, and base64 large, from a few characters on, so that random entries have it."""
+    monkeypatch.setattr(persist, "MAX_CHARS", 80)  # a ref has 76
+    monkeypatch.setattr(persist, "NOTICE", "\n[cut]")
+    monkeypatch.setattr(persist, "_KEPT", 74)
+    monkeypatch.setattr(persist, "THRESHOLD", 8)
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """Give a folder for all files of a test, whatever there are."""
+    made = tempfile.mkdtemp()
+    yield made
+    shutil.rmtree(made)
+
+
+once = settings(
+    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def count(data: bytes) -> int:
+    """Count the lines of a file; one that has not ended is one."""
+    return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
+
+
+def fetched(thread: eventq.Thread) -> None:
+    """Have the blobs that random entries may name."""
+    thread.blobs.pin(thread.blobs.put(STORED).hash, "test")
+    thread.blobs.pin(thread.blobs.put(MENTIONED).hash, "test")
+
+
+@once
+@given(FILES, st.floats(0, 1))
+@example(b"", 1)
+@example(b"\n", 1)
+@example(b"\n\n\n", 0.5)
+@example(b"{}", 0.5)
+def test_any_file_comes_back(small: None, thread: eventq.Thread, folder: str, data: bytes, cut: float) -> None:
+    """The very bytes come back of any file, imported as it grows, and after a collection; again adds nothing."""
+    fetched(thread)
+    if "s" in {one.name for one in thread.contexts}:
+        thread.contexts.delete("s")
+    begun = data[: int(len(data) * cut)]
+    first = thread.sessions.import_file(write(folder, begun), name="s")
+    assert export(thread, "s", missing=True) == begun
+    assert first.entries == first.added == count(begun)
+    path = write(folder, data)
+    grown = thread.sessions.import_file(path, name="s")
+    assert export(thread, "s", missing=True) == data
+    torn = begun != data and begun[-1:] not in (b"", b"\n")
+    assert (grown.entries, grown.added) == (count(data), count(data) - count(begun) + torn)
+    assert len(turns(thread, "s")) == count(data)
+    collect(thread)
+    before = rows(thread)
+    again = thread.sessions.import_file(path, name="s")
+    assert (again.entries, again.added, again.blobs) == (count(data), 0, 0)
+    assert rows(thread) == before
+    assert export(thread, "s", missing=True) == data
+
+
+@pytest.mark.parametrize("levels", [100, 499, 501, 900, 2000, 100_000])
+def test_a_deep_line(thread: eventq.Thread, tmp_path: Path, levels: int) -> None:
+    """A line of any depth comes back, between others: one that is too deep to look into is kept as it is."""
+    data = lines(HEADER, b'{"a":' * levels + b"1" + b"}" * levels, says("after"))
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert export(thread, "s") == data
+    assert thread.sessions.import_file(write(tmp_path, data), name="s").added == 0
+
+
+def test_an_escaped_ref_beside_its_image(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A text that names, escaped, an image of its own entry comes back escaped, also where both have one length."""
+    url = "data:image/png;base64," + "A" * (81 - 22)  # as long as the ref with one escape
+    digits = blake3(url.encode()).hexdigest()
+    data = lines(b'{"image_url":"' + url.encode() + b'","text":"blob\\u003ablake3:' + digits.encode() + b'"}')
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert export(thread, "s") == data
+
+
+def test_a_ref_beside_its_image(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A ref in the place of an image comes back as the ref, also beside that very image, where both have one length."""
+    url = "data:image/png;base64," + "A" * (76 - 22)
+    ref = f"blob:blake3:{blake3(url.encode()).hexdigest()}"
+    data = lines([0], {"a": {"image_url": url}, "b": {"image_url": ref}}, {"a": {"image_url": url}, "b": ref})
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert export(thread, "s") == data
+
+
+HUGE = [
+    says("x" * 500_001),
+    says(LONG),
+    says(LONG + "\ud83d"),
+    {"content": "line\n" * 150_000, "lineCount": 150_001},
+    {"thinkingSignature": "s" * 600_000, "partialJson": {"a": [1, 2]}, "after": 1},
+    says("x" * 600_000, image(1, 600_000)),
+    {"partialJson": "p" * 600_000, "type": "x"},
+]
+
+
+@pytest.mark.parametrize("entry", HUGE, ids=range(len(HUGE)))
+def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, tmp_path: Path, entry: Any) -> None:
+    """A line with more than 500,000 characters comes back exactly; one that can be externalized leaves a small payload."""
+    data = lines(HEADER, entry, says("after"))
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert export(thread, "s") == data
+    kept = turns(thread, "s")[1]
+    whole = "\\ud83d'" not in str(entry)  # half a character is no UTF-8, so its line is kept as it is
+    assert kept.type_id == (ENTRY if whole else LINE)
+    assert len(kept.payload or b"") <= (4 * MAX_CHARS if whole else len(data))
+    if whole:
+        assert FULL in json.loads(kept.payload or b"")
+    collect(thread)
+    assert export(thread, "s") == data
+
+
+def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread, tmp_path: Path) -> None:
+    """An entry as session files spell it is a turn `session/entry` of that text; anything else a turn of its line."""
+    entry = says("é \U0001f600 / \x7f", n=[1, 2.5, None, True, 10**30])
+    odd = [b'{"a": 1}', b'{"a":1e5}', b"", b"no JSON", b"[1]", b'{"a":1}\r', b'{"a":"\\u00e9"}', spell({FULL: 1})]
+    data = lines(HEADER, entry, *odd) + spell({"torn": 1})
+    found = thread.sessions.import_file(write(tmp_path, data))
+    assert found.entries == found.added == 11
+    assert found.notes == ()
+    said = turns(thread, found.context_id)
+    assert [turn.type_id for turn in said] == [ENTRY, ENTRY, *[LINE] * len(odd), ENTRY]
+    assert [turn.payload for turn in said] == [spell(HEADER), spell(entry), *odd, spell({"torn": 1})]
+    assert [turn.flags for turn in said] == [0] * 10 + [NO_NEWLINE]
+
+
+def test_images_are_blobs_and_payloads_small(thread: eventq.Thread, tmp_path: Path) -> None:
+    """The same image in ten entries is one blob, of the decoded bytes, and each payload holds its ref only."""
+    entries = [says(str(n), image(1, 50_000), image(2 + n % 2, 3_000)) for n in range(10)]
+    url = "data:image/png;base64," + "QUJD" * 500
+    data = lines(HEADER, *entries, {"image_url": url})
+    found = thread.sessions.import_file(write(tmp_path, data))
+    assert (found.entries, found.added, found.blobs) == (12, 12, 4)
+    hashes = [blake3(raw).hexdigest() for raw in (pixels(1, 50_000), pixels(2, 3_000), pixels(3, 3_000), url.encode())]
+    assert [thread.blobs.get(name) for name in hashes[:1]] == [pixels(1, 50_000)]
+    assert all(thread.blobs.has(name) for name in hashes)
+    said = turns(thread, "abc")
+    assert max(len(turn.payload or b"") for turn in said) < 500
+    assert f"blob:blake3:{hashes[0]}".encode() in (said[1].payload or b"")
+    assert export(thread, "abc") == data
+    assert len(thread.blobs) == 4 + 12
+
+
+def test_base64_that_would_not_come_back_stays(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Base64 that is not the canonical one stays in its entry, and is no blob."""
+    good = base64.b64encode(b"A" * 1000).decode()
+    bad = [
+        good[:-3] + "R==",
+        good + "\n",
+        good[:76] + "\r\n" + good[76:],
+        good + "====",
+        good[:-1],
+        good.replace("Q", "-"),
+    ]
+    data = lines(*({"content": [{"type": "image", "data": text}]} for text in bad))
+    found = thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert found.blobs == 0
+    assert set(kinds(thread, "s")) == {ENTRY}
+    assert len(thread.blobs) == len(bad)
+    assert export(thread, "s") == data
+
+
+def test_an_image_that_would_not_come_back_stays_in_its_line(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A line with an image that is spelled otherwise is kept as it is, image and all; what was put for it is collected."""
+    data = lines(spell(says("x", image(1))).replace(b'"x"', b'"\\u0078"'))
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert kinds(thread, "s") == [LINE]
+    collect(thread)
+    assert len(thread.blobs) == 1
+    assert export(thread, "s") == data
+
+
+def test_entries_that_hold_refs_already(thread: eventq.Thread, tmp_path: Path) -> None:
+    """An entry with a ref in the place of an image comes back with the ref, though its blob is here."""
+    fetched(thread)
+    held = [
+        {"content": [{"type": "image", "data": STORED_REF}]},
+        {"image_url": STORED_REF},
+        {"image_url": {"url": STORED_REF}, "text": "and more"},
+        {"content": [{"type": "image", "data": STORED_REF}, image(1)]},
+        says(f"see {STORED_REF}", image(1)),
+        {"a": "x", FULL: {"/a": {"ref": STORED_REF}}},
+        {FULL: {"/partialJson": {"json": STORED_REF, "at": 0}}},
+        says(STORED_REF + "x" * 600_000),
+    ]
+    data = lines(*held)
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert export(thread, "s") == data
+    thread.blobs.unpin(STORED_REF, "test")
+    collect(thread)
+    assert thread.blobs.get(STORED_REF) == STORED
+    assert export(thread, "s") == data
+
+
+def test_a_session_that_is_exported_and_imported_elsewhere(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What one thread exports another imports, to the same turns."""
+    data = lines(HEADER, says("x", image(1)), {"partialJson": [1], "content": "y" * 600_000})
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    with eventq.open(eventq.init(tmp_path / "other")) as other:
+        other.sessions.import_file(write(tmp_path, export(thread, "s"), "again.jsonl"), name="s")
+        assert [turn.hash for turn in turns(other, "s")] == [turn.hash for turn in turns(thread, "s")]
+        assert other.check() == []
+
+
+# --- importing again --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_has_grown(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Of a file that has grown only the new lines are added, and only their images."""
+    data = lines(HEADER, says("one", image(1)))
+    first = thread.sessions.import_file(write(tmp_path, data))
+    head = thread.contexts.head("abc")
+    more = data + lines(says("two", image(1)), says("three", image(2)))
+    found = thread.sessions.import_file(write(tmp_path, more))
+    assert (found.context_id, found.entries, found.added, found.blobs, found.notes) == (first.context_id, 4, 2, 1, ())
+    assert [turn.turn_id for turn in turns(thread, "abc")][1] == head
+    assert export(thread, "abc") == more
+    assert len(list(thread.contexts)) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 40, -2, -1])
+def test_a_torn_last_line_is_replaced(thread: eventq.Thread, tmp_path: Path, cut: int) -> None:
+    """A torn last line is kept as it is, with a note; once it is whole, and more follows, it is replaced."""
+    whole = lines(says("torn", image(1)))
+    data = lines(HEADER) + whole[:cut]
+    found = thread.sessions.import_file(write(tmp_path, data))
+    is_torn = cut != -1  # without its newline the entry is an entry
+    assert [note for note in found.notes if "is torn" in note] == list(found.notes)
+    assert len(found.notes) == is_torn
+    assert kinds(thread, "abc") == [ENTRY, LINE if is_torn else ENTRY]
+    assert export(thread, "abc") == data
+    assert thread.sessions.import_file(write(tmp_path, data)).added == 0
+    data = lines(HEADER) + whole + lines(says("next"))
+    found = thread.sessions.import_file(write(tmp_path, data))
+    assert (found.entries, found.added, found.notes) == (3, 2, ())
+    assert export(thread, "abc") == data
+    assert kinds(thread, "abc") == [ENTRY] * 3
+
+
+def test_a_torn_line_that_went_on_otherwise(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A last line that was torn, and is another one now, is a conflict, and stays."""
+    data = lines(HEADER) + b'{"torn":1'
+    thread.sessions.import_file(write(tmp_path, data))
+    before = rows(thread)
+    with pytest.raises(ConflictError, match="line 2 of"):
+        thread.sessions.import_file(write(tmp_path, lines(HEADER, {"tor": 1})))
+    assert rows(thread) == before
+    assert export(thread, "abc") == data
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("with_newline", [True, False])
+def test_a_file_that_differs(thread: eventq.Thread, tmp_path: Path, at: int, with_newline: bool) -> None:
+    """A file that differs in a line is a ConflictError that names the line; nothing is changed."""
+    entries = [HEADER, says("one", image(1)), says("two")]
+    data = lines(*entries)
+    data = data if with_newline else data[:-1]
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    before = rows(thread)
+    changed = [*entries[:at], says("other", image(5)), *entries[at + 1 :], says("more", image(6))]
+    with pytest.raises(ConflictError, match=f"line {at + 1} of .* is not that of the session 's' here") as caught:
+        thread.sessions.import_file(write(tmp_path, lines(*changed)), name="s")
+    assert caught.value.actual == thread.contexts.head("s")
+    assert rows(thread) == before
+    assert export(thread, "s") == data
+
+
+def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A line in the middle that has no newline here, as something followed, is never replaced."""
+    thread.sessions.import_file(write(tmp_path, b'{"a":1}'), name="s")
+    context = thread.contexts.get("s")
+    context.append(b'{"b":1}', type_id=ENTRY)
+    with pytest.raises(ConflictError):
+        thread.sessions.import_file(write(tmp_path, b'{"a":1}\n{"b":1}\n'), name="s")
+    assert export(thread, "s") == b'{"a":1}{"b":1}\n'
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: int) -> None:
+    """A file that ends before the session here adds nothing, changes nothing, and is noted with the line."""
+    entries = [HEADER, says("one"), says("two")]
+    thread.sessions.import_file(write(tmp_path, lines(*entries)), name="s")
+    before = rows(thread)
+    path = write(tmp_path, lines(*entries[:count]))
+    found = thread.sessions.import_file(path, name="s")
+    assert (found.entries, found.added, found.blobs) == (count, 0, 0)
+    assert found.notes == (f"'{path}' ends after line {count}, and the session here goes on",)
+    assert rows(thread) == before
+    assert export(thread, "s") == lines(*entries)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "file", "name"),
+    [
+        (HEADER, "x.jsonl", "abc"),
+        ({"type": "session", "id": "123"}, "x.jsonl", "session-123"),
+        ({"type": "session", "id": ""}, "x.jsonl", "x"),
+        ({"type": "session", "id": 7}, "2024-01-01.jsonl", "2024-01-01"),
+        ({"type": "session", "id": "a\nb\x00c é \ud800"}, "x.jsonl", "a_b_c é _"),
+        ({"type": "session", "id": "é" * 1000}, "x.jsonl", "é" * 200),
+        ({"type": "message", "id": "abc"}, "x.y.jsonl", "x.y"),
+        (b"no JSON", "7.jsonl", "session-7"),
+        (b"[]", "a\nb.jsonl", "a_b"),
+        (b'{"type": "session", "id": "spelled"}', "x.jsonl", "spelled"),
+        (b'{"type":"session","id":"../../x"}\r', "x.jsonl", "../../x"),
+    ],
+)
+def test_the_name_of_a_session(thread: eventq.Thread, tmp_path: Path, first: Any, file: str, name: str) -> None:
+    """A context has the id of the session's first entry, or the file's name without its end; never a number."""
+    if isinstance(first, dict):
+        first = json.dumps(first).encode()
+    found = thread.sessions.import_file(write(tmp_path, lines(first), file))
+    assert [(one.context_id, one.name) for one in thread.contexts] == [(found.context_id, name)]
+    assert thread.sessions.import_file(write(tmp_path, lines(first), file)).added == 0
+
+
+def test_a_name_that_is_given(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A name that is given counts; one that is none is refused, and nothing is made."""
+    path = write(tmp_path, lines(HEADER))
+    assert thread.sessions.import_file(path, name="mine").added == 1
+    for bad in ("7", "a\nb", "x" * 5000):
+        with pytest.raises(InputError):
+            thread.sessions.import_file(path, name=bad)
+    assert [one.name for one in thread.contexts] == ["mine"]
+    assert export(thread, "mine") == lines(HEADER)
+
+
+def test_two_files_are_two_sessions(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Two sessions with the same images share the blobs, and nothing else."""
+    one, two = lines(HEADER, says("x", image(1))), lines({**HEADER, "id": "def"}, says("y", image(1)))
+    assert thread.sessions.import_file(write(tmp_path, one)).blobs == 1
+    assert thread.sessions.import_file(write(tmp_path, two)).blobs == 0
+    assert (export(thread, "abc"), export(thread, "def")) == (one, two)
+
+
+def test_an_empty_file(thread: eventq.Thread, tmp_path: Path) -> None:
+    """An empty file is an empty session, under the file's name, that may grow."""
+    found = thread.sessions.import_file(write(tmp_path, b"", "empty.jsonl"))
+    assert (found.entries, found.added, found.notes) == (0, 0, ())
+    assert export(thread, "empty") == b""
+    data = lines(says("x"))
+    assert thread.sessions.import_file(write(tmp_path, data, "empty.jsonl")).context_id == found.context_id
+    assert export(thread, "empty") == data
+
+
+# --- what is in the way -----------------------------------------------------------------------------------------------
+
+
+def test_a_context_with_other_turns(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A context that holds other turns is a ConflictError, and stays as it is; an export leaves such turns out."""
+    thread.contexts.create("abc").append("other")
+    before = rows(thread)
+    with pytest.raises(ConflictError, match="turns that are no entries"):
+        thread.sessions.import_file(write(tmp_path, lines(HEADER)))
+    assert rows(thread) == before
+    assert export(thread, "abc") == b""
+
+
+def test_an_empty_context_is_used(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A context of the name that is empty is the session's."""
+    made = thread.contexts.create("abc")
+    assert thread.sessions.import_file(write(tmp_path, lines(HEADER))).context_id == made.id
+
+
+def test_somebody_appends_between_two_batches(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When somebody appends between two transactions the import is refused; what he said, and the lines before, stay."""
+    monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
+    entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
+    real = sessions._batches
+
+    def disturbed(*given: Any) -> Iterator[list[bytes]]:
+        for number, batch in enumerate(real(*given)):
+            if number == 1:
+                with eventq.open(thread.path) as other:
+                    other.contexts.get("abc").append("mine")
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "_batches", disturbed)
+        with pytest.raises(ConflictError):
+            thread.sessions.import_file(write(tmp_path, lines(*entries)))
+    said = turns(thread, "abc")
+    assert [turn.payload for turn in said][2:] == [b"mine"]
+    assert export(thread, "abc") == lines(*entries[:2])
+    thread.contexts.get("abc").move(said[1].turn_id)
+    assert thread.sessions.import_file(write(tmp_path, lines(*entries))).added == 4
+    assert export(thread, "abc") == lines(*entries)
+
+
+def test_a_batch_is_one_change(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 85: an import that ends amid a transaction leaves the lines of those before, and no blob of its own."""
+    monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
+    entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
+    real = sessions._Import._append
+    seen = []
+
+    def breaking(self: Any, line: bytes) -> None:
+        seen.append(line)
+        real(self, line)
+        if len(seen) == 3:
+            raise LookupError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions._Import, "_append", breaking)
+        with pytest.raises(LookupError):
+            thread.sessions.import_file(write(tmp_path, lines(*entries)))
+    assert export(thread, "abc") == lines(*entries[:2])
+    assert not thread.blobs.has(blake3(pixels(1)).hexdigest())
+    assert thread.sessions.import_file(write(tmp_path, lines(*entries))).added == 4
+    assert export(thread, "abc") == lines(*entries)
+
+
+def test_batches_of_bytes(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction holds some MiB of lines, or 500 of them, so that a large file never waits in memory whole."""
+    seen = []
+    real = sessions._batches
+    monkeypatch.setattr(sessions, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(sessions, "_BATCH_LINES", 5)
+
+    def noted(*given: Any) -> Iterator[list[bytes]]:
+        for batch in real(*given):
+            seen.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(sessions, "_batches", noted)
+    data = lines(*[{"a": 1}] * 12, *[{"a": "x" * 600}] * 5)
+    thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert seen == [5, 5, 4, 2, 1]
+    assert export(thread, "s") == data
+
+
+def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A file that is not there is an OSError, a thread that is read only a ReadOnlyError; no context is made."""
+    with pytest.raises(FileNotFoundError):
+        thread.sessions.import_file(str(tmp_path / "none.jsonl"))
+    with pytest.raises(IsADirectoryError):
+        thread.sessions.import_file(str(tmp_path))
+    thread.contexts.create("s")
+    with eventq.open(thread.path, read_only=True) as reader:
+        for data in (lines(HEADER), b""):  # also where there is nothing to add
+            with pytest.raises(ReadOnlyError):
+                reader.sessions.import_file(write(tmp_path, data), name="s")
+        assert export(reader, "s") == b""
+    assert [one.name for one in thread.contexts] == ["s"]
+
+
+def test_an_export_of_no_context(thread: eventq.Thread) -> None:
+    """The lines of a context that is not there raise UnknownContextError."""
+    with pytest.raises(UnknownContextError):
+        next(thread.sessions.lines("none"))
+
+
+def test_an_export_of_a_read_only_thread(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A thread that is only read gives the same bytes."""
+    data = lines(HEADER, says("x", image(1)), {"content": "y" * 600_000})
+    thread.sessions.import_file(write(tmp_path, data))
+    with eventq.open(thread.path, read_only=True) as reader:
+        assert export(reader, "abc") == data
+
+
+def test_an_export_with_a_blob_that_is_gone(path: str, tmp_path: Path) -> None:
+    """A blob that is not here any more is told once an entry, and the line has its ref; nothing is raised."""
+    with eventq.open(path) as thread:
+        thread.sessions.import_file(write(tmp_path, lines(HEADER, says("x", image(1), image(2)))))
+        thread.store.run("DELETE FROM blob_refs")
+        thread.store.run("DELETE FROM blobs WHERE hash = ?", (blake3(pixels(1)).digest(),))
+        told: list[str] = []
+        found = b"".join(thread.sessions.lines("abc", warn=told.append))
+        ref = f"blob:blake3:{blake3(pixels(1)).hexdigest()}"
+        assert told == [f"blob {ref} is missing; the entry keeps its ref"]
+        assert found == lines(HEADER, says("x", {**image(1), "data": ref}, image(2)))
+        assert b"".join(thread.sessions.lines("abc")) == found
+        thread.blobs.put(pixels(1))
+        assert export(thread, "abc") == lines(HEADER, says("x", image(1), image(2)))
+
+
+# --- the blobs of another tool ----------------------------------------------------------------------------------------
+
+
+def foreign(data: bytes) -> str:
+    """Give the ref that another tool has for bytes."""
+    return f"blob:sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def shelf(tmp_path: Path, *blobs: bytes) -> str:
+    """Write a folder of another tool's blobs."""
+    folder = tmp_path / "blobs"
+    folder.mkdir(exist_ok=True)
+    for data in blobs:
+        (folder / hashlib.sha256(data).hexdigest()).write_bytes(data)
+    return str(folder)
+
+
+def holds(ref: str, *more: str) -> dict[str, Any]:
+    """Give an entry with images that are refs."""
+    return {"content": [{"type": "image", "data": one} for one in (ref, *more)], "after": 1}
+
+
+def test_refs_of_another_tool_become_known(thread: eventq.Thread, tmp_path: Path) -> None:
+    """With the folder of another tool's blobs its refs can be read and rehydrated; the export still has the refs."""
+    one, two, url = pixels(1), pixels(2, 1_200_000), b"data:image/png;base64,QUJD"
+    data = lines(HEADER, holds(foreign(one), foreign(two)), holds(foreign(one)), {"image_url": foreign(url)})
+    found = thread.sessions.import_file(write(tmp_path, data), blobs=shelf(tmp_path, one, two, url))
+    assert (found.added, found.blobs, found.notes) == (4, 3, ())
+    for _ in range(2):
+        assert thread.read(foreign(one)).data == one
+        assert thread.read(foreign(two)).data == two
+        stored = [json.loads(turn.payload or b"") for turn in turns(thread, "abc")]
+        assert thread.rehydrate(stored[1]) == holds(base64.b64encode(one).decode(), base64.b64encode(two).decode())
+        assert thread.rehydrate(stored[3]) == {"image_url": url.decode()}
+        assert export(thread, "abc") == data
+        collect(thread)
+    assert thread.sessions.import_file(write(tmp_path, data), blobs=shelf(tmp_path)).added == 0
+
+
+def test_refs_of_another_tool_in_a_line_that_is_spelled_otherwise(thread: eventq.Thread, tmp_path: Path) -> None:
+    """The blobs that a line with blanks names are kept as well as those of an entry."""
+    data = lines(json.dumps(holds(foreign(pixels(1)))).encode())
+    thread.sessions.import_file(write(tmp_path, data), name="s", blobs=shelf(tmp_path, pixels(1)))
+    assert kinds(thread, "s") == [LINE]
+    assert thread.read(foreign(pixels(1))).data == pixels(1)
+    collect(thread)
+    assert export(thread, "s") == data
+    assert thread.read(foreign(pixels(1))).data == pixels(1)
+
+
+def test_blobs_of_another_tool_that_are_missing_or_damaged(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A blob that is not in the folder, or is another's bytes, is noted once, and its ref kept."""
+    folder = shelf(tmp_path, pixels(1))
+    gone, bad, odd = foreign(b"gone"), foreign(b"bad"), foreign(b"odd")
+    (tmp_path / "blobs" / bad[12:]).write_bytes(b"not so bad")
+    (tmp_path / "blobs" / odd[12:]).mkdir()
+    data = lines(holds(foreign(pixels(1)), gone, bad, odd), holds(gone, bad))
+    found = thread.sessions.import_file(write(tmp_path, data), name="s", blobs=folder)
+    assert sorted(found.notes) == sorted(
+        [
+            f"{gone} is not in '{folder}' (No such file or directory): the ref is kept",
+            f"'{folder}/{bad[12:]}' is damaged: the ref is kept",
+            f"{odd} is not in '{folder}' (Is a directory): the ref is kept",
+        ]
+    )
+    assert export(thread, "s") == data
+    assert thread.read(foreign(pixels(1))).data == pixels(1)
+    for ref in (gone, bad, odd):
+        with pytest.raises(UnknownBlobError):
+            thread.read(ref)
+    told: list[str] = []
+    assert thread.rehydrate(holds(gone), warn=told.append) == holds(gone)
+    assert told == [f"blob {gone} is missing; the entry keeps its ref"]
+
+
+def test_a_blob_that_the_folder_gets_later(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What was missing is found by an entry that comes later, and then for all that name it."""
+    data = lines(holds(foreign(pixels(1))))
+    assert len(thread.sessions.import_file(write(tmp_path, data), name="s", blobs=shelf(tmp_path)).notes) == 1
+    more = data + lines(holds(foreign(pixels(1))))
+    found = thread.sessions.import_file(write(tmp_path, more), name="s", blobs=shelf(tmp_path, pixels(1)))
+    assert (found.blobs, found.notes) == (1, ())
+    assert thread.rehydrate(json.loads(turns(thread, "s")[0].payload or b"")) == holds(
+        base64.b64encode(pixels(1)).decode()
+    )
+    assert export(thread, "s") == more
+
+
+def test_importing_again_with_the_folder(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A session that was imported without the folder gets its blobs when it is imported again with it."""
+    path = write(tmp_path, lines(holds(foreign(pixels(1)))))
+    thread.sessions.import_file(path, name="s")
+    thread.sessions.import_file(path, name="s", blobs=shelf(tmp_path, pixels(1)))
+    assert thread.read(foreign(pixels(1))).data == pixels(1)
+
+
+def test_malformed_refs_open_no_file(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ref that is none comes back untouched, and no file is opened for it, in the folder or outside."""
+    (tmp_path / "x").write_bytes(b"outside")
+    folder = shelf(tmp_path, pixels(1))
+    sound = foreign(pixels(1))
+    bad = ["blob:sha256:../x", "blob:sha256:../../x", f"blob:sha256:{tmp_path}/x", "blob:sha256:", sound + "/../../x",
+           sound[:-1], sound.upper(), f"blob:sha256:{'/' * 64}", f"blob:sha256:{'../' * 21}x", sound + "\n"]  # fmt: skip
+    (tmp_path / "blobs" / sound[12:].upper()).write_bytes(pixels(1))
+    opened = []
+    real = open
+
+    def noted(path: Any, *given: Any, **more: Any) -> Any:
+        opened.append(path)
+        return real(path, *given, **more)
+
+    monkeypatch.setattr(sessions, "open", noted, raising=False)
+    data = lines(*map(holds, bad), *({"image_url": ref} for ref in bad), says(sound), {"data": sound})
+    path = write(tmp_path, data)
+    found = thread.sessions.import_file(path, name="s", blobs=folder)
+    assert opened == [path]
+    assert (found.blobs, found.notes) == (0, ())
+    assert export(thread, "s") == data
+    for ref in bad:
+        with pytest.raises((UsageError, LogicError)):
+            thread.read(ref)
+
+
+# --- collections ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        says(f"see {MENTION}."),
+        {MENTION: 1},
+        {"a": [{"b": f"x{MENTION}x"}]},
+        says("x" * 600_000 + MENTION),
+        says("x" * (MAX_CHARS - len(NOTICE) - 40) + MENTION + "x" * 100),  # the cut goes through it
+        says("é" * 400_000 + MENTION + "\U0001f600" * 200_000),
+        {"thoughtSignature": "s" * 600_000 + MENTION},
+        {"partialJson": f"[{MENTION}", "a": 1},
+        {"jsonlEvents": [{MENTION: [MENTION]}]},
+        {"image_url": f"data:image/png;base64,{MENTION}"},
+        json.dumps(says(MENTION)).encode(),
+        f"no JSON {MENTION}".encode(),
+        f'{{"torn":"{MENTION}'.encode(),
+        {FULL: MENTION},
+    ],
+    ids=range(14),
+)
+def test_a_text_that_mentions_a_blob_keeps_it(thread: eventq.Thread, tmp_path: Path, entry: Any) -> None:
+    """Row 84: a blob that is only mentioned, also in what was cut off, is kept, and the text stays what it is."""
+    thread.blobs.put(MENTIONED)
+    thread.blobs.put(b"mentioned nowhere")
+    data = lines(HEADER, entry)
+    thread.sessions.import_file(write(tmp_path, data))
+    collect(thread)
+    assert thread.blobs.get(MENTION) == MENTIONED
+    assert not thread.blobs.has(blake3(b"mentioned nowhere").hexdigest())
+    assert export(thread, "abc") == data
+    assert thread.check() == []
+    thread.contexts.delete("abc")
+    collect(thread)
+    assert not thread.blobs.has(MENTION)
+    assert len(thread.blobs) == 0
+
+
+def test_a_mention_of_a_blob_that_is_not_here(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A text that names a blob which is not here is imported like any other."""
+    data = lines(says(MENTION), holds(MENTION))
+    found = thread.sessions.import_file(write(tmp_path, data), name="s")
+    assert found.notes == ()
+    assert export(thread, "s", missing=True) == data
+    collect(thread)
+
+
+def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(thread: eventq.Thread, tmp_path: Path) -> None:
+    """An entry with a ref in the place of an image comes back with the ref, also when its blob is stored later."""
+    data = lines(holds(MENTION))
+    path = write(tmp_path, data)
+    thread.sessions.import_file(path, name="s")
+    thread.blobs.put(MENTIONED)
+    assert export(thread, "s") == data
+    assert thread.sessions.import_file(path, name="s").added == 0
+
+
+# --- externalize and rehydrate ----------------------------------------------------------------------------------------
+
+
+def test_an_entry_by_hand(thread: eventq.Thread) -> None:
+    """Rows 79, 83: an entry is externalized once and comes back; what was given is left alone."""
+    entry = says("y" * 600_000, image(1), partialJson={"a": 1})
+    copy = json.loads(json.dumps(entry))
+    short = thread.externalize(entry)
+    stored = thread.externalize(entry, full=True)
+    assert entry == copy
+    assert thread.externalize(stored, full=True) == stored
+    assert thread.rehydrate(stored) == entry
+    assert thread.rehydrate(short)["message"]["content"][1] == image(1)
+    assert thread.rehydrate(short)["message"]["content"][0]["text"].endswith(NOTICE)
+    assert "partialJson" not in short
+    assert thread.blobs.get(blake3(pixels(1)).hexdigest()) == pixels(1)
+
+
+def test_what_is_externalized_keeps_what_it_names(thread: eventq.Thread) -> None:
+    """A text that is put because it is long keeps the blobs that it names, as long as it is kept itself."""
+    thread.blobs.put(MENTIONED)
+    stored = thread.externalize(says("x" * 600_000 + MENTION), full=True)
+    main = thread.contexts.create("main")
+    main.append(json.dumps(stored), refs=persist.refs(stored))
+    collect(thread)
+    assert thread.blobs.get(MENTION) == MENTIONED
+    assert thread.rehydrate(stored)["message"]["content"][0]["text"].endswith(MENTION)
+
+
+def test_warnings(thread: eventq.Thread) -> None:
+    """Row 83: a blob that is missing is a warning of Python, or told to `warn`; later it is found."""
+    ref = f"blob:blake3:{blake3(pixels(7)).hexdigest()}"
+    stored = holds(ref, "blob:sha256:../../x")
+    with pytest.warns(UserWarning, match="blob") as caught:
+        assert thread.rehydrate(stored) == stored
+    assert sorted(str(one.message) for one in caught) == [
+        "'blob:sha256:../../x' is no ref of a blob; it is left as it is",
+        f"blob {ref} is missing; the entry keeps its ref",
+    ]
+    told: list[str] = []
+    assert thread.rehydrate(stored, warn=told.append) == stored
+    assert len(told) == 2
+    thread.blobs.put(pixels(7))
+    told.clear()
+    assert thread.rehydrate(stored, warn=told.append) == holds(
+        base64.b64encode(pixels(7)).decode(), "blob:sha256:../../x"
+    )
+    assert told == ["'blob:sha256:../../x' is no ref of a blob; it is left as it is"]
+
+
+def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
+    """Row 85: an entry and its blobs are there together, or, where their transaction is undone, not at all."""
+    main = thread.contexts.create("main")
+    before = rows(thread)
+    entry = says("y" * 600_000, image(1), image(2, 3_000_000))
+
+    def both(*, fail: bool) -> None:
+        with thread.write():
+            stored = thread.externalize(entry, full=True)
+            main.append(json.dumps(stored), refs=persist.refs(stored))
+            with eventq.open(thread.path, read_only=True) as reader:
+                assert len(reader.blobs) == 0
+                assert not list(reader.contexts.get("main").replay())
+            if fail:
+                raise LookupError
+
+    with pytest.raises(LookupError):
+        both(fail=True)
+    assert rows(thread) == before
+    with eventq.open(thread.path, read_only=True) as reader:
+        assert len(reader.blobs) == 0
+    both(fail=False)
+    with eventq.open(thread.path, read_only=True) as reader:
+        [turn] = reader.contexts.get("main").replay()
+        assert reader.rehydrate(json.loads(turn.payload or b"")) == entry
+
+
+def test_an_import_inside_a_transaction_that_is_undone(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Row 85: an import inside a transaction that is undone leaves nothing, not even the context."""
+    path = write(tmp_path, lines(HEADER, says("x", image(1))))
+    before = rows(thread)
+
+    def undone() -> None:
+        with thread.write():
+            assert thread.sessions.import_file(path).added == 2
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        undone()
+    assert rows(thread) == before
+    assert list(thread.contexts) == []
+    assert thread.sessions.import_file(path).added == 2
+    assert export(thread, "abc") == lines(HEADER, says("x", image(1)))
+
+
+def test_refs_in_a_payload_are_those_of_the_turn(thread: eventq.Thread, tmp_path: Path) -> None:
+    """The payload of an entry names, as refs of its blob, exactly the blobs that its text names."""
+    thread.blobs.put(MENTIONED)
+    thread.sessions.import_file(write(tmp_path, lines(says(MENTION, image(1)))), name="s")
+    [turn] = turns(thread, "s")
+    named = {digest.hex() for digest in refs_in((turn.payload or b"").decode())}
+    assert {blake3(MENTIONED).hexdigest(), blake3(pixels(1)).hexdigest()} == named
+    assert {ref[12:] for ref in thread.blobs.refs(turn.hash)} == named

@@ -1,0 +1,226 @@
+"""An import of a session, and a copy, whose disk refuses at any step: what is there is sound, and again completes it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import eventq
+from eventq import thread as front
+from eventq.backends.sqlite import Store
+from eventq.errors import DiskError
+from eventq.transfer import sessions
+from tests.crash.support import FaultyVFS, copy
+from tests.crash.test_every_step import fell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_CHANCE = random.Random(31)
+PICTURES = [_CHANCE.randbytes(size) for size in (900, 30_000, 300_000, 5_000)]
+FOREIGN = _CHANCE.randbytes(2_000)
+NAMED = f"blob:sha256:{hashlib.sha256(FOREIGN).hexdigest()}"
+
+
+def entry(text: str, *data: str) -> bytes:
+    """Give a line with images."""
+    images = [{"type": "image", "mimeType": "image/png", "data": one} for one in data]
+    message = {"type": "message", "content": [{"type": "text", "text": text}, *images]}
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+BASE64 = [base64.b64encode(data).decode() for data in PICTURES]
+OLD = entry("one", BASE64[0]) + entry("two") + b'{"torn":"x'  # what was imported before
+NEW = (
+    OLD
+    + b'y"}\n'
+    + b"".join(entry(f"entry {number}", one) for number, one in enumerate([*BASE64, BASE64[1], NAMED]))
+    + b'{"odd": 1}\r\n'
+    + entry("long " + "x" * 600_000 + NAMED)
+    + b'{"torn":'
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs, as no power is cut here; a few lines share a transaction, so that there are several."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    monkeypatch.setattr(sessions, "_BATCH_LINES", 3)
+
+
+@pytest.fixture
+def vfs() -> Iterator[FaultyVFS]:
+    """Give the faulty file layer, unarmed."""
+    made = FaultyVFS("faulty-session")
+    yield made
+    made.unregister()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Give a folder with the file that is imported, the blobs of another tool, and a thread that has the first lines."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / NAMED[12:]).write_bytes(FOREIGN)
+    (tmp_path / "session.jsonl").write_bytes(OLD)
+    with eventq.open(eventq.init(tmp_path / "template")) as thread:
+        thread.sessions.import_file(str(tmp_path / "session.jsonl"))
+    (tmp_path / "session.jsonl").write_bytes(NEW)
+    return str(tmp_path)
+
+
+def work(thread: eventq.Thread, place: str) -> None:
+    """Import."""
+    thread.sessions.import_file(f"{place}/session.jsonl", blobs=f"{place}/blobs")
+
+
+def after(place: str, path: str, *, collected: bool) -> int:
+    """Check what became of an import, and that doing it again completes it; give how many lines there were."""
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        found = list(thread.sessions.lines("session"))
+        held = b"".join(found)
+        assert NEW.startswith(held)
+        assert held.startswith(OLD[: OLD.rindex(b"\n") + 1])
+        if collected:
+            thread.gc(apply=True, grace=0)
+            assert b"".join(thread.sessions.lines("session")) == held
+        work(thread, place)
+        assert b"".join(thread.sessions.lines("session")) == NEW
+        assert thread.read(NAMED).data == FOREIGN
+        assert thread.check() == []
+        if collected:
+            thread.gc(apply=True, grace=0)
+            assert b"".join(thread.sessions.lines("session")) == NEW
+            assert len(thread.blobs) == NEW.count(b"\n") + 1 + len(PICTURES) + 2
+        head = thread.contexts.head("session")
+        work(thread, place)
+        assert thread.contexts.head("session") == head
+    return len(found)
+
+
+def steps_of(place: str, path: str, vfs: FaultyVFS) -> int:
+    """Give the number of changes that an import makes."""
+    copy(f"{place}/template", path)
+    vfs.arm(1 << 30, apsw.IOError, lasting=False)
+    with eventq.open(path) as thread:
+        work(thread, place)
+    left = (1 << 30) - vfs._left
+    vfs.disarm()
+    return left
+
+
+@pytest.mark.parametrize(("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"])
+def test_a_disk_that_refuses(
+    error: type[Exception], lasting: bool, place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
+    path = f"{place}/thread"
+    with monkeypatch.context() as patch:
+        patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+        count = steps_of(place, path, vfs)
+    assert count > 20
+    lines = []
+    for number in range(1, count + 2):
+        copy(f"{place}/template", path)
+        refused = False
+        with monkeypatch.context() as patch:
+            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+            with eventq.open(path) as thread:
+                vfs.arm(number, error, lasting=lasting)
+                try:
+                    work(thread, place)
+                except DiskError:
+                    refused = True
+                failed = vfs.failed
+                vfs.disarm()
+        assert refused <= bool(failed)
+        lines.append(after(place, path, collected=number % 4 == 0))
+        assert lines[-1] == NEW.count(b"\n") + 1 or refused
+    assert len(set(lines)) > 4  # nothing, the torn line gone, and after each transaction
+
+
+def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose disk refused once imports again with the thread that it has open."""
+    path = f"{place}/thread"
+    monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+    count = steps_of(place, path, vfs)
+    for number in range(1, count + 1, 5):
+        copy(f"{place}/template", path)
+        with eventq.open(path) as thread:
+            vfs.arm(number, apsw.FullError, lasting=False)
+            try:
+                work(thread, place)
+            except DiskError:
+                pass
+            vfs.disarm()
+            work(thread, place)
+            assert b"".join(thread.sessions.lines("session")) == NEW
+            assert thread.check() == []
+
+
+def test_a_process_that_is_killed(place: str) -> None:
+    """At whatever step a process is killed, the thread is sound, and importing again gives the whole file."""
+    path = f"{place}/thread"
+
+    def imported() -> None:
+        with eventq.open(path) as thread:
+            work(thread, place)
+
+    lines: list[int] = []
+    number, going = 0, True
+    while going:
+        number += 307
+        copy(f"{place}/template", path)
+        going = fell(number, imported)
+        lines.append(after(place, path, collected=len(lines) % 4 == 0))
+    assert len(lines) > 10
+    assert lines[-1] == NEW.count(b"\n") + 1
+
+
+def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whichever change fails while a thread is copied, the destination is sound, and copying again completes it."""
+    with eventq.open(f"{place}/template") as source:
+        work(source, place)
+        source.artifacts.put(PICTURES[2])
+        source.outputs.put("A", PICTURES[3])
+        source.contexts.create("main").append("artifact://0 agent://0-A")
+        eventq.init(tmp_path / "empty")
+        path = f"{place}/thread"
+
+        def attempt(number: int) -> tuple[bool, int]:
+            copy(f"{place}/empty", path)
+            with monkeypatch.context() as patch:
+                patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+                with eventq.open(path) as other:
+                    vfs.arm(number, apsw.FullError, lasting=True)
+                    try:
+                        source.copy_to(other)
+                        refused = False
+                    except DiskError:
+                        refused = True
+                    left = number - vfs._left
+                    vfs.disarm()
+            return refused, left
+
+        refused, count = attempt(1 << 30)
+        assert not refused
+        for number in range(1, count + 1, 4):
+            attempt(number)
+            with eventq.open(path) as other:
+                assert other.check() == []
+                held: list[Any] = list(other.artifacts)
+                assert all(one.status == "sealed" for one in held)
+                source.copy_to(other)
+                assert b"".join(other.sessions.lines("session")) == NEW
+                assert other.read("artifact://0").data == PICTURES[2]
+                assert other.read("agent://0-A").data == PICTURES[3]
+                assert len(other.artifacts) == len(other.outputs) == 1
+                assert source.copy_to(other).turns == 0
