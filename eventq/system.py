@@ -184,6 +184,14 @@ def in_foreground() -> bool:
         os.close(fd)
 
 
+def namespace() -> str:
+    """Give a mark of the processes that this one can see by their pids: another container has another."""
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        return "0"
+
+
 def reap(pid: int) -> int | None:
     """Give the exit code of a child that has ended (negative: the signal), None while it runs.
 

@@ -100,10 +100,10 @@ class OutputTable:
         """Give an imported artifact the time that it began at elsewhere."""
         self._run("UPDATE artifacts SET created_at_ms = ? WHERE artifact_id = ?", (created, artifact_id))
 
-    def remove(self, artifact_id: int) -> None:
+    def remove(self, artifact_id: int, now: int) -> None:
         """Delete an artifact, and note that its number was used."""
         self._run("DELETE FROM artifacts WHERE artifact_id = ?", (artifact_id,))
-        self._run("INSERT INTO removed_artifacts (artifact_id) VALUES (?)", (artifact_id,))
+        self._run("INSERT INTO removed_artifacts (artifact_id, removed_at_ms) VALUES (?, ?)", (artifact_id, now))
 
     def is_unused(self, artifact_id: int) -> bool:
         """Say whether a number was never given."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import select
+
 from eventq.cli import show
 from eventq.cli.log import open_thread
 from eventq.cli.options import number, text
 from eventq.errors import LogicError
 from eventq.output.sink import COLUMNS, HEAD, SPILL
+
+_PIECE = 4096  # bytes: what a pipe that takes something takes at once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,16 +44,21 @@ def capture(raw: Raw) -> int:
 
 
 class _Shown:
-    """What was written to stdout; a reader who has gone does not end the command."""
+    """What was written to stdout; a reader who has gone, or does not read, does not hold the command up."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._size = 0
+        self._waiting = b""
 
     def __call__(self, data: bytes) -> None:
-        """Write what comes next."""
-        if self._quiet:
-            return
+        """Write what comes next, as far as it is taken at once: the head of a view is all that can wait."""
+        self._waiting += data
+        while self._waiting and not self._quiet and _takes():
+            self._write(self._waiting[:_PIECE])
+            self._waiting = self._waiting[_PIECE:]
+
+    def _write(self, data: bytes) -> None:
         self._size += len(data)
         try:
             show.out(data)
@@ -65,7 +74,15 @@ class _Shown:
         if captured.artifact_id is not None:
             text += b"" if not text or text.endswith(b"\n") else b"\n"
             text += f"[raw output: artifact://{captured.artifact_id}]\n".encode()
-        self(text[self._size :])
+        if not self._quiet:
+            self._write(text[self._size :])
+
+
+def _takes() -> bool:
+    """Say whether stdout takes a piece without waiting."""
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 def _fields(captured: Captured) -> dict[str, object]:

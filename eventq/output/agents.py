@@ -14,7 +14,7 @@ from eventq.backends.outputs import OutputTable
 from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
 from eventq.event import check_positive, check_whole
-from eventq.output.artifacts import LARGEST_ID, LISTED, listed
+from eventq.output.artifacts import LARGEST_ID, LISTED, is_plain, listed, save_or_compare
 from eventq.records import OutputInfo
 
 TYPE_CHECKING = False
@@ -140,11 +140,14 @@ class Outputs:
     # --- folders --------------------------------------------------------------------------------------------------
 
     def export_folder(self, folder: str) -> Names:
-        """Write all outputs to a folder as `{id}.md` files, later versions as `{id}.v2.md`, and give their names."""
+        """Write all outputs to a folder as `{id}.md` files, later versions as `{id}.v2.md`, and give their names.
+
+        A file that is there already and the same is left alone; raises ConflictError for one that is not, OSError.
+        """
         names = []
         for info in self:
             name = info.output_id + (f".v{info.version}" if info.version > 1 else "") + ".md"
-            system.save(os.path.join(folder, name), self.stream(info))
+            save_or_compare(os.path.join(folder, name), self.stream(info), info.hash)
             names.append(name)
         return names
 
@@ -153,7 +156,7 @@ class Outputs:
 
         A version that is here already is found again, so importing twice adds nothing.
         """
-        names = [name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name))]
+        names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         matches = [match for name in names if (match := _FILE.fullmatch(name)) and self._is_known(match[1])]
         matches.sort(key=lambda match: (match[1], int(match[2] or 1)))
         made = {}

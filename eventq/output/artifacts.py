@@ -186,13 +186,22 @@ class ArtifactWriter:
     def _end(self, status: str, digest: bytes | None, why: str | None) -> ArtifactInfo:
         with self._table.store.write():
             if not self._broken:
-                self._store()
+                self._store_or_leave(status)
             if not self._table.end(self._number, self._owner, status, digest, why, system.milliseconds()):
                 raise self._gone()
             row = self._table.row(self._number)
         self._ended = True
         assert row is not None  # it was changed in the same transaction
         return _info(row)
+
+    def _store_or_leave(self, status: str) -> None:
+        """Store what waits; where what was before it is undone, one that fails does so without it."""
+        try:
+            with self._table.store.write():
+                self._store()
+        except ConflictError:
+            if status == "sealed":
+                raise
 
     def _check_sound(self) -> None:
         self._check_open()
@@ -308,7 +317,7 @@ class Artifacts:
                     f"artifact {artifact_id} is still being written", "wait for its end, or end its writer",
                     int(info.artifact_id),
                 )  # fmt: skip
-            self.table.remove(int(info.artifact_id))
+            self.table.remove(int(info.artifact_id), system.milliseconds())
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -350,14 +359,13 @@ class Artifacts:
         """
         names = []
         for info in self if ids is None else map(self.get, ids):
+            stem = os.path.join(folder, f"{info.artifact_id}.{info.tool}")
             whole = info.status == "sealed"
-            name = f"{info.artifact_id}.{info.tool}{'' if whole else '.partial'}.log"
-            path = os.path.join(folder, name)
-            if not os.path.exists(path) or not whole:
-                system.save(path, Artifact(self.table, info).stream())
-            elif hash_of(_read(path))[0] != info.hash:
-                raise ConflictError(f"'{path}' is there already, and is another", "give another folder", 0)
-            names.append(name)
+            path = f"{stem}.log" if whole else f"{stem}.partial.log"
+            save_or_compare(path, Artifact(self.table, info).stream(), info.hash)
+            if whole and os.path.lexists(f"{stem}.partial.log"):
+                os.unlink(f"{stem}.partial.log")  # of an export when it was not
+            names.append(os.path.basename(path))
         return names
 
     def import_folder(self, folder: str) -> dict[str, ArtifactInfo]:
@@ -366,7 +374,7 @@ class Artifacts:
         Each gets its own number where that is free, else the next one; what is there already is found again, so
         importing twice adds nothing. Numbers go on after the highest one. Raises OSError.
         """
-        names = [name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name))]
+        names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         found = [(int(match[1]), match) for name in names if (match := _FILE.fullmatch(name))]
         found.sort(key=lambda one: (one[0], one[1][0]))
         told = [
@@ -444,10 +452,11 @@ class Artifacts:
         return info.hash is None and hash_of(Artifact(self.table, info).stream())[0] == digest
 
     def is_same(self, told: ArtifactInfo, pieces: Callable[[], Iterable[bytes]]) -> bool:
-        """Say whether the artifact of a number is the one that is told of, or there is none."""
-        row = self.table.row(int(told.artifact_id)) if int(told.artifact_id) <= LARGEST_ID else None
+        """Say whether the artifact of a number is the one that is told of, or its number was never given."""
+        number = int(told.artifact_id)
+        row = self.table.row(number) if number <= LARGEST_ID else None
         if row is None:
-            return True
+            return number <= LARGEST_ID and self.table.is_unused(number)
         info = _info(row)
         if told.hash is not None:
             return (info.hash, info.tool) == (told.hash, told.tool)
@@ -518,12 +527,15 @@ def _number(artifact_id: object) -> int | None:
 
 def _owner() -> str:
     """Give what tells a writer from all others on this machine: a number of its own, and its process."""
-    return f"{os.urandom(6).hex()}:{os.getpid()}:{system.birth(os.getpid())}"
+    return f"{os.urandom(6).hex()}:{os.getpid()}:{system.namespace()}:{system.birth(os.getpid())}"
 
 
 def _is_alive(owner: str | None) -> bool:
-    pid, _, birth = (owner or "").partition(":")[2].partition(":")
-    return pid.isascii() and pid.isdigit() and len(pid) < 10 and system.birth(int(pid)) == birth
+    """Say whether a writer's process runs; one of another container cannot be seen, and is taken to run."""
+    _, pid, namespace, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
+    if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or not birth:
+        return False
+    return namespace != system.namespace() or system.birth(int(pid)) == birth
 
 
 def _info(row: tuple[Any, ...]) -> ArtifactInfo:
@@ -531,6 +543,24 @@ def _info(row: tuple[Any, ...]) -> ArtifactInfo:
     if status == "open" and not _is_alive(owner):
         status = TRANSITIONS[status]["writer died"]
     return ArtifactInfo(str(number), tool, status, size, lines, digest and digest.hex(), error, created, ended)
+
+
+def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> None:
+    """Write a file; leave one alone that is there and has a hash already. Raises ConflictError for any other one.
+
+    Without a hash a file that is there is written anew: it grows.
+    """
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise ConflictError(f"'{path}' is there already, and is no file", "give another folder", 0)
+    if digest is None or not os.path.exists(path):
+        system.save(path, pieces)
+    elif hash_of(_read(path))[0] != digest:
+        raise ConflictError(f"'{path}' is there already, and is another", "give another folder", 0)
+
+
+def is_plain(path: str) -> bool:
+    """Say whether a path is a file of its own: a link in a folder from elsewhere may lead anywhere."""
+    return os.path.isfile(path) and not os.path.islink(path)
 
 
 def _read(path: str) -> Iterator[bytes]:

@@ -53,9 +53,10 @@ def capture(
     """Run a command; give its exit code, 128 + n for signal n, and what is shown of its output.
 
     Its errors go where its output goes; its input is ours. All of it is kept as an artifact of `tool`, the command's
-    name unless told, when that is not all. `show` gets what is certain of the view, as it comes; `options` are those of
-    `OutputSink`. In the main thread, signals that would end us go on to the command. One that ends and leaves something
-    running that holds its output is waited for until that is silent for LINGER seconds. Raises CannotStartError.
+    name unless told, when that is not all. `show` gets what is certain of the view, as it comes, and now and then
+    nothing; `options` are those of `OutputSink`. In the main thread, signals that would end us go on to the command.
+    One that ends and leaves something running that holds its output is waited for until that is silent for LINGER
+    seconds. Raises CannotStartError.
     """
     words = _words(argv)
     if tool is not None and not isinstance(tool, str):
@@ -154,6 +155,7 @@ def _pump(
             last = system.monotonic()
         else:
             tick()
+            show(b"")  # what could not be shown at once
             if command.look() is not None and system.monotonic() - last > LINGER:
                 return
 

@@ -100,6 +100,8 @@ def _write(source: ThreadSource, pack: PackWriter, files: _Folder) -> None:
     for head in source.heads():
         pack.head(head)
     for told in source.extra():
+        if told.get("status") == "open":
+            continue  # its number would stand for what it is not yet
         if "artifact" in told:
             files.save(file_name(told), source.artifact(told))
         pack.beside(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
@@ -220,6 +222,8 @@ class _Import:
         """Raise ConflictError when an artifact or output would be another one here: texts name them by number."""
         for told in self._source.extra():
             if told and "artifact" in told:
+                if told["status"] == "open":
+                    continue
                 info = _artifact(told)
                 other = info is None or not self._produced.artifacts.is_same(
                     info,
@@ -246,6 +250,9 @@ class _Import:
     def _take(self, told: Told, *, anew: bool = False) -> bool:
         """Keep an artifact, or say why it was left out; give False when it needs another number."""
         number, info = told["artifact"], _artifact(told)
+        if told["status"] == "open":
+            self._notes.append(f"artifact {number} is still being written there: it was left out")
+            return True
         if info is None:
             self._note(f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be")
             return True

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+from itertools import chain
 
 from eventq.blobs import digest_of, parse_ref
 from eventq.dag.contexts import check_context_name
-from eventq.errors import ConflictError, InputError, UnknownContextError
+from eventq.errors import ConflictError, InputError, LogicError, UnknownContextError, UsageError
 from eventq.event import REF, refs_in
 from eventq.output import persist
 from eventq.output.produced import SHA256
@@ -20,7 +22,7 @@ from eventq.records import SessionImported
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from eventq.dag.contexts import Context, Contexts
     from eventq.output.produced import Produced
@@ -55,21 +57,40 @@ class Sessions:
         The context's `name` is that of the session in the file's first entry, unless it is given. Importing again adds
         what the file has grown by; a last line that was torn is replaced when it is whole. `blobs` is the folder where
         another tool keeps the blobs that the entries name by their SHA-256. Raises ConflictError, and adds nothing,
-        when the context and the file differ; OSError.
+        when the context and the file differ.
         """
         self._store.check_writable()
-        with open(path, "rb") as file:
-            first = file.readline()
-            file.seek(0)
-            known = self._context(name or _name_of(first, path))
-            return _Import(self, known, path, blobs).run(file)
+        try:
+            with self._opened(path) as file:
+                first = file.readline()
+                known = self._context(name or _name_of(first, path))
+                return _Import(self, known, path, blobs).run(chain([first] if first else [], file))
+        except OSError as error:
+            raise LogicError(
+                f"'{path}' could not be read: {error.strerror}", "check the path and its permissions"
+            ) from error
+
+    def _opened(self, path: str) -> BinaryIO:
+        """Open a session file; refuse what never ends."""
+        if not isinstance(path, str):
+            raise UsageError(f"the path must be text, not {type(path).__name__}", "give it as a string")
+        inside = os.path.realpath(self._store.directory)
+        if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
+            raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+            file.close()
+            raise LogicError(f"'{path}' is neither a file nor a pipe", "give a session file")
+        return file
 
     def _context(self, name: str) -> Context:
         check_context_name(name)
-        try:
-            return self._contexts.get(name)
-        except UnknownContextError:
-            return self._contexts.create(name)
+        with self._store.write():
+            try:
+                return self._contexts.get(name)
+            except UnknownContextError:
+                return self._contexts.create(name)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -109,6 +130,7 @@ class _Import:
         self._missing: set[str] = set()
         self._put: set[str] = set()
         self._head = context.info().head_turn_id
+        self._torn: int | None = None  # the turn before a torn line that is to be replaced
 
     def run(self, file: Iterable[bytes]) -> SessionImported:
         """Do it."""
@@ -117,6 +139,7 @@ class _Import:
         added = 0
         for batch in _batches(lines, torn):
             with self._sessions._store.write():
+                self._leave_torn()
                 for line in batch:
                     self._append(line)
             added += len(batch)
@@ -142,14 +165,19 @@ class _Import:
                 self._fetch_again(turn, theirs)
                 continue
             if turn.turn_id == self._head and turn.flags & NO_NEWLINE and theirs.startswith(mine):
-                self._context.move(turn.parent_turn_id, expected_head=self._head)
-                self._head = turn.parent_turn_id
+                self._torn = turn.parent_turn_id
                 return count - 1, theirs
             raise ConflictError(
                 f"line {count} of '{self._path}' is not that of the session '{self._name()}' here",
                 "import it under another name", self._head,
             )  # fmt: skip
         return count, None
+
+    def _leave_torn(self) -> None:
+        """Go back behind a torn line, in the transaction that stores what takes its place."""
+        if self._torn is not None:
+            self._context.move(self._torn, expected_head=self._head)
+            self._head, self._torn = self._torn, None
 
     def _fetch_again(self, turn: Turn, line: bytes) -> None:
         """Keep the blobs of a line that is here, if their folder is given only now."""
@@ -168,9 +196,12 @@ class _Import:
         kind, payload, named = self._prepared(data)
         if kind == LINE and flags:
             self._notes.append(f"the last line of '{self._path}' is torn: it is kept as it is")
-        turn = self._context.append(
-            payload, type_id=kind, flags=flags, refs=self._known(named), expected_head=self._head
-        )
+        if self._context.head_id() != self._head:
+            raise ConflictError(
+                f"somebody else appended to '{self._name()}' meanwhile",
+                "import again: what is here already is found again", self._context.head_id(),
+            )  # fmt: skip
+        turn = self._context.append(payload, type_id=kind, flags=flags, refs=self._known(named))
         self._head = turn.turn_id
 
     def _prepared(self, data: bytes) -> tuple[str, bytes, set[bytes]]:

@@ -24,7 +24,8 @@ CREATE TABLE artifacts (
 CREATE INDEX artifacts_by_size ON artifacts (size, tool);
 -- Numbers that were deleted: what comes from elsewhere under one of them gets another.
 CREATE TABLE removed_artifacts (
-    artifact_id INTEGER PRIMARY KEY
+    artifact_id   INTEGER PRIMARY KEY,
+    removed_at_ms INTEGER NOT NULL
 ) STRICT;
 -- 64 KiB each but the last, as zstd frames with a checksum; newlines counts those in the chunks before.
 CREATE TABLE artifact_chunks (

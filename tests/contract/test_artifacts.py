@@ -1400,3 +1400,55 @@ def test_after_close(path: str) -> None:
     for call in (writer.seal, artifact.read, lambda: writer.fail("so")):
         with pytest.raises(EventqError, match="the thread is closed"):
             call()
+
+
+def test_a_file_in_the_way_of_an_export(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What is no file in the place of one is refused, not waited for; the file of what was not whole goes."""
+    writer = thread.artifacts.allocate("sh")
+    writer.write(b"begun")
+    writer._commit()
+    folder = str(tmp_path / "out")
+    os.mkdir(folder)
+    assert thread.artifacts.export_folder(folder) == ["0.sh.partial.log"]
+    writer.seal()
+    assert thread.artifacts.export_folder(folder) == ["0.sh.log"]
+    assert os.listdir(folder) == ["0.sh.log"]
+    os.unlink(f"{folder}/0.sh.log")
+    os.mkfifo(f"{folder}/0.sh.log")
+    with pytest.raises(ConflictError, match="is there already, and is no file"):
+        thread.artifacts.export_folder(folder)
+
+
+def test_links_in_a_folder_lead_nowhere(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A link in a folder that is imported is left alone: it may lead anywhere."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "in").mkdir()
+    for name in ("0.sh.log", "0-A.md"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "secret")
+    assert thread.artifacts.import_folder(str(tmp_path / "in")) == {}
+    assert thread.outputs.import_folder(str(tmp_path / "in")) == {}
+
+
+def test_a_writer_whose_transaction_was_undone_fails(thread: eventq.Thread) -> None:
+    """An artifact whose bytes a transaction around them took back can still be ended as failed, and deleted."""
+    writer = thread.artifacts.allocate("sh")
+    with pytest.raises(ZeroDivisionError), thread.write():
+        writer.write(b"9" * 5_000_000)
+        raise ZeroDivisionError
+    with pytest.raises(ConflictError, match="a transaction around it undone"):
+        writer.seal()
+    writer.fail("it was undone")
+    assert thread.artifacts.get(0).status == "failed"
+    thread.artifacts.remove(0)
+
+
+def test_a_writer_of_another_container(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer whose process cannot be seen from here is taken to live: nobody deletes what it writes."""
+    writer = thread.artifacts.allocate("sh")
+    monkeypatch.setattr(system, "namespace", lambda: "another")
+    monkeypatch.setattr(system, "birth", lambda _: None)
+    assert thread.artifacts.get(0).status == "open"
+    with pytest.raises(ConflictError, match="still being written"):
+        thread.artifacts.remove(0)
+    monkeypatch.undo()
+    writer.seal()

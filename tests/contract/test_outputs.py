@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq import system
 from eventq.errors import (
+    ConflictError,
     DamagedError,
     InputError,
     ReadOnlyError,
@@ -498,3 +499,14 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, tmp_path: Path
                 call()
         assert reader.check() == []
     assert thread.outputs.list() == [info]
+
+
+def test_a_file_that_was_changed_is_not_written_over(thread: eventq.Thread, tmp_path: Path) -> None:
+    """An export leaves the same file alone, and refuses to write over another."""
+    thread.outputs.put("S", "hi")
+    folder = str(tmp_path)
+    assert thread.outputs.export_folder(folder) == thread.outputs.export_folder(folder) == ["0-S.md"]
+    (tmp_path / "0-S.md").write_text("my own edits")
+    with pytest.raises(ConflictError, match="is there already, and is another"):
+        thread.outputs.export_folder(folder)
+    assert (tmp_path / "0-S.md").read_text() == "my own edits"

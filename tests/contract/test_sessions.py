@@ -635,11 +635,17 @@ def test_batches_of_bytes(thread: eventq.Thread, tmp_path: Path, monkeypatch: py
 
 
 def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path: Path) -> None:
-    """A file that is not there is an OSError, a thread that is read only a ReadOnlyError; no context is made."""
-    with pytest.raises(FileNotFoundError):
+    """A file that cannot be read is a sentence, a thread that is read only a ReadOnlyError; no context is made."""
+    with pytest.raises(LogicError, match="could not be read: No such file"):
         thread.sessions.import_file(str(tmp_path / "none.jsonl"))
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(LogicError, match="could not be read: Is a directory"):
         thread.sessions.import_file(str(tmp_path))
+    with pytest.raises(LogicError, match="is inside the thread"):
+        thread.sessions.import_file(thread.path + "/events.db")
+    with pytest.raises(LogicError, match="neither a file nor a pipe"):
+        thread.sessions.import_file("/dev/zero")
+    with pytest.raises(UsageError, match="the path must be text"):
+        thread.sessions.import_file(5)  # type: ignore[arg-type]
     thread.contexts.create("s")
     with eventq.open(thread.path, read_only=True) as reader:
         for data in (lines(HEADER), b""):  # also where there is nothing to add
@@ -964,3 +970,30 @@ def test_refs_in_a_payload_are_those_of_the_turn(thread: eventq.Thread, tmp_path
     named = {digest.hex() for digest in refs_in((turn.payload or b"").decode())}
     assert {blake3(MENTIONED).hexdigest(), blake3(pixels(1)).hexdigest()} == named
     assert {ref[12:] for ref in thread.blobs.refs(turn.hash)} == named
+
+
+def test_a_torn_line_stays_until_its_successor_is_stored(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that fails before it has stored what takes the place of a torn line has lost nothing."""
+    torn = lines(HEADER) + b'{"torn":"hal'
+    name = thread.sessions.import_file(write(tmp_path, torn)).context_id
+    whole = write(tmp_path, torn + b'f"}\n')
+    with monkeypatch.context() as patch:
+        patch.setattr("eventq.transfer.sessions._Import._append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            thread.sessions.import_file(whole)
+    assert export(thread, name) == torn
+    assert thread.sessions.import_file(whole).added == 1
+    assert export(thread, name) == torn + b'f"}\n'
+
+
+def test_a_pipe_is_a_file_too(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A session comes in through a pipe as well, which cannot be read twice."""
+    data = lines(HEADER, says("a"), says("b"))
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    found = thread.sessions.import_file(f"/dev/fd/{reader}", name="piped")
+    os.close(reader)
+    assert (found.added, export(thread, "piped")) == (3, data)

@@ -831,3 +831,25 @@ def test_memory_is_bounded(box: str) -> None:
     with eventq.open(box, read_only=True) as thread:
         (info,) = thread.artifacts.list()
     assert (info.status, info.size, info.hash) == ("sealed", size, hasher.hexdigest())
+
+
+def test_a_full_stdout_holds_nobody_up(box: str, until: Until) -> None:
+    """While nobody reads stdout the command goes on, and a signal ends it; what is shown comes when it is read."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, 1031, 4096)  # F_SETPIPE_SZ
+    process = start(box, "sh", "-c", "seq 20000; echo over; exec sleep 60", stdout=writer)
+    os.close(writer)
+    until(lambda: count(box) == 1, "the artifact is there though nobody reads", SOON)
+    process.send_signal(signal.SIGTERM)
+    until(lambda: kept_status(box) == "sealed", "it is sealed though nobody reads", SOON)
+    shown = b"".join(iter(lambda: os.read(reader, 65536), b""))
+    os.close(reader)
+    assert process.wait(SOON) == 128 + signal.SIGTERM
+    assert shown.startswith(b"1\n2\n")
+    assert shown.endswith(b"over\n[raw output: artifact://0]\n")
+
+
+def kept_status(box: str) -> str:
+    """Give the status of the first artifact."""
+    with eventq.open(box, read_only=True) as thread:
+        return thread.artifacts.get(0).status
