@@ -714,5 +714,5 @@ def test_an_import_that_the_disk_refuses(
             other.import_pack(tmp_path / "pack")
     assert list(artifacts(other)) == ["1", "2"]
     assert other.check() == []
-    assert other.import_pack(tmp_path / "pack").artifacts == 3  # and one that is still being written
-    assert artifacts(other) == artifacts(thread)
+    assert other.import_pack(tmp_path / "pack").artifacts == 3
+    assert artifacts(other) == {name: one for name, one in artifacts(thread).items() if name != "5"}  # still written
