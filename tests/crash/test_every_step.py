@@ -95,7 +95,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
-@pytest.mark.parametrize(("work", "stride"), [(push, 3), (push_many, 3), (rebuild, 1), (prune, 2), (subscribe, 7)])
+@pytest.mark.parametrize(("work", "stride"), [(push, 5), (push_many, 5), (rebuild, 3), (prune, 3), (subscribe, 11)])
 def test_a_process_may_be_killed_at_any_step(
     work: Callable[[str], None], stride: int, template: str, tmp_path: Path
 ) -> None:
@@ -134,7 +134,7 @@ def sweep(work: Callable[[str], None], stride: int, template: str, tmp_path: Pat
     assert number > 50
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
 def test_an_init_may_be_killed_at_every_step(stride: int, tmp_path: Path) -> None:
     """Wherever an init is killed, there is a whole thread or the next init makes one."""
     number = 0
