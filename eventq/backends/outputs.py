@@ -65,9 +65,14 @@ class OutputTable:
             yield from rows
             after = rows[-1][0]
 
-    def ids(self, limit: int) -> list[int]:
-        """Give the numbers of the first `limit` artifacts."""
-        return [row[0] for row in self._run("SELECT artifact_id FROM artifacts ORDER BY 1 LIMIT ?", (limit,))]
+    def sealed(self, limit: int) -> list[int]:
+        """Give the numbers of the first `limit` artifacts that are whole."""
+        sql = "SELECT artifact_id FROM artifacts WHERE status = 'sealed' ORDER BY artifact_id LIMIT ?"
+        return [row[0] for row in self._run(sql, (limit,))]
+
+    def count_sealed(self) -> int:
+        """Give how many artifacts are whole."""
+        return int(self._one("SELECT count(*) FROM artifacts WHERE status = 'sealed'"))
 
     def count(self) -> int:
         """Give how many artifacts there are."""

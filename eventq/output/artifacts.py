@@ -346,8 +346,8 @@ class Artifacts:
         return self.table.count()
 
     def available(self) -> str:
-        """Give the numbers that there are, as an error lists them: the first 100, `none` for none."""
-        return listed([str(number) for number in self.table.ids(LISTED)], self.table.count())
+        """Give the numbers of what is whole, as an error lists them: the first 100, `none` for none."""
+        return listed([str(number) for number in self.table.sealed(LISTED)], self.table.count_sealed())
 
     # --- folders --------------------------------------------------------------------------------------------------
 

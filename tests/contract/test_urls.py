@@ -598,3 +598,16 @@ def test_nothing_is_written(full: eventq.Thread, tmp_path: Path) -> None:
         assert [reader.read(url) for url in asked] == [full.read(url) for url in asked]
         assert full.store.connection.total_changes() == before
     assert sorted(os.listdir(tmp_path)) == ["thread"]
+
+
+def test_only_what_is_whole_is_offered(thread: eventq.Thread) -> None:
+    """The error for a number that is not there offers whole artifacts only; the others are read by who knows them."""
+    thread.artifacts.put(b"whole")
+    writer = thread.artifacts.allocate()
+    for status in ("open", "failed"):
+        with pytest.raises(eventq.LogicError) as caught:
+            thread.read("artifact://9")
+        assert caught.value.what == "Artifact 9 not found. Available: 0"
+        assert thread.read("artifact://1").complete is False
+        if status == "open":
+            writer.fail("for the test")
