@@ -21,6 +21,7 @@ from eventq.errors import (
     EventqError,
     FilterError,
     InputError,
+    LogicError,
     NotAThreadError,
     ReadOnlyError,
     StoreError,
@@ -289,10 +290,14 @@ class Store:
 
     def _is_stale(self) -> bool:
         """Say whether the files that are read without rights want another way of reading than they did."""
+        if self._stamp is None and self._marks:
+            return False  # a moment that is held by a lock
         stamp = self._stamp_now()
         return self._stamp != stamp if self._stamp is not None else stamp[2] <= _WAL_HEADER
 
     def _reopen(self) -> None:
+        if self._marks:
+            raise LogicError("another program took the database over meanwhile", "do it again")
         self.fence.close()
         self.connection.close()
         self._connection = self._choose()
@@ -428,8 +433,16 @@ class Store:
             connection.execute("ROLLBACK")
 
     def snapshot(self) -> None:
-        """Have all that is read from now on be as it is at this moment, until the store is closed."""
-        self.run("BEGIN")
+        """Have all that is read from now on be as it is at this moment, until the store is closed.
+
+        A reading raises LogicError when the moment is lost: what was read without locks is being changed.
+        """
+
+        def begin() -> None:
+            self.connection.execute("BEGIN")
+            self.connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only now does SQLite begin it
+
+        self._steady(begin)
         self._marks.append(0)
 
     def abandon(self, level: int) -> None:

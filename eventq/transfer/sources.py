@@ -146,7 +146,6 @@ class ThreadSource:
             self._store.check_memory()
             self._store.check_output()
             self._store.snapshot()
-            self._connection = self._store.connection
             self._choose()
         except BaseException:
             self._store.close()
@@ -154,11 +153,8 @@ class ThreadSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        """End it; raise LogicError when it was not one moment."""
-        same = self._store.connection is self._connection
+        """End it."""
         self._store.close()
-        if kind is None and not same:
-            raise LogicError("another program took the database over meanwhile", "do it again")
 
     # --- what is chosen -------------------------------------------------------------------------------------------
 

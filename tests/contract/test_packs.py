@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -184,7 +185,7 @@ def payloads(thread: eventq.Thread, context: int | str) -> list[bytes | None]:
 
 def turn_count(thread: eventq.Thread) -> int:
     """Give the number of all turns."""
-    return sum(1 for _ in everything(thread).turns())
+    return int(thread.store.one("SELECT count(*) FROM turns"))
 
 
 def state(thread: eventq.Thread) -> Any:
@@ -1375,6 +1376,30 @@ def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest
         with pytest.raises(ReadOnlyError):
             reader.import_pack(pack)
     assert contents(tmp_path / "out") == contents(pack)
+
+
+def test_read_only_beside_the_first_writer(
+    pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export that reads without locks says so when somebody begins to write, and leaves nothing behind."""
+    thread = fresh()
+    thread.import_pack(pack)
+    path = str(tmp_path / "restored")
+    shutil.copytree(thread.path, path, ignore=shutil.ignore_patterns("*-shm"))  # and so nobody has it open
+    metas = sources.ThreadSource.metas
+
+    def write(source: sources.ThreadSource) -> Any:
+        with eventq.open(path) as writer:
+            writer.contexts.create().append("new")
+            yield from metas(source)
+
+    monkeypatch.setattr(sources.ThreadSource, "metas", write)
+    with eventq.open(path, read_only=True) as reader:
+        with pytest.raises(LogicError, match=r"took the database over meanwhile.*do it again"):
+            reader.export_pack(tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        monkeypatch.undo()
+        reader.export_pack(tmp_path / "out")
 
 
 def test_into_its_own_folder(fresh: Fresh, clock: Clock) -> None:
