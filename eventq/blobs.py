@@ -466,8 +466,8 @@ class Blobs:
     def holders(self, name: Name, limit: int = 100) -> list[str]:
         """Say what keeps a blob from being collected: `turn 5`, `patch 1`, `blob <hash>`, `event 3`, `pin NAME`.
 
-        Or `output <id>`. At most `limit` of a kind; an empty list is what a collection deletes after the time of grace,
-        and so is a turn that no context leads to. Raises UnknownBlobError.
+        Or `output <id>`, or `root 5` for that of turn 5. At most `limit` of a kind; an empty list is what a collection
+        deletes after the time of grace, and so is a turn that no context leads to. Raises UnknownBlobError.
         """
         rows = self._table.holders(self._known(digest_of(name))[0], limit)
         return [f"{kind} {what}" for kind, what in rows]

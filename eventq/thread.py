@@ -356,8 +356,8 @@ class Thread:
         """Find the turns and blobs that nothing leads to and, with `apply`, delete them and give their space back.
 
         What leads to them: heads, moves of heads and turns within `grace` seconds, keys of the last 24 hours; overlays,
-        events, pins, refs of other blobs, and puts within `grace` seconds. Raises DamagedError, and deletes nothing,
-        when `check` finds a fault.
+        roots, events, pins, refs of other blobs, and puts within `grace` seconds. Raises DamagedError, and deletes
+        nothing, when `check` finds a fault.
         """
         from eventq.dag.collect import collect
 

@@ -160,9 +160,14 @@ class BlobTable:
         return [row[0] for row in self._run(sql, (blob_id,))]
 
     def holders(self, blob_id: int, limit: int) -> list[tuple[str, Any]]:
-        """Give kind and name of what keeps a blob: turns, patches, blobs, events, pins, outputs; `limit` of a kind."""
+        """Give kind and name of what keeps a blob: turns, patches, blobs, events, pins, outputs, roots.
+
+        At most `limit` of a kind.
+        """
         found: list[tuple[str, Any]] = []
-        for sql in (*_HOLDERS, _OUTPUTS) if self.store.has_output() else _HOLDERS:
+        outputs = (_OUTPUTS,) if self.store.has_output() else ()
+        roots = (_ROOTS,) if self.store.has_roots() else ()
+        for sql in (*_HOLDERS, *outputs, *roots):
             found += self._run(sql, (blob_id, limit))
         return found
 
@@ -219,3 +224,6 @@ _HOLDERS = (
     "SELECT 'pin', name FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
 )
 _OUTPUTS = "SELECT 'output', output_id FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
+_ROOTS = (
+    "SELECT 'root', turn_id FROM turn_roots WHERE root = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
+)

@@ -19,23 +19,26 @@ live_turns (id) AS (
     UNION SELECT turn_id FROM turns WHERE created_at_ms >= ?1
     UNION SELECT parent_id FROM live_turns JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
 )"""
-_LIVE_BLOBS = """
+_OF_ROOTS = "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
+_LIVE_BLOBS = f"""
 live_blobs (id) AS (
     SELECT blob_id FROM turns WHERE turn_id IN live_turns
     UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN live_turns
     UNION SELECT blob_id FROM run_attempts WHERE parent_id IN live_turns
+    {_OF_ROOTS}
     UNION SELECT blob_id FROM pins
     UNION SELECT blob_id FROM agent_outputs
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
     UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
     UNION SELECT part_id FROM live_blobs JOIN blob_parts ON blob_id = id
-)"""
+)"""  # noqa: S608
 _DEAD_TURNS = f"WITH RECURSIVE {_LIVE_TURNS} SELECT turn_id FROM turns WHERE turn_id NOT IN live_turns"  # noqa: S608
 _DEAD_BLOBS = (
     f"WITH RECURSIVE {_LIVE_TURNS}, {_LIVE_BLOBS}"  # noqa: S608
     " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN live_blobs"
 )
+_DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
 _BLOBS = "SELECT lower(hex(hash)), raw_len * (part = 0), stored_len * (codec < 2), part FROM "
 
 
@@ -45,7 +48,8 @@ def find(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:
     Sorted by hash. `grace` and `keys` are times in ms: what is younger is alive.
     """
     turns = store.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
-    return turns, store.run(f"{_BLOBS} ({_DEAD_BLOBS}) ORDER BY 1", (grace, keys))
+    blobs = _DEAD_BLOBS if store.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
+    return turns, store.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
 
 
 def delete(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:

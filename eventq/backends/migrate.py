@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import apsw
 
-SCHEMA = 4  # the number of the newest migration: a test compares it with the files
+SCHEMA = 5  # the number of the newest migration: a test compares it with the files
 APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
 
 _COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]

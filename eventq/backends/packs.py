@@ -55,7 +55,7 @@ class PackTable:
     def choose_what_they_lead_to(self) -> None:
         """Choose the turns and blobs that the chosen contexts lead to."""
         self._run(_TURNS_OF_CONTEXTS)
-        self._run(_BLOBS_OF_TURNS)
+        self._run(_BLOBS_OF_TURNS if self._store.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
 
     def choose_artifact(self, number: int) -> bool:
         """Choose an artifact; give False when it was chosen, or there is none."""
@@ -115,6 +115,14 @@ class PackTable:
             "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p LEFT JOIN blobs USING (blob_id)"
             " WHERE seq > ? AND turn_id IN chosen_turns ORDER BY seq LIMIT ?"
         )
+
+    def roots(self) -> Iterator[tuple[int, bytes]]:
+        """Give turn_id and root of every turn that has one of its own."""
+        sql = (  # not IN: that begins each page at the first turn
+            "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
+            " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
+        )
+        return self._pages(sql) if self._store.has_roots() else iter(())
 
     def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Give a number, and the hashes of a blob and of one that it names."""
@@ -261,14 +269,17 @@ WITH RECURSIVE found (id) AS (
     UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
 )
 INSERT INTO chosen_turns SELECT id FROM found"""
-_BLOBS_OF_TURNS = """
+_OF_ROOTS = "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns"
+_BLOBS_OF_TURNS = f"""
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM chosen_turns CROSS JOIN turns USING (turn_id)
     UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
     UNION SELECT blob_id FROM run_attempts WHERE parent_id IN chosen_turns
+    {_OF_ROOTS}
     UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
 )
-INSERT INTO chosen_blobs SELECT id FROM found"""
+INSERT INTO chosen_blobs SELECT id FROM found"""  # noqa: S608
+_BLOBS_OF_TURNS_WITHOUT_ROOTS = _BLOBS_OF_TURNS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM agent_outputs WHERE output_id = ?

@@ -382,6 +382,12 @@ class Store:
         """Say whether there are tables of artifacts and outputs: not in an older thread that was opened to read."""
         return self.version >= 4
 
+    def has_roots(self) -> bool:
+        """Say whether there is a table of turns' roots: not in an older thread that was opened to read."""
+        if self.version < 5:
+            self._look_again()
+        return self.version >= 5
+
     def check_memory(self) -> None:
         """Raise StoreError when there are no tables of turns and blobs."""
         self._check_tables(self.has_memory, "turns or blobs")
@@ -391,13 +397,17 @@ class Store:
         self._check_tables(self.has_output, "artifacts or outputs")
 
     def _check_tables(self, has: Callable[[], bool], what: str) -> None:
-        if not has():  # somebody may have brought it up to date meanwhile
-            self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
+        if not has():
+            self._look_again()
         if not has():
             raise StoreError(
                 f"'{self.path}' was written by an older eventq, and holds no {what}",
                 "open it for writing once: any push brings it up to date",
             )
+
+    def _look_again(self) -> None:
+        """Read the version anew: somebody may have brought the database up to date meanwhile."""
+        self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
 
     @property
     def depth(self) -> int:

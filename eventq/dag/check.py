@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eventq.backends.roots import RootTable
 from eventq.blobs import digest_of
 from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode, told_refs
 from eventq.dag.runs import COMPACTED
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 def faults(runs: Runs) -> Iterator[str]:
     """Say each broken invariant in one sentence: of the graph, of the bytes, all of which are read, of the runs."""
-    turns = runs.turns
-    for look in (turns.table.faults, turns.blobs.faults, runs.table.faults, _Nodes(runs).faults):
+    turns, roots = runs.turns, RootTable(runs.turns.store)
+    for look in (turns.table.faults, roots.faults, turns.blobs.faults, runs.table.faults, _Nodes(runs).faults):
         try:
             yield from look()
         except StoreError as error:  # too broken to be looked at

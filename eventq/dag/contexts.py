@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.blobs import PART_BYTES, flat
+from eventq.backends.roots import RootTable
+from eventq.blobs import PART_BYTES, digest_of, flat
 from eventq.dag.turns import Turns, View, check_head, check_u32, encoded, run_conflict
 from eventq.errors import ConflictError, InputError, UnknownContextError, UnknownTurnError
 from eventq.event import check_name, check_natural, check_positive
@@ -143,6 +144,22 @@ class Contexts:
         with self.turns.store.write():
             self.turns.depth(check_natural(turn_id, "turn"))
             return self.turns.table.add_patch(turn_id, None, flags, system.milliseconds())
+
+    def attach(self, turn_id: int, root: Name) -> None:
+        """Give a turn the root of a file tree, by hash, in place of its own if it has one.
+
+        What follows the turn has it too, down to the next turn with one of its own. A blob of that hash is kept as
+        long as the turn is; it need not be stored. Raises UnknownTurnError, InputError.
+        """
+        digest = digest_of(root)
+        with self.turns.store.write():
+            self.turns.depth(check_natural(turn_id, "turn"))
+            RootTable(self.turns.store).set(turn_id, digest)
+
+    def root(self, turn_id: int) -> bytes | None:
+        """Give the root of a turn, or of its nearest ancestor with one, 32 bytes, or None. Raises UnknownTurnError."""
+        self.turns.depth(check_natural(turn_id, "turn"))
+        return RootTable(self.turns.store).find(turn_id)
 
     def open_turns(self) -> Iterator[OpenInfo]:
         """Give the turns of all contexts that are still being written."""

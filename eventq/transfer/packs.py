@@ -13,6 +13,7 @@ from bisect import bisect_left
 
 from eventq import system
 from eventq.backends.packs import PackTable
+from eventq.backends.roots import RootTable
 from eventq.blobs import digest_of
 from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
@@ -577,6 +578,16 @@ class _Import:
         self._table.add_patch(turn_id, blob_id, flags, at, self._count(turn_id, blob_id, flags, at))
         return True
 
+    def _import_root(self, told: dict[str, Any], _: dict[int, int]) -> bool:
+        """Give a turn its root; one that has another here keeps that."""
+        turn_id, root = self._here(told["root"]), digest_of(told["hash"])
+        if not turn_id:
+            return False
+        kept = RootTable(self._store).add(turn_id, root)
+        if kept != root:
+            self._notes.append(f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}")
+        return True
+
     def _import_attempt(self, told: dict[str, Any], _: dict[int, int]) -> bool:
         parent, at = self._here(told["attempt"]), told["created_at_ms"]
         if not parent or not _is_time(at):
@@ -618,6 +629,7 @@ _LINES: list[tuple[dict[str, type], Callable[[_Import, dict[str, Any], dict[int,
     ({"context": int}, _Import._import_context),
     ({"run": int, "name": str, "group": str, "status": str, "start": int}, _Import._import_run),
     ({"patch": int, "flags": int, "created_at_ms": int}, _Import._import_patch),
+    ({"root": int, "hash": str}, _Import._import_root),
     ({"attempt": int, "blob": str, "created_at_ms": int}, _Import._import_attempt),
     ({"blob": str, "ref": str}, _Import._import_ref),
     ({"blob": str, "pin": str}, _Import._import_pin),

@@ -1,7 +1,7 @@
 """Where an import reads from: a pack, which is a folder of files, or a thread as it is at one moment.
 
 Both give the records of the interchange format, and as dictionaries what it has no room for: names and lineage of
-contexts, overlays, runs and attempts, refs between blobs, pins, canonical rules, artifacts and outputs.
+contexts, overlays, roots, runs and attempts, refs between blobs, pins, canonical rules, artifacts and outputs.
 """
 
 from __future__ import annotations
@@ -224,6 +224,8 @@ class ThreadSource:
                 yield {"context": context_id, "name": name, "fork_of": fork_of}
         for _, turn_id, digest, flags, at in self._table.patches():
             yield {"patch": turn_id, "blob": digest and digest.hex(), "flags": flags, "created_at_ms": at}
+        for turn_id, root in self._table.roots():
+            yield {"root": turn_id, "hash": root.hex()}
         for context_id, name, group, status, start, completed in self._table.runs():
             told = {"run": context_id, "name": name, "group": group, "status": status, "start": start}
             yield {**told, "completed_at_ms": completed}

@@ -112,7 +112,7 @@ def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
 
 TABLES = [
     "blobs", "blob_bytes", "blob_refs", "blob_names", "pins", "turns", "turn_patches", "contexts", "context_log",
-    "runs", "run_attempts", "artifacts", "artifact_chunks", "agent_outputs", "counters",
+    "runs", "run_attempts", "artifacts", "artifact_chunks", "agent_outputs", "counters", "turn_roots",
 ]  # fmt: skip
 
 
@@ -149,6 +149,8 @@ def fill(thread: eventq.Thread) -> None:
     thread.contexts.patch(2, r'{"patched":"artifact:\/\/4"}')
     thread.contexts.patch(5, "o1 patched")
     thread.contexts.tombstone(1)
+    thread.contexts.attach(1, blake3(b"deep").digest())
+    thread.contexts.attach(5, bytes(32))
     thread.blobs.pin(blake3(b"named").hexdigest(), "me")
     thread.blobs.pin(put(b"loose").hash, "me")
     for named in (b"deep", b"loose"):
@@ -239,11 +241,44 @@ def test_where_a_context_began(thread: eventq.Thread, other: eventq.Thread) -> N
     assert [one[0] for one in chain(other, "moved")] == [b"a1"]
 
 
+def test_the_blob_of_a_root(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """What the root of a chosen turn names comes along, with all that it names; that of another turn does not."""
+    put = thread.blobs.put
+    tree = put(b"tree see artifact://0", refs=[put(b"leaf").hash])
+    thread.artifacts.put(b"a0")
+    thread.contexts.create("main").append("m1")
+    thread.contexts.create("apart").append("a1")
+    thread.contexts.attach(1, tree.hash)
+    thread.contexts.attach(2, put(b"apart").hash)
+    thread.contexts.get("main").append("m2")
+    for number in (4, 0):
+        found = thread.copy_to(other, ["main"])
+        assert (found.blobs, found.notes) == (number, ())
+    assert blobs(other) == names(b"m1", b"m2", b"leaf", b"tree see artifact://0")
+    head = other.contexts.head("main")
+    assert other.contexts.root(head) == bytes.fromhex(tree.hash)
+    assert artifacts(other).keys() == {"0"}
+    assert other.gc(apply=True, grace=0).blobs == 0
+
+
+def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A turn that has another root in the destination keeps it, and a note says so: no text names a root."""
+    thread.contexts.create("main").append("m1")
+    thread.copy_to(other)
+    thread.contexts.attach(1, bytes(32))
+    other.contexts.attach(1, b"\1" * 32)
+    assert thread.copy_to(other).notes == (f"turn 1 keeps the root that it has here, {'01' * 32}, not {'00' * 32}",)
+    assert other.contexts.root(1) == b"\1" * 32
+
+
 def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
     """Without a choice everything comes, also what nothing leads to, with all ids."""
     fill(thread)
     found = thread.copy_to(other)
-    same = "blob_refs", "blob_names", "turns", "turn_patches", "runs", "run_attempts", "agent_outputs", "counters"
+    same = (
+        "blob_refs", "blob_names", "turns", "turn_patches", "turn_roots", "runs", "run_attempts", "agent_outputs",
+        "counters",
+    )  # fmt: skip
     assert {one: rows(other)[one] for one in same} == {one: rows(thread)[one] for one in same}
     assert other.blobs.pins() == thread.blobs.pins()
     assert (artifacts(other), outputs(other), blobs(other)) == (artifacts(thread), outputs(thread), blobs(thread))

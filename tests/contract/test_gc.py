@@ -271,6 +271,32 @@ def test_overlays_keep_both_payloads(thread: eventq.Thread, clock: Clock) -> Non
     assert thread.contexts.create().append(b"x").turn_id == 2
 
 
+def test_a_root_keeps_what_it_names(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+    """The blob of a root, and what that names, stay as long as the turn; then the root goes with it."""
+    leaf = thread.blobs.put(TEXT)
+    tree, other = thread.blobs.put(b"tree", refs=[leaf.ref]), thread.blobs.put(b"other")
+    main, side = thread.contexts.create("main"), thread.contexts.create("side")
+    main.append(b"one")
+    main.append(b"two")
+    side.append(b"three")
+    thread.contexts.attach(1, tree.ref)
+    thread.contexts.attach(3, other.ref)
+    thread.contexts.attach(2, bytes(32))
+    clock.move(2 * DAY)
+    assert collect(thread, 0).blobs == 0
+    side.delete()
+    clock.move(1)
+    assert collect(thread, 0).hashes == tuple(sorted(map(name_of, (b"three", b"other"))))
+    assert ask(raw, "SELECT turn_id FROM turn_roots ORDER BY 1") == [(1,), (2,)]
+    thread.contexts.attach(1, bytes(32))
+    found = collect(thread, 0)
+    assert (found.turns, found.hashes) == (0, tuple(sorted((tree.hash, leaf.hash))))
+    main.delete()
+    clock.move(1)
+    collect(thread, 0)
+    assert ask(raw, "SELECT * FROM turn_roots") == []
+
+
 def test_a_pin_keeps(thread: eventq.Thread, clock: Clock) -> None:
     """Row 51: a pinned blob stays with all that it names until its last owner lets go."""
     leaf = thread.blobs.put(b"leaf")
@@ -511,6 +537,7 @@ FAULTS = {
     "a head that is nothing": "UPDATE contexts SET head_id = 9999",
     "a payload that is nothing": f"DELETE FROM blobs WHERE hash = x'{name_of(b'kept')}'",
     "a patch of nothing": "INSERT INTO turn_patches VALUES (1, 9999, NULL, 0, 0)",
+    "a root of nothing": "INSERT INTO turn_roots VALUES (9999, zeroblob(32))",
     "a key of nothing": "INSERT INTO turn_keys VALUES (1, 1, 'k', 9999, x'00', 1e15)",
     "a head that was not logged": "UPDATE contexts SET version = 7",
     "a log that was lost": "DELETE FROM context_log WHERE context_id = 1",

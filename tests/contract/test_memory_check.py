@@ -45,6 +45,7 @@ def broken(path: str) -> Iterator[apsw.Connection]:
         thread.contexts.create("empty")
         main.patch(2, b"patched")
         main.tombstone(3)
+        thread.contexts.attach(2, thread.blobs.put(b"tree").ref)
         opened = main.open_turn()
         opened.append_delta(b"x" * 4000)
         opened.append_delta(b"y" * 1000)
@@ -144,6 +145,7 @@ FAULTS = {
         "UPDATE turn_patches SET blob_id = 999 WHERE seq = 1",
         [GONE.format("turn_patches", "blobs")],
     ),
+    "a root of no turn": ("UPDATE turn_roots SET turn_id = 99", [GONE.format("turn_roots", "turns")]),
     "an open turn of no context": (
         "UPDATE open_turns SET context_id = 99",
         [GONE.format("open_turns", "contexts")],
@@ -225,6 +227,15 @@ def test_what_a_check_constraint_forbids_is_said(path: str, broken: apsw.Connect
     said = found(path, read_only=True)
     assert [text for text in said if text.startswith((f"turn {turn} is not later", f"turn {turn} has depth"))]
     assert found(path) == [BAD, *said]
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_root_of_another_length_is_said(path: str, broken: apsw.Connection, size: int) -> None:
+    """A root that is no hash is said, also to a reader."""
+    plant(broken, f"UPDATE turn_roots SET root = zeroblob({size})")
+    said = [f"the root of turn 2 has {size} bytes, not 32"]
+    assert found(path, read_only=True) == said
+    assert found(path) == [BAD.replace("turns", "turn_roots"), *said]
 
 
 def test_a_sound_store_says_nothing(path: str, broken: apsw.Connection) -> None:

@@ -189,13 +189,14 @@ def turn_count(thread: eventq.Thread) -> int:
 
 
 def state(thread: eventq.Thread) -> Any:
-    """Give all that an import could change: turns, contexts with names and moves, overlays, refs and pins."""
+    """Give all that an import could change: turns, contexts with names and moves, overlays, roots, refs and pins."""
     table = everything(thread)
     return (
         list(table.turns()),
         list(thread.contexts),
         [list(thread.contexts.history(one.context_id)) for one in thread.contexts],
         list(table.patches()),
+        list(table.roots()),
         list(table.refs()),
         thread.blobs.pins(),
         sorted((one.hash, one.size) for one in thread.blobs),
@@ -244,6 +245,8 @@ def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
     contexts.patch(2, "m2 once more")
     tick()
     contexts.tombstone(4)
+    contexts.attach(2, digest(b"kept"))
+    contexts.attach(7, digest(b"not here"))
     thread.blobs.pin(thread.blobs.put(b"kept").hash, "me")
     thread.blobs.pin(thread.blobs.put(b"kept").hash, "and you: é")
 
@@ -301,6 +304,7 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
     thread.contexts.create(None)
     thread.contexts.patch(2, "two")
     thread.contexts.tombstone(3, flags=5)
+    thread.contexts.attach(2, digest(b"three"))
     clock.move(1)
     thread.blobs.put(b"three", refs=[digest(b"one"), digest(b"two")])
     thread.blobs.pin(digest(b"three"), "pin")
@@ -331,6 +335,7 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
         '{"context":2,"name":null,"fork_of":1}',
         f'{{"patch":2,"blob":"{two}","flags":0,"created_at_ms":{BORN + 4000}}}',
         f'{{"patch":3,"blob":null,"flags":5,"created_at_ms":{BORN + 4000}}}',
+        f'{{"root":2,"hash":"{three}"}}',
         *[f'{{"ref":"{ref}","blob":"{three}"}}' for ref in refs],
         f'{{"pin":"pin","blob":"{three}"}}',
     ]
@@ -417,6 +422,7 @@ def test_there_and_back(whole: dict[str, bytes], pack: Path, fresh: Fresh, tmp_p
     assert contexts.turn(2, as_of=0).payload == b"m2"
     assert thread.blobs.refs(contexts.turn(7).hash) == [f"blob:blake3:{digest(b'named').hex()}"]
     assert [name for name, _ in thread.blobs.pins()] == ["and you: é", "me"]
+    assert [contexts.root(turn) for turn in (1, 2, 6, 7)] == [None, *[digest(b"kept")] * 2, digest(b"not here")]
 
 
 def test_large_payloads_there_and_back(fresh: Fresh, tmp_path: Path) -> None:
@@ -619,12 +625,29 @@ def test_ids_anew(pack: Path, fresh: Fresh, whole: dict[str, bytes]) -> None:
     for name in ("main", "side", "other", "empty"):
         assert chain(thread, name) == chain(plain, name)
     assert [one.head_turn_id for one in thread.contexts] == [3, 8, 10, 11, 0]
+    assert list(everything(thread).roots()) == [(5, digest(b"kept")), (10, digest(b"not here"))]
     assert [one.fork_of for one in thread.contexts] == [None, None, 2, None, None]
     after = state(thread)
     again = thread.import_pack(pack)
     assert added(again) == (0, 0, 0, 0)
     assert state(thread) == after
     assert mine.append("next").turn_id == 12
+
+
+def test_a_root_that_is_another_here(fresh: Fresh, tmp_path: Path) -> None:
+    """A turn that was given another root here keeps it, and a note says so; one that has none gets that of the pack."""
+    lines = [f'{{"root":{turn},"hash":"{LOST}"}}' for turn in (1, 2)]
+    folder = small(tmp_path / "pack", 3, beside="\n".join(lines).encode())
+    thread, plain = fresh(), fresh()
+    thread.import_pack(small(tmp_path / "bare", 3))
+    thread.contexts.attach(1, HASH)
+    note = f"turn 1 keeps the root that it has here, {HASH}, not {LOST}"
+    for _ in range(2):
+        assert [said for said in thread.import_pack(folder).notes if "root" in said] == [note]
+        assert [thread.contexts.root(turn) for turn in (1, 2, 3)] == [digest(b"1"), bytes(32), bytes(32)]
+    for _ in range(2):
+        assert not says(plain.import_pack(folder), "root")
+        assert list(everything(plain).roots()) == [(1, bytes(32)), (2, bytes(32))]
 
 
 def test_a_newer_export(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
@@ -1129,6 +1152,18 @@ JUNK: dict[str, bytes] = {
     "patch with negative flags": b'{"patch":1,"blob":null,"flags":-1,"created_at_ms":1}',
     "patch at a huge time": b'{"patch":1,"blob":null,"flags":0,"created_at_ms":9223372036854775808}',
     "patch at no time": b'{"patch":1,"blob":null,"flags":0,"created_at_ms":null}',
+    "root of no turn": f'{{"root":9,"hash":"{HASH}"}}'.encode(),
+    "root of turn 0": f'{{"root":0,"hash":"{HASH}"}}'.encode(),
+    "root of a negative turn": f'{{"root":-1,"hash":"{HASH}"}}'.encode(),
+    "root of a huge turn": f'{{"root":{"9" * 99},"hash":"{HASH}"}}'.encode(),
+    "root of true": f'{{"root":true,"hash":"{HASH}"}}'.encode(),
+    "root of a turn by text": f'{{"root":"1","hash":"{HASH}"}}'.encode(),
+    "root without a hash": b'{"root":1}',
+    "root that is null": b'{"root":1,"hash":null}',
+    "root that is short": b'{"root":1,"hash":"00"}',
+    "root that is no hash": f'{{"root":1,"hash":"{"z" * 64}"}}'.encode(),
+    "root in capitals": f'{{"root":1,"hash":"{HASH.upper()}"}}'.encode(),
+    "root with half a character": b'{"root":1,"hash":"\\ud800"}',
     "ref to an unknown blob": f'{{"ref":"{LOST}","blob":"{HASH}"}}'.encode(),
     "ref of an unknown blob": f'{{"ref":"{HASH}","blob":"{LOST}"}}'.encode(),
     "ref that is none": f'{{"ref":"é","blob":"{HASH}"}}'.encode(),
@@ -1170,6 +1205,7 @@ def test_junk_beside(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     assert thread.blobs.pins() == [("good", HASH)]
     assert [list(row)[1:4] for row in everything(thread).patches()] == [[2, digest(b"1"), 1]]
     assert list(everything(thread).refs()) == []
+    assert list(everything(thread).roots()) == []
     assert [one.name for one in thread.contexts] == (["taken", None, None] if taken else [None, None])
     assert thread.contexts.turn(1).canonical is None
     assert thread.check() == []

@@ -72,6 +72,7 @@ class Said:
     payload: str
     at: int
     patches: list[str] = field(default_factory=list)
+    root: str = ""
 
 
 @dataclass
@@ -124,6 +125,7 @@ class Model:
         turns = {above for root in roots for above in self.ancestors(root)}
         todo = [self.turns[turn].payload for turn in turns]
         todo += [patch for turn in turns for patch in self.turns[turn].patches]
+        todo += [self.turns[turn].root for turn in turns if self.turns[turn].root in self.blobs]
         todo += [digest for _, digest in self.pins]
         todo += [digest for versions in self.outputs.values() for digest in versions]
         todo += [digest for named in self.events.values() for digest in named if digest in self.blobs]
@@ -268,6 +270,12 @@ class Machine(RuleBasedStateMachine):
             self.thread.contexts.patch(turn, data)
             self.model.turns[turn].patches.append(self.model.hold(data))
 
+    @rule(pick=PICK, data=PAYLOAD)
+    def attach(self, pick: int, data: bytes) -> None:
+        if turn := self.turn(pick):
+            self.thread.contexts.attach(turn, name(data))
+            self.model.turns[turn].root = name(data)
+
     @rule(pick=PICK)
     def create(self, pick: int) -> None:
         base = self.turn(pick)
@@ -374,6 +382,8 @@ class Machine(RuleBasedStateMachine):
         assert [row[0] for row in self.thread.store.run("SELECT turn_id FROM turns ORDER BY 1")] == sorted(
             self.model.turns
         )
+        rooted = {turn: said.root for turn, said in self.model.turns.items() if said.root}
+        assert dict(self.thread.store.run("SELECT turn_id, lower(hex(root)) FROM turn_roots")) == rooted
 
 
 def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append", "append", "append", "create", "fork", "move", "patch", "delete", "pin"]),
+        st.sampled_from(
+            ["append", "append", "append", "append", "create", "fork", "move", "patch", "attach", "delete", "pin"]
+        ),
         st.integers(0, 50),
         st.integers(0, 6),
     ),
@@ -87,6 +89,9 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
                 contexts.tombstone(turns[which % len(turns)])
             else:
                 contexts.patch(turns[which % len(turns)], f"over {value}")
+        elif what == "attach" and turns:
+            turn = turns[which % len(turns)]
+            contexts.attach(turn, bytes([turn % 256]) * 32)  # always the same: one that is another stays what it is
         elif what == "pin":
             thread.blobs.pin(thread.blobs.put(b"%d" % which).hash, f"pin {value}")
 
@@ -109,6 +114,12 @@ def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
         one = (depth, type_id, version, tag, encoding, canonical, digest, size, flags, at)
         found[turn_id] = (hash(found[parent]), one)
     return set(found.values())
+
+
+def rooted(thread: eventq.Thread) -> set[tuple[int, bytes]]:
+    """Give the time of every turn with a root, and that."""
+    roots = everything(thread).roots()
+    return {(thread.contexts.turn(turn, payload=False).created_at_ms, root) for turn, root in roots}
 
 
 def damage(folder: str, wounds: list[tuple[str, str, int]]) -> None:
@@ -153,6 +164,7 @@ def test_random_trees(folder: str, steps: list[Any], more: list[Any], own: bool)
             assert found.notes == () or not any(one.head_turn_id for one in first.contexts)
             assert chains(first) <= chains(second)
             assert len(chains(second)) == len(chains(first)) + own
+            assert rooted(first) == rooted(second)
             names = {one.name: one.head_depth for one in first.contexts if one.name}
             assert names.items() <= {one.name: one.head_depth for one in second.contexts}.items()
             if not own and not found.notes:
@@ -169,6 +181,7 @@ def test_random_trees(folder: str, steps: list[Any], more: list[Any], own: bool)
             first.export_pack(new)
             second.import_pack(new)
             assert chains(first) <= chains(second)
+            assert rooted(first) == rooted(second)
             assert (second.import_pack(new).turns, second.import_pack(old).turns) == (0, 0)
             assert first.check() == second.check() == []
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.backends.packs import PackTable
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # Not open_turns: there are few, and they are read as a whole.
 TABLES = {
     "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts", "context_log", "turn_patches", "turn_keys",
-    "pins", "event_blob_refs", "open_pieces",
+    "pins", "event_blob_refs", "open_pieces", "turn_roots",
 }  # fmt: skip
 NOISE = random.Random(31).randbytes(2_500_000)
 TEXT = b"".join(b"%06d the quick brown fox\n" % n for n in range(10_000))
@@ -37,6 +38,7 @@ def traced(request: pytest.FixtureRequest, path: str, monkeypatch: pytest.Monkey
             fork = main.fork(at=1 + number * 10)
             fork.append(b"fork %d" % number)
             thread.contexts.patch(1 + number, b"patch %d" % number)
+            thread.contexts.attach(11 + number * 10, thread.blobs.put(b"tree %d" % number).hash)
             thread.blobs.pin(thread.blobs.put(b"pinned %d" % number).ref, "me")
             thread.push("self", "note", thread.blobs.put(b"pinned %d" % number).ref)
         leaf = thread.blobs.put(b"leaf")
@@ -105,6 +107,8 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "fork": lambda: [main.fork(), main.fork(at=17, name="fork")],
         "move": lambda: main.move(17, expected_head=head),
         "patch": lambda: [contexts.patch(17, b"patched"), contexts.tombstone(18)],
+        "attach": lambda: [contexts.attach(turn, leaf.ref) for turn in (17, 21, head)],  # type: ignore[func-returns-value]
+        "root": lambda: [contexts.root(turn) for turn in (5, 21, 200, head, LAST_TURN)],
         "delete": lambda: contexts.delete(7),
         "delta": lambda: contexts.open_turn(open_id).append_delta(b"more"),
         "put": lambda: blobs.put(b"new bytes", refs=[leaf.ref]),
@@ -125,7 +129,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
 NAMES = [
     "append", "append what is there", "append a text", "append with all", "append with a known key",
     "append after another", "last", "before", "range", "replay", "ancestor", "has", "common ancestor", "diff", "turn",
-    "children", "create", "get", "list", "history", "fork", "move", "patch", "delete", "delta", "put",
+    "children", "create", "get", "list", "history", "fork", "move", "patch", "attach", "root", "delete", "delta", "put",
     "put what is there", "put a text", "put a file", "get a blob", "stat", "holders", "pin", "verify one",
     "blobs by hash", "push of a ref", "prune",
 ]  # fmt: skip
@@ -139,6 +143,7 @@ def test_the_test_can_fail(traced: Traced) -> None:
         "SELECT 1 FROM contexts c JOIN turns t ON t.depth = c.version",
         "SELECT max(at_ms) FROM context_log",
         "SELECT blob_id FROM turns ORDER BY blob_id",
+        "SELECT turn_id FROM turn_roots r WHERE length(root) = 32",
     ]
     assert [sql for sql in queries if not any(bad(traced, sql, step) for step in traced.plan(sql))] == []
     good = "SELECT * FROM turns t JOIN blobs b ON b.blob_id = t.blob_id WHERE turn_id = 3"
@@ -172,6 +177,7 @@ def test_nothing_sorts_what_is_stored(traced: Traced) -> None:
         "range",
         "list",
         "history",
+        "root",
         "put",
         "get a blob",
         "blobs by hash",
@@ -206,6 +212,17 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
     assert plans["blobs"][0] == "SEARCH blobs USING INTEGER PRIMARY KEY (rowid=?)"
 
 
+def test_pages_of_roots_go_on_where_the_last_ended(traced: Traced) -> None:
+    """A pack: a page of roots begins after the one before it, whatever is chosen."""
+    table = PackTable(traced.thread.store)
+    table.choose_all()
+    traced.plain.execute("CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)")
+    assert {step for _, step in traced.of(lambda: list(table.roots()))} == {
+        "SEARCH turn_roots USING INTEGER PRIMARY KEY (rowid>?)",
+        "SEARCH chosen_turns USING INTEGER PRIMARY KEY (rowid=?)",
+    }
+
+
 def test_every_foreign_key_has_an_index(traced: Traced) -> None:
     """GC: for every row that goes, SQLite looks for rows that refer to it: each of these looks goes by an index."""
     tables = [row[0] for row in traced.plain.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -221,7 +238,10 @@ def test_every_foreign_key_has_an_index(traced: Traced) -> None:
         assert step.startswith(f"SEARCH {table} USING "), (table, column)
 
 
-@pytest.mark.parametrize(("name", "most"), [("append", 14), ("put", 12), ("last", 7), ("ancestor", 6), ("fork", 17)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("append", 14), ("put", 12), ("last", 7), ("ancestor", 6), ("fork", 17), ("attach", 12), ("root", 10)],
+)
 def test_few_statements_are_run(traced: Traced, name: str, most: int) -> None:
     """The number of statements of a call does not grow with what is stored."""
     work = calls(traced.thread)[name]
