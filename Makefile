@@ -22,7 +22,7 @@ lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/mypy
 	cd vitest-parity && npm run lint
 
-soak: .venv/.ready  ## what takes too long for a suite; run it before a release
+soak: .venv/.fuzz  ## what takes too long for a suite; run it before a release
 	$(RUN) -m pytest -m soak
 
 bench: .venv/.bench  ## measures everything, side by side with the raw limit, and writes bench/RESULTS.md
@@ -39,6 +39,10 @@ reference: .venv/.ready  ## writes the generated parts of README.md and USAGE.md
 
 .venv/.bench: .venv/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	touch $@
+
+.venv/.fuzz: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
 	touch $@
 
 vitest-parity/node_modules/.ready: vitest-parity/package.json vitest-parity/package-lock.json

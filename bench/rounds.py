@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.report import percentile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -59,5 +61,19 @@ def rate(call: Callable[[int], object], count: int, events: int = 0) -> Callable
         start = time.perf_counter()
         call(count)
         return (events or count) / (time.perf_counter() - start)
+
+    return task
+
+
+def p50(call: Callable[[], object], count: int) -> Callable[[], float]:
+    """Give a task that calls some times and gives the time in the middle, in ms."""
+
+    def task() -> float:
+        taken = []
+        for _ in range(count):
+            start = time.perf_counter()
+            call()
+            taken.append((time.perf_counter() - start) * 1_000)
+        return percentile(taken, 0.5)
 
     return task

@@ -13,6 +13,7 @@ from bench.concurrent import race
 from bench.machine import eventq as command
 from bench.machine import watch_process
 from bench.report import Row, Sample, alone, percentile, versus
+from bench.rounds import p50
 from bench.turn_stores import STORES, EventqTurns, Payloads, RawTurns
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def _last(plan: Plan) -> Iterator[Row]:
     count = plan.size(200, 20)
     found = plan.take(
         {
-            "warm": _median(mine.context.last, count),
-            "cold": _median(lambda: _forgetful(cold, mine.context.id), count),
-            "raw": _median(lambda: raw.execute(_CHAIN, (plan.size(1_000, 100),)).fetchall(), count),
+            "warm": p50(mine.context.last, count),
+            "cold": p50(lambda: _forgetful(cold, mine.context.id), count),
+            "raw": p50(lambda: raw.execute(_CHAIN, (plan.size(1_000, 100),)).fetchall(), count),
         }
     )
     raw_ms = f"{Sample(found['raw'], 'ms')} (the rows alone, neither decompressed nor checked)"
@@ -96,20 +97,6 @@ def _forgetful(thread: eventq.Thread, context_id: int) -> None:
     thread.contexts.get(context_id).last()
 
 
-def _median(call: Callable[[], object], count: int) -> Callable[[], float]:
-    """Give a task that calls some times and gives the p50 in ms."""
-
-    def task() -> float:
-        taken = []
-        for _ in range(count):
-            start = time.perf_counter()
-            call()
-            taken.append((time.perf_counter() - start) * 1_000)
-        return percentile(taken, 0.5)
-
-    return task
-
-
 def _deep(plan: Plan) -> Iterator[Row]:
     """Chains of 10 KB turns would be of ten gigabytes: these share 64 payloads of that size."""
     size = plan.size(1_000_000, 20_000)
@@ -126,8 +113,8 @@ def _deep(plan: Plan) -> Iterator[Row]:
     chance = random.Random(2)
     tasks: dict[str, Callable[[], float]] = {}
     for length, context in contexts.items():
-        tasks[f"ancestor {length}"] = _median(partial(_ancestor, context, length, chance), plan.size(500, 50))
-        tasks[f"page {length}"] = _median(partial(_middle, context, length, chance), plan.size(100, 20))
+        tasks[f"ancestor {length}"] = p50(partial(_ancestor, context, length, chance), plan.size(500, 50))
+        tasks[f"page {length}"] = p50(partial(_middle, context, length, chance), plan.size(100, 20))
     found = plan.take(tasks)
     for name, what in (
         ("ancestor", "the ancestor at any depth of a chain"),
@@ -154,7 +141,7 @@ def _fork(plan: Plan) -> Iterator[Row]:
     counts = {table: _count(store, table) for table in ("contexts", "context_log", "blobs", "turns")}
     count = plan.size(200, 20)
     insert = "INSERT INTO contexts (created_at_ms, updated_at_ms) VALUES (1, 1)"
-    found = plan.take({"fork": _median(store.context.fork, count), "raw": _median(lambda: raw.execute(insert), count)})
+    found = plan.take({"fork": p50(store.context.fork, count), "raw": p50(lambda: raw.execute(insert), count)})
     yield versus(
         "fork, FULL, p50, against a commit of one row", Sample(found["fork"], "ms"), Sample(found["raw"], "ms")
     )

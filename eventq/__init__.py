@@ -1,7 +1,8 @@
 """A durable inbox and memory for agents: one directory, no server.
 
-`eventq.open(path)` gives a `Thread`; `records.py` says what its methods give back, `errors.py` what they raise. The
-names below are imported when they are first used, as start-up time is a feature.
+`eventq.open(path)` gives a `Thread`, `eventq.connect(url)` the memory of one that is served elsewhere; `records.py`
+says what their methods give back, `errors.py` what they raise. The names below are imported when they are first used,
+as start-up time is a feature.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from eventq.records import Blob, Captured, ConsumerInfo, Content, Source, Subscription, ThreadInfo, Turn
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
+    from eventq.wire.client import connect
 
 __version__ = "0.1.0"
 
@@ -40,6 +42,7 @@ __all__ = [
     "ThreadInfo",
     "Turn",
     "UsageError",
+    "connect",
     "destroy",
     "exists",
     "init",
@@ -54,6 +57,7 @@ _HOMES = {
     "eventq.output.sink": ("OutputSink",),
     "eventq.records": ("Blob", "Captured", "ConsumerInfo", "Content", "Source", "Subscription", "ThreadInfo", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
+    "eventq.wire.client": ("connect",),
 }
 
 

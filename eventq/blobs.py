@@ -480,6 +480,7 @@ class Blobs:
 
     def unpin(self, name: Name, owner: str) -> bool:
         """Keep a blob no more for an owner; give False when it was not pinned by that one. Raises UnknownBlobError."""
+        check_name(owner, "owner")
         with self._store.write():
             return self._table.unpin(owner, self._known(digest_of(name))[0])
 

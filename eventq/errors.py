@@ -157,8 +157,9 @@ class TooLargeError(LogicError):
         limit: int,
         what: str = "event",
         fix: str = "put the data in a file and push its path, or raise EVENTQ_MAX_EVENT_BYTES",
+        unit: str = "bytes",
     ) -> None:
-        super().__init__(f"the {what} is too large ({size} bytes, the limit is {limit})", fix)
+        super().__init__(f"the {what} is too large ({size} {unit}, the limit is {limit})", fix)
 
 
 class UnknownBlobError(LogicError):

@@ -10,8 +10,15 @@ from pathlib import Path
 from eventq.cli.memory_options import COMMANDS
 from eventq.log import supervisor
 from eventq.output import artifacts
+from eventq.wire import frames
 
 ROOT = Path(__file__).parent.parent
+TABLES = {
+    "states": supervisor.TRANSITIONS,
+    "artifacts": artifacts.TRANSITIONS,
+    "server": frames.SERVER,
+    "client": frames.CLIENT,
+}
 
 
 def tree() -> str:
@@ -58,14 +65,13 @@ def filled(text: str, mark: str, content: str) -> str:
 def documents() -> dict[Path, str]:
     """Give the documents as they should be."""
     readme, usage, spec = ROOT / "README.md", ROOT / "USAGE.md", ROOT / "SPEC.md"
+    promised = spec.read_text()
+    for mark, table in TABLES.items():
+        promised = filled(promised, mark, states(table))
     return {
         readme: filled(readme.read_text(), "tree", tree()),
         usage: filled(usage.read_text(), "commands", commands()),
-        spec: filled(
-            filled(spec.read_text(), "states", states(supervisor.TRANSITIONS)),
-            "artifacts",
-            states(artifacts.TRANSITIONS),
-        ),
+        spec: promised,
     }
 
 

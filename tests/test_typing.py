@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_type
 
 import eventq
+from eventq.dag.contexts import Contexts
+from eventq.dag.turns import Chain
+from eventq.records import Page
+from eventq.wire.client import Connection
+from eventq.wire.server import Server
 
 
 def test_the_public_face_is_typed(tmp_path: Path) -> None:
@@ -29,3 +35,26 @@ def test_the_public_face_is_typed(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(batch)) == batch
     assert batch._asdict() == {"count": 1, "first_id": 2, "last_id": 2}
     assert repr(batch) == "Batch(count=1, first_id=2, last_id=2)"
+
+
+def test_a_connection_is_typed_as_what_it_stands_for(tmp_path: Path) -> None:
+    """What is served elsewhere has the types that it has at home; at run time, what is given back has them too."""
+    server = Server(eventq.init(tmp_path / "t"), f"unix:{tmp_path}/s")
+    ready = threading.Event()
+    runner = threading.Thread(target=server.run, args=(lambda _: ready.set(),))
+    runner.start()
+    assert ready.wait(60)
+    try:
+        with eventq.connect(f"unix:{tmp_path}/s") as connection:
+            assert_type(connection, Connection)
+            assert_type(connection.contexts, Contexts)
+            context = assert_type(connection.contexts.create("x"), eventq.Context)
+            turn = assert_type(context.append("hello"), eventq.Turn)
+            page = assert_type(context.last(), Page)
+            blob = assert_type(connection.blobs.put(b"x"), eventq.Blob)
+            assert_type(connection.blobs.stream(blob.ref), Iterator[bytes])
+            assert_type(context.replay(), Chain)
+    finally:
+        server.stop()
+        runner.join(60)
+    assert (type(turn), type(page), type(blob)) == (eventq.Turn, Page, eventq.Blob)

@@ -6,8 +6,7 @@ import os
 
 from eventq import system
 from eventq.cli import render, show
-from eventq.cli.given import Input, refs
-from eventq.cli.log import open_thread
+from eventq.cli.given import Input, open_memory, refs
 from eventq.cli.options import text
 from eventq.errors import LogicError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def put(raw: Raw) -> None:
     """Store bytes."""
     is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         file = Input(text(raw, "FILE") or "-", is_open=is_open)
         made = thread.blobs.put(file, refs=refs(raw), expect_hash=text(raw, "expect-hash"))
     if raw["json"]:
@@ -32,7 +31,7 @@ def put(raw: Raw) -> None:
 
 def get(raw: Raw) -> None:
     """Give the bytes of a blob."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         name, path = _name(raw), text(raw, "output")
         pieces = thread.blobs.stream(name)
         if path is None or path == "-":
@@ -70,7 +69,7 @@ def _ref(name: str) -> str:
 
 def stat(raw: Raw) -> None:
     """Show the sizes of a blob."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         found = thread.blobs.stat(_name(raw))
     if raw["json"]:
         show.dump(render.blob(found))
@@ -80,7 +79,7 @@ def stat(raw: Raw) -> None:
 
 def ls(raw: Raw) -> None:
     """List all blobs."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         if raw["json"]:
             render.dump_all(map(render.blob, thread.blobs))
         else:
@@ -89,7 +88,7 @@ def ls(raw: Raw) -> None:
 
 def show_refs(raw: Raw) -> None:
     """Show what a blob names and what holds it."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         name = _name(raw)
         named, holders = thread.blobs.refs(name), thread.blobs.holders(name)
     if raw["json"]:
@@ -101,7 +100,7 @@ def show_refs(raw: Raw) -> None:
 
 def verify(raw: Raw) -> int:
     """Say which blobs are damaged."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         faults = thread.blobs.verify(text(raw, "REF"))
     if raw["json"]:
         show.dump({"ok": not faults, "faults": faults})
@@ -112,7 +111,7 @@ def verify(raw: Raw) -> int:
 
 def pin(raw: Raw) -> None:
     """Keep a blob for an owner."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         name, owner = _name(raw), text(raw, "owner") or ""
         thread.blobs.pin(name, owner)
     if raw["json"]:
@@ -123,7 +122,7 @@ def pin(raw: Raw) -> None:
 
 def unpin(raw: Raw) -> None:
     """Keep a blob no more for an owner."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         name, owner = _name(raw), text(raw, "owner") or ""
         was = thread.blobs.unpin(name, owner)
     if raw["json"]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli import render, show
-from eventq.cli.given import which
-from eventq.cli.log import open_thread
+from eventq.cli.given import open_memory, which
 from eventq.cli.options import maybe, number, text
 from eventq.errors import UsageError
 
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 def create(raw: Raw) -> None:
     """Make a context."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         made = thread.contexts.create(text(raw, "name"), base=number(raw, "base"))
         _show(raw, "Created", made.info())
 
 
 def fork(raw: Raw) -> None:
     """Make a context that goes on from another."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         made = thread.contexts.fork(which(raw), at=maybe(raw, "at"), name=text(raw, "name"))
         _show(raw, "Forked", made.info())
 
@@ -42,7 +41,7 @@ def ls(raw: Raw) -> None:
     """List contexts, or draw them."""
     if raw["graph"] and raw["json"]:
         raise UsageError("--graph is a drawing for people, and --json is not", "give one of the two")
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         contexts = thread.contexts
         if raw["graph"]:
             from eventq.cli.graph import draw
@@ -62,7 +61,7 @@ def _each(raw: Raw, records: Iterable[Any], line: Callable[[Any], str]) -> None:
 
 def show_one(raw: Raw) -> None:
     """Show one context."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         info = thread.contexts.get(which(raw)).info()
     if raw["json"]:
         show.dump(render.fields(info))
@@ -79,20 +78,20 @@ def show_one(raw: Raw) -> None:
 
 def log(raw: Raw) -> None:
     """Show the moves of a head."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         _each(raw, thread.contexts.history(which(raw)), render.move)
 
 
 def move(raw: Raw) -> None:
     """Move a head."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         context = thread.contexts.get(which(raw))
         _show(raw, "Moved", context.move(number(raw, "to"), expected_head=maybe(raw, "expected-head")))
 
 
 def rm(raw: Raw) -> None:
     """Delete a context."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         context = thread.contexts.get(which(raw))
         context.delete()
     if raw["json"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import FileIO
 
 from eventq.cli import show
+from eventq.cli.log import SERVERS, open_thread
 from eventq.cli.options import number, text
 from eventq.errors import InputError, LogicError, UsageError
 
@@ -13,9 +14,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.cli.options import Raw
+    from eventq.thread import Thread
 
 _BLOCK = 1 << 16
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def open_memory(raw: Raw, *, read_only: bool = False) -> Thread:
+    """Open what `--thread` names: a thread, or a connection to a server of one, whose memory has the same methods."""
+    path = text(raw, "thread") or ""
+    if path.startswith(SERVERS):
+        from eventq.wire.client import connect
+
+        return connect(path)  # type: ignore[return-value]
+    return open_thread(raw, read_only=read_only)
 
 
 class Input(FileIO):

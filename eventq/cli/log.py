@@ -18,10 +18,20 @@ if TYPE_CHECKING:
     from eventq.cli.options import Raw
 
 
+SERVERS = ("eventq://", "unix:")  # how the address of a server begins
+
+
 def open_thread(raw: Raw, *, read_only: bool = False) -> Thread:
     """Open the thread that `--thread` names; whatever else is wrong with a command line is said after this."""
-    path = text(raw, "thread")
-    return Thread(path or "", read_only=read_only, strict_source=True if raw.get("strict-source") else None)
+    return Thread(directory(raw), read_only=read_only, strict_source=True if raw.get("strict-source") else None)
+
+
+def directory(raw: Raw) -> str:
+    """Give the path that `--thread` names; raise UsageError for the address of a server."""
+    path = text(raw, "thread") or ""
+    if path.startswith(SERVERS):
+        raise UsageError(f"'{path}' is a server, which has contexts, turns and blobs", "give the directory of a thread")
+    return path
 
 
 def need(raw: Raw, *names: str) -> None:

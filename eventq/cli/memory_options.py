@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 _BLOB = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa842cb2"
 
+PLACE = Option(
+    "thread", "PATH", "The directory of the thread, or a server of it: eventq://HOST:PORT, unix:PATH.", required=True
+)
 AS_OF = Option("as-of", "SEQ", "Leave out overlays after this one; 0 shows every turn as it was appended.")
 BARE = Option("no-payload", None, "Leave the payloads out.")
 CANONICAL = Option(
@@ -32,108 +35,112 @@ PAGE = Option("limit", "N", "Show at most N turns; 64 unless told.")
 REFS = Option("refs", "REF,REF", "The blobs that these bytes name: they are kept as long as these are.")
 SOURCE = Option("source", "ADDRESS", "Who the event of --emit comes from; self unless told.")
 
-READING = (AS_OF, BARE, THREAD, JSON)
+READING = (AS_OF, BARE, PLACE, JSON)
 
 MEMORY: Mapping[str, Command] = {
     "blob put": Command(
         "blob:put",
         "Store bytes, durably, and print the ref that names them: FILE, or stdin when it is left out or -.",
-        [EXPECT_HASH, REFS, THREAD, JSON],
+        [EXPECT_HASH, REFS, PLACE, JSON],
         argument="[FILE]",
         examples=["eventq blob put report.pdf --thread ./inbox", "tar c src | eventq blob put --thread ./inbox"],
     ),
     "blob get": Command(
         "blob:get",
         "Write the bytes of a blob to stdout, or to a file; they are checked before the first is written.",
-        [Option("output", "FILE", "Write to FILE, which is there whole or not at all."), THREAD, JSON],
+        [Option("output", "FILE", "Write to FILE, which is there whole or not at all."), PLACE, JSON],
         argument="REF",
         examples=[f"eventq blob get {_BLOB} --thread ./inbox --output report.pdf"],
     ),
     "blob stat": Command(
         "blob:stat",
         "Show the sizes of a blob without reading its bytes.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="REF",
         examples=[f"eventq blob stat {_BLOB} --thread ./inbox"],
     ),
     "blob ls": Command(
         "blob:ls",
         "List all blobs in the order of their hashes.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         examples=["eventq blob ls --thread ./inbox"],
     ),
     "blob refs": Command(
         "blob:show_refs",
         "Show what a blob names, and what keeps it from being collected: turns, overlays, blobs, events, pins.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="REF",
         examples=[f"eventq blob refs {_BLOB} --thread ./inbox"],
     ),
     "blob verify": Command(
         "blob:verify",
         "Read a blob, or all of them, and say which are damaged; exit 1 if any is.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="[REF]",
         examples=["eventq blob verify --thread ./inbox"],
     ),
     "blob pin": Command(
         "blob:pin",
         "Keep a blob until the same owner unpins it.",
-        [OWNER, THREAD, JSON],
+        [OWNER, PLACE, JSON],
         argument="REF",
         examples=[f"eventq blob pin {_BLOB} --owner reports --thread ./inbox"],
     ),
     "blob unpin": Command(
         "blob:unpin",
         "Keep a blob no more for an owner.",
-        [OWNER, THREAD, JSON],
+        [OWNER, PLACE, JSON],
         argument="REF",
         examples=[f"eventq blob unpin {_BLOB} --owner reports --thread ./inbox"],
     ),
     "context create": Command(
         "context:create",
         "Make a context: a branch that is empty, or begins at any turn there is.",
-        [NAME, Option("base", "TURN", "The turn that it begins at."), THREAD, JSON],
+        [NAME, Option("base", "TURN", "The turn that it begins at."), PLACE, JSON],
         examples=["eventq context create --name main --thread ./inbox"],
     ),
     "context fork": Command(
         "context:fork",
         "Make a context that goes on from another one; nothing is copied.",
-        [Option("at", "TURN", "A turn of its chain; its newest unless told."), NAME, THREAD, JSON],
+        [Option("at", "TURN", "A turn of its chain; its newest unless told."), NAME, PLACE, JSON],
         argument="CONTEXT",
         examples=["eventq context fork main --at 40 --name retry --thread ./inbox"],
     ),
     "context ls": Command(
         "context:ls",
         "List all contexts, a line each, or draw how they branch.",
-        [Option("graph", None, "Draw the tree of their newest turns and of the turns where they part."), THREAD, JSON],
+        [
+            Option("graph", None, "Draw the tree of their newest turns and of the turns where they part."),
+            PLACE,
+            JSON,
+        ],
         examples=["eventq context ls --thread ./inbox", "eventq context ls --graph --thread ./inbox"],
     ),
     "context show": Command(
         "context:show_one",
         "Show a context: its newest turn, and where it came from.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="CONTEXT",
         examples=["eventq context show main --thread ./inbox"],
     ),
     "context log": Command(
         "context:log",
         "Show every move of a context's head, also of a deleted one, by its id.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="CONTEXT",
         examples=["eventq context log main --thread ./inbox"],
     ),
     "context move": Command(
         "context:move",
         "Move a context's head to any turn; what it leaves stays in the log of its moves.",
-        [Option("to", "TURN", "The turn to move to, 0 for none.", required=True), EXPECTED_HEAD, THREAD, JSON],
+        [Option("to", "TURN", "The turn to move to, 0 for none.", required=True), EXPECTED_HEAD, PLACE, JSON],
         argument="CONTEXT",
         examples=["eventq context move main --to 40 --expected-head 52 --thread ./inbox"],
     ),
     "context rm": Command(
         "context:rm",
         "Delete a context; its turns stay until a collection, and forks of it do not notice.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="CONTEXT",
         examples=["eventq context rm retry --thread ./inbox"],
     ),
@@ -156,7 +163,7 @@ MEMORY: Mapping[str, Command] = {
             EMIT,
             SOURCE,
             Option("stream", None, "Store stdin bit by bit as it comes, and make a turn of it at its end."),
-            THREAD,
+            PLACE,
             JSON,
         ],
         argument="CONTEXT",
@@ -209,7 +216,7 @@ MEMORY: Mapping[str, Command] = {
             Option("tombstone", None, "Hide the payload instead."),
             CANONICAL,
             REFS,
-            THREAD,
+            PLACE,
             JSON,
         ],
         argument="TURN",
@@ -228,20 +235,20 @@ MEMORY: Mapping[str, Command] = {
     "turn opened": Command(
         "turn:opened",
         "List the turns that are still being written, or whose writer has gone.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         examples=["eventq turn opened --thread ./inbox"],
     ),
     "turn seal": Command(
         "turn:seal",
         "Append what was written to an open turn as one turn.",
-        [FLAGS, REFS, EXPECTED_HEAD, KEY, EMIT, SOURCE, THREAD, JSON],
+        [FLAGS, REFS, EXPECTED_HEAD, KEY, EMIT, SOURCE, PLACE, JSON],
         argument="OPEN_ID",
         examples=["eventq turn seal 3 --thread ./inbox"],
     ),
     "turn discard": Command(
         "turn:discard",
         "Forget what was written to an open turn.",
-        [THREAD, JSON],
+        [PLACE, JSON],
         argument="OPEN_ID",
         examples=["eventq turn discard 3 --thread ./inbox"],
     ),
@@ -256,6 +263,30 @@ MEMORY: Mapping[str, Command] = {
             JSON,
         ],
         examples=["eventq gc --thread ./inbox", "eventq gc --apply --grace 7d --thread ./inbox"],
+    ),
+    "serve": Command(
+        "serve:serve",
+        "Serve the thread over the binary protocol, until SIGTERM: then what was begun is finished and answered.",
+        [
+            Option("listen", "ADDRESS", "HOST:PORT, port 0 picks one, or unix:PATH; 127.0.0.1:9009 unless told."),
+            Option(
+                "token",
+                "TOKEN",
+                "What every peer has to show; EVENTQ_TOKEN unless told, which no list of processes shows. Needed where"
+                " other machines can connect.",
+            ),
+            Option("connections", "N", "Serve at most N connections at once; 4096 unless told."),
+            Option("idle", "SECONDS", "Close a connection after so much silence; 3600 unless told."),
+            Option("frame", "BYTES", "Refuse longer requests; 67108864 unless told, which is the most."),
+            Option("in-flight", "BYTES", "Hold at most so much of all requests and replies; 268435456 unless told."),
+            Option("ignore-keys", None, "Append whatever its idempotency key, for clients whose key is a hash."),
+            THREAD,
+            JSON,
+        ],
+        examples=[
+            "eventq serve --thread ./inbox --listen 127.0.0.1:9009",
+            "eventq serve --thread ./inbox --listen unix:./inbox.sock",
+        ],
     ),
     "pack export": Command(
         "admin:pack_export",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
 
 from eventq.cli import render, show
-from eventq.cli.given import Input, check_one, check_source, payload, refs, which
-from eventq.cli.log import open_thread
+from eventq.cli.given import Input, check_one, check_source, open_memory, payload, refs, which
 from eventq.cli.options import maybe, number, text
 from eventq.errors import EventqError
 
@@ -28,7 +27,7 @@ def append(raw: Raw) -> None:
     if raw["stream"]:
         _check_stream(raw)
     is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         context = thread.contexts.get(which(raw))
         made = _stream(raw, context, is_open=is_open) if raw["stream"] else _append(raw, context, is_open=is_open)
         _show_made(raw, made)
@@ -104,7 +103,7 @@ def _show_made(raw: Raw, made: Turn) -> None:
 
 def last(raw: Raw) -> None:
     """Show the newest turns."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).last(number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
         _say_more(raw, "above: eventq turn before", "turn", page.next_cursor)
@@ -112,7 +111,7 @@ def last(raw: Raw) -> None:
 
 def before(raw: Raw) -> None:
     """Show the turns above one."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).before(number(raw, "turn"), number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
         _say_more(raw, "above: eventq turn before", "turn", page.next_cursor)
@@ -120,7 +119,7 @@ def before(raw: Raw) -> None:
 
 def between(raw: Raw) -> None:
     """Show the turns from a depth on."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).range(number(raw, "from"), number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
         _say_more(raw, "below: eventq turn range", "from", page.next_cursor)
@@ -128,7 +127,7 @@ def between(raw: Raw) -> None:
 
 def replay(raw: Raw) -> None:
     """Show a whole chain."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         context, end = _context(raw, thread), maybe(raw, "to")
         view = context if end is None else context.at(end)
         _show(raw, view.replay(**_reading(raw)))
@@ -163,13 +162,13 @@ def _say_more(raw: Raw, where: str, option: str, cursor: int | None) -> None:
 
 def show_one(raw: Raw) -> None:
     """Show one turn."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         _show(raw, [thread.contexts.turn(number(raw, "TURN"), **_reading(raw))])
 
 
 def diff(raw: Raw) -> None:
     """Show how two contexts differ."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         found = _context(raw, thread).diff(_context(raw, thread, "with"), **_reading(raw))
         sides = (("mine", "-", found.mine), ("theirs", "+", found.theirs))
         if raw["json"]:
@@ -192,7 +191,7 @@ def patch(raw: Raw) -> None:
     for name in ("canonical", "refs"):
         check_one(raw, "tombstone", name)
     is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         turn_id, contexts = number(raw, "TURN"), thread.contexts
         if raw["tombstone"]:
             seq = contexts.tombstone(turn_id)
@@ -207,7 +206,7 @@ def patch(raw: Raw) -> None:
 
 def opened(raw: Raw) -> None:
     """List the turns that are still being written."""
-    with open_thread(raw, read_only=True) as thread:
+    with open_memory(raw, read_only=True) as thread:
         found = thread.contexts.open_turns()
         if raw["json"]:
             render.dump_all(map(render.fields, found))
@@ -218,13 +217,13 @@ def opened(raw: Raw) -> None:
 def seal(raw: Raw) -> None:
     """Make a turn of an open one."""
     check_source(raw)
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         _show_made(raw, thread.contexts.open_turn(number(raw, "OPEN_ID")).seal(**_sealing(raw)))
 
 
 def discard(raw: Raw) -> None:
     """Forget an open turn."""
-    with open_thread(raw) as thread:
+    with open_memory(raw) as thread:
         open_id = number(raw, "OPEN_ID")
         thread.contexts.open_turn(open_id).discard()
     if raw["json"]:

@@ -254,9 +254,10 @@ class Context(View):
     def fork(self, *, at: int | None = None, name: str | None = None) -> Context:
         """Make a context at the head or at a turn of this chain, and give it: one row, nothing is copied."""
         with self.turns.store.write():
+            head = self.head_id()
             if at:
                 self._check_on(at)
-            return Contexts(self.turns)._add(name, self.head_id() if at is None else at, self.id)
+            return Contexts(self.turns)._add(name, head if at is None else at, self.id)
 
     def move(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
         """Move the head to any turn, 0 for none, and log it; with `expected_head` only if it is there now.

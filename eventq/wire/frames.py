@@ -39,6 +39,7 @@ MAX_TYPE_ID = 1 << 18  # bytes of a type id: the 65,536 characters that a store 
 MAX_KEY = 1 << 16  # bytes of an idempotency key
 MAX_TAG = (1 << 16) - 1  # bytes of a HELLO's tag: its length is a u16
 MAX_META = 1 << 16  # bytes of a HELLO's meta_json, which is read before anybody is known
+MAX_PARTS = 1 << 16  # of a call: an empty one takes four bytes of a frame, and much more once it is decoded
 MAX_TEXT = 1 << 16  # bytes of an ERROR's text; what is longer is cut
 TURNS_HEAD = 8  # bytes before the turns of a reply, at most
 SERVER = {
@@ -73,6 +74,7 @@ class Type(IntEnum):
     GET_BLOB = 9
     ATTACH_FS = 10
     PUT_BLOB = 11
+    CALL = 64
     ERROR = 255
 
 
@@ -210,6 +212,17 @@ class PutBlob:
     data: Bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Ask for anything else that a thread can do (see `eventq.wire.calls`): JSON, and the bytes that it refers to.
+
+    A message of eventq's own, far from the numbers of the others. Answered by Called.
+    """
+
+    told: str
+    parts: tuple[Bytes, ...] = ()
+
+
 # What is answered.
 
 
@@ -291,6 +304,14 @@ class BlobPut:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """What a call gave: JSON, and the bytes that it refers to."""
+
+    told: str
+    parts: tuple[Bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a request was not done: 400, 404, 409, 413, 422 or 500, and a sentence."""
 
@@ -310,9 +331,9 @@ class Frame:
 
 Request = (
     Hello | CreateContext | ForkContext | GetHead | AppendTurn | GetLast | GetBefore | GetRange | GetBlob | AttachFs
-    | PutBlob
+    | PutBlob | Call
 )  # fmt: skip
-Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Failure
+Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Called | Failure
 REQUESTS: dict[int, type[Request]] = {
     Type.HELLO: Hello,
     Type.CTX_CREATE: CreateContext,
@@ -325,6 +346,7 @@ REQUESTS: dict[int, type[Request]] = {
     Type.GET_BLOB: GetBlob,
     Type.ATTACH_FS: AttachFs,
     Type.PUT_BLOB: PutBlob,
+    Type.CALL: Call,
 }  # what a request of a type is
 REPLIES: dict[int, type[Reply]] = {
     Type.HELLO: Welcome,
@@ -338,6 +360,7 @@ REPLIES: dict[int, type[Reply]] = {
     Type.GET_BLOB: BlobBytes,
     Type.ATTACH_FS: FsAttached,
     Type.PUT_BLOB: BlobPut,
+    Type.CALL: Called,
     Type.ERROR: Failure,
 }  # what a reply of a type is
 _TYPES = {message: kind for kind, message in REQUESTS.items()}
@@ -552,6 +575,23 @@ def _put_put_blob(blob: PutBlob) -> Parts:
     return [_BLOB.pack(blob.hash), *_long("data", _flat("data", blob.data))]
 
 
+def _put_call(call: Call | Called) -> Parts:
+    if len(call.parts) > MAX_PARTS:
+        raise InputError(f"parts are {len(call.parts)}, the limit is {MAX_PARTS}", "send fewer at once")
+    parts = [*_long("told", _utf8("told", call.told)), _COUNT.pack(len(call.parts))]
+    return parts + [one for part in call.parts for one in _long("part", _flat("part", part))]
+
+
+def _take_call(payload: _Payload, message: type) -> Call | Called:
+    told = payload.text("told")
+    (count,) = _COUNT.take(payload)
+    if count * 4 > payload.size - payload.at:
+        raise payload.wrong(f"count is {count}, and {payload.size - payload.at} bytes are left")
+    if count > MAX_PARTS:
+        raise payload.wrong(f"count is {count}, the limit is {MAX_PARTS}")
+    return message(told, tuple([payload.run("part") for _ in range(count)]))  # type: ignore[no-any-return]
+
+
 def _put_turns(reply: Turns) -> Parts:
     parts: Parts = [] if reply.head_depth is None else [_DEPTH.pack(reply.head_depth)]
     parts.append(_COUNT.pack(len(reply.turns)))
@@ -607,6 +647,8 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
     Hello: _put_hello,
     AppendTurn: _put_append,
     PutBlob: _put_put_blob,
+    Call: _put_call,
+    Called: _put_call,
     Turns: _put_turns,
     BlobBytes: lambda reply: _long("data", _flat("data", reply.data)),
     Failure: _put_failure,
@@ -614,6 +656,8 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
 _TAKE: dict[type, Callable[[_Payload], Any]] = {
     Hello: _take_hello,
     PutBlob: lambda payload: PutBlob(_BLOB.take(payload)[0], payload.run("data")),
+    Call: lambda payload: _take_call(payload, Call),
+    Called: lambda payload: _take_call(payload, Called),
     BlobBytes: lambda payload: BlobBytes(payload.run("data")),
     Failure: lambda payload: Failure(_CODE.take(payload)[0], payload.text("text")),
 }  # but for those in _FIXED, and the two that need to know more than their bytes
@@ -711,6 +755,7 @@ class Reader:
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
         self._buffer = bytearray()
+        self._dropping = 0  # bytes that are still to come of a frame that nobody wants
         self._broken: tuple[int, int, int, int] | None = None
 
     @property
@@ -718,10 +763,34 @@ class Reader:
         """How many bytes were fed and not yet given out; at the end of a stream, those of a frame that was cut."""
         return len(self._buffer)
 
+    @property
+    def dropping(self) -> bool:
+        """Whether bytes are still to come of a frame that was skipped."""
+        return self._dropping > 0
+
     def feed(self, data: Bytes) -> None:
         """Take the next bytes of the stream; they are copied. After a frame that is too long they are dropped."""
+        if self._dropping:
+            dropped = min(self._dropping, len(data))
+            self._dropping -= dropped
+            data = memoryview(data)[dropped:]
         if self._broken is None:
             self._buffer += data
+
+    def begun(self) -> tuple[int, int, int] | None:
+        """Give length, type and req_id of the frame that comes next, as soon as its header is there."""
+        if len(self._buffer) < _HEADER.layout.size:
+            return None
+        length, kind, _, req_id = _HEADER.layout.unpack_from(self._buffer)
+        return length, kind, req_id
+
+    def skip(self) -> None:
+        """Drop the frame that has begun, also what is still to come of it; what follows it is read as before."""
+        begun = self.begun()
+        if begun is not None:
+            end = _HEADER.layout.size + begun[0]
+            self._dropping = max(0, end - len(self._buffer))
+            del self._buffer[:end]
 
     def needs(self) -> int:
         """Give how many bytes are missing of the next header, or of the frame whose header is there.

@@ -23,6 +23,7 @@ LEVELS = {
     "eventq.__main__": 9,
     "eventq.cli": 8,
     "eventq.wire.server": 7,
+    "eventq.wire.requests": 6.5,
     "eventq.aio": 7,
     "eventq.thread": 6,
     "eventq.wire": 6,
@@ -95,7 +96,7 @@ def test_the_public_names_are_exact() -> None:
     assert len(eventq.__all__) <= 25
     assert set(eventq.__all__) == {
         "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "destroy", "exists",
+        "InputError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

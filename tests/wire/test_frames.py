@@ -23,6 +23,7 @@ from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
     MAX_META,
+    MAX_PARTS,
     MAX_TAG,
     MAX_TEXT,
     MAX_TYPE_ID,
@@ -35,6 +36,8 @@ from eventq.wire.frames import (
     AttachFs,
     BlobBytes,
     BlobPut,
+    Call,
+    Called,
     CreateContext,
     Failure,
     ForkContext,
@@ -116,6 +119,8 @@ ASKED: list[tuple[int, int, Request, str]] = [
     (10, 0, AttachFs(MOST64, B), f"{ONES} {BS}"),
     (11, 0, PutBlob(B, b""), f"{BS} 00000000"),
     (11, 0, PutBlob(A, b"hello"), f"{AS} 05000000 68656c6c6f"),
+    (64, 0, Call(""), "00000000 00000000"),
+    (64, 0, Call("é", (b"", b"\xff\x00")), "02000000 c3a9 02000000 00000000 02000000 ff00"),
 ]  # fmt: skip
 _BARE = f"0100000000000000 0000000000000000 00000000 01000000 74 02000000 03000000 01000000 05000000 {AS}"
 _FULL = f"{ONES} {ONES} ffffffff 00000000 ffffffff ffffffff 00000000 ffffffff {BS} 00000000"
@@ -150,15 +155,19 @@ ANSWERED: list[tuple[int, bool, int, Reply, str]] = [
     (10, False, 10, FsAttached(MOST64, B), f"{ONES} {BS}"),
     (11, False, 11, BlobPut(A, new=True), f"{AS} 01"),
     (11, False, 11, BlobPut(B, new=False), f"{BS} 00"),
+    (64, False, 64, Called("[]"), "02000000 5b5d 00000000"),
+    (64, False, 64, Called("", (b"hi",)), "00000000 01000000 02000000 6869"),
     (5, False, 255, Failure(404, "é"), "94010000 02000000 c3a9"),
     (6, True, 255, Failure(0, ""), "00000000 00000000"),
     (8, False, 255, Failure(MOST32, "no"), "ffffffff 02000000 6e6f"),
 ]
 SIZES = {1: 10, 2: 20, 3: 20, 4: 20, 5: 52, 10: 40, 11: 33}  # of the replies that the table gives in bytes
 
+KINDS = (*range(1, 12), 64)  # of requests
 U16, U32, U64 = st.integers(0, MOST16), st.integers(0, MOST32), st.integers(0, MOST64)
 HASH = st.binary(min_size=32, max_size=32)
 BYTES = st.binary(max_size=300)
+PARTS = st.lists(BYTES, max_size=4).map(tuple)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 YES = st.booleans()
 REQUEST: st.SearchStrategy[Request] = st.one_of(
@@ -173,6 +182,7 @@ REQUEST: st.SearchStrategy[Request] = st.one_of(
     st.builds(GetBlob, HASH),
     st.builds(AttachFs, U64, HASH),
     st.builds(PutBlob, HASH, BYTES),
+    st.builds(Call, TEXT, PARTS),
 )
 BARES = st.lists(st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.sampled_from([0, 1]), U32, HASH), max_size=4)
 FULLS = st.lists(st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.just(0), U32, HASH, BYTES), max_size=4)
@@ -184,6 +194,7 @@ ONE: dict[type, st.SearchStrategy[Reply]] = {
     BlobBytes: st.builds(BlobBytes, BYTES),
     FsAttached: st.builds(FsAttached, U64, HASH),
     BlobPut: st.builds(BlobPut, HASH, YES),
+    Called: st.builds(Called, TEXT, PARTS),
 }
 
 
@@ -229,6 +240,9 @@ def settled(message: One) -> One:
         if isinstance(value, memoryview):
             assert value.readonly
             changes[field.name] = bytes(value)
+        if field.name == "parts":
+            assert all(part.readonly for part in value)
+            changes["parts"] = tuple(map(bytes, value))
         if field.name == "turns":
             changes["turns"] = tuple(map(settled, value))
     return dataclasses.replace(message, **changes)
@@ -256,10 +270,10 @@ def test_a_reply_is_these_bytes(of_type: int, payloads: bool, type: int, message
 
 
 def test_every_message_has_its_vectors() -> None:
-    """The table has eleven requests and as many replies, and each of them is spelled out at least twice above."""
-    assert [int(kind) for kind in Type] == [*range(1, 12), 255]
-    assert sorted(REQUESTS) == list(range(1, 12))
-    assert sorted(REPLIES) == [*range(1, 12), 255]
+    """The table has eleven requests, ours is one more; each of them, and of the replies, is spelled out twice above."""
+    assert [int(kind) for kind in Type] == [*range(1, 12), 64, 255]
+    assert sorted(REQUESTS) == [*range(1, 12), 64]
+    assert sorted(REPLIES) == [*range(1, 12), 64, 255]
     for kind, message in REQUESTS.items():
         assert sum(v[0] == kind and type(v[2]) is message for v in ASKED) >= 2
     for kind, answer in REPLIES.items():
@@ -380,6 +394,10 @@ def test_bytes_of_any_shape_are_sent(data: bytearray | memoryview) -> None:
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, 5), "payload"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", "key"), "idempotency_key"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", b"", b""), "fs_root"),
+        (Call("\ud800"), "told"),
+        (Call(b""), "told"),  # type: ignore[arg-type]
+        (Call("", ("text",)), "part"),  # type: ignore[arg-type]
+        (Call("", (b"",) * (MAX_PARTS + 1)), f"parts are {MAX_PARTS + 1}, the limit is {MAX_PARTS}"),
         (Welcome(1), "Welcome"),
     ],
 )
@@ -387,6 +405,20 @@ def test_a_request_that_does_not_fit(message: Request, name: str) -> None:
     """A value that its field cannot hold is refused by name, and nothing is encoded."""
     with pytest.raises(InputError, match=rf"^{name} "):
         encode_request(message, 1)
+
+
+def test_a_call_of_as_many_parts_as_there_may_be() -> None:
+    """A call and its answer have parts up to the limit; one more, though there are bytes for it, is malformed."""
+    parts = (b"",) * MAX_PARTS
+    assert settled(decode_request(frame_of(encode_request(Call("", parts), 1)))) == Call("", parts)
+    assert settled(decode_reply(frame_of(encode_reply(Called("", parts), 1, 64)), 64)) == Called("", parts)
+    body = struct.pack("<II", 0, MAX_PARTS + 1) + bytes(4 * (MAX_PARTS + 1))
+    for decode in (lambda: decode_request(Frame(64, 0, 1, body)), lambda: decode_reply(Frame(64, 0, 1, body), 64)):
+        tracemalloc.start()
+        with pytest.raises(Malformed, match=f"CALL: count is {MAX_PARTS + 1}, the limit is {MAX_PARTS}"):
+            decode()
+        assert tracemalloc.get_traced_memory()[1] < 50_000
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -413,6 +445,9 @@ def test_a_request_that_does_not_fit(message: Request, name: str) -> None:
             "session_id is a number of 65 bits - give a whole number of 0 to 18446744073709551615",
         ),
         (FsAttached(1, bytearray(32)), 10, "root is not"),  # type: ignore[arg-type]
+        (Called("", (None,)), 64, "part is NoneType"),  # type: ignore[arg-type]
+        (Called(""), 9, "Called does not answer GET_BLOB"),
+        (Call(""), 64, "Call does not answer CALL"),
     ],
 )
 def test_a_reply_that_does_not_fit(message: Reply, type: int, name: str) -> None:
@@ -483,14 +518,8 @@ def test_the_type_of_a_turn_in_a_reply_has_its_limit() -> None:
 
 def test_the_limits_are_these() -> None:
     """The limits are part of what others build on."""
-    assert (MAX_FRAME, MAX_TYPE_ID, MAX_KEY, MAX_TAG, MAX_META, MAX_TEXT) == (
-        1 << 26,
-        1 << 18,
-        65536,
-        65535,
-        65536,
-        65536,
-    )
+    found = (MAX_FRAME, MAX_TYPE_ID, MAX_KEY, MAX_TAG, MAX_META, MAX_PARTS, MAX_TEXT)
+    assert found == (1 << 26, 1 << 18, 65536, 65535, 65536, 65536, 65536)
 
 
 def test_no_frame_is_longer_than_the_limit() -> None:
@@ -586,6 +615,9 @@ def test_the_field_at_fault_is_named() -> None:
         (5, ASKED[9][3], 68, 4),
         (5, ASKED[9][3], 72, 4),
         (11, f"{AS} 00000000", 32, 4),
+        (64, "00000000 00000000", 0, 4),
+        (64, "00000000 01000000 00000000", 8, 4),
+        (64, "01000000 78 02000000 00000000 00000000", 13, 4),
     ],
 )
 @pytest.mark.parametrize("extra", [0, 1, 30])
@@ -616,6 +648,19 @@ def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("count", [1, 2, MOST32])
+def test_a_count_of_parts_is_not_believed(count: int) -> None:
+    """A call, or its answer, that claims more parts than it has bytes for is malformed, and nothing is allocated."""
+    left = 4 * min(count, 2) - 1
+    body = struct.pack("<II", 0, count) + bytes(left)
+    for decode in (lambda: decode_request(Frame(64, 0, 1, body)), lambda: decode_reply(Frame(64, 0, 1, body), 64)):
+        tracemalloc.start()
+        with pytest.raises(Malformed, match=f"CALL: count is {count}, and {left} bytes are left"):
+            decode()
+        assert tracemalloc.get_traced_memory()[1] < 50_000
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     ("decode", "name"),
     [
@@ -626,6 +671,7 @@ def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
             "APPEND_TURN: type_id",
         ),
         (lambda: decode_request(Frame(5, 0, 1, bytes(16) + b"\x03\0\0\0\xed\xa0\x80" + bytes(56))), "APPEND_TURN: type_id"),
+        (lambda: decode_request(Frame(64, 0, 1, b"\x01\0\0\0\xff" + bytes(4))), "CALL: told"),
         (lambda: decode_reply(Frame(255, 0, 1, bytes(4) + b"\x01\0\0\0\xff"), 5), "ERROR: text"),
         (lambda: decode_reply(Frame(6, 0, 1, b"\x01\0\0\0" + bytes(20) + b"\x01\0\0\0\xff" + bytes(48)), 6), "GET_LAST: type_id"),
     ],
@@ -669,6 +715,8 @@ def test_a_reply_has_no_flags() -> None:
         lambda: decode_reply(Frame(6, 0, 1, b"\1" + bytes(35) + b"\2" + bytes(39)), 6),
         lambda: decode_request(Frame(0, 0, 1, b"")),
         lambda: decode_request(Frame(12, 0, 1, b"")),
+        lambda: decode_request(Frame(63, 0, 1, b"")),
+        lambda: decode_request(Frame(65, 0, 1, b"")),
         lambda: decode_request(Frame(255, 0, 1, bytes(8))),
         lambda: decode_request(Frame(MOST16, MOST16, 1, b"")),
     ],
@@ -691,15 +739,15 @@ def test_a_payload_does_not_come_compressed() -> None:
 
 def test_every_reply_but_the_right_one() -> None:
     """A reply of another type than the request's, or of none, is malformed; ERROR answers each."""
-    for kind in range(1, 12):
+    for kind in KINDS:
         assert decode_reply(Frame(255, 0, 1, bytes(8)), kind) == Failure(0, "")
-        for other in (*range(13), 254, MOST16):
+        for other in (*range(13), 64, 254, MOST16):
             if other != kind:
                 with pytest.raises(Malformed, match=f"does not answer {Type(kind).name}"):
                     decode_reply(Frame(other, 0, 1, b""), kind)
 
 
-KINDS = st.integers(0, 13) | st.just(255) | U16
+ANY_KIND = st.integers(0, 13) | st.sampled_from([64, 255]) | U16
 VALID = [(v[0], v[1], bytes.fromhex(v[3])) for v in ASKED]
 VALID += [(v[2], 0, bytes.fromhex(v[4])) for v in ANSWERED]
 
@@ -716,7 +764,7 @@ def mutants(draw: st.DrawFn) -> tuple[int, int, bytes]:
 
 
 @settings(deadline=None, max_examples=400)
-@given(st.tuples(KINDS, st.sampled_from([0, 1]) | U16, st.binary(max_size=200)) | mutants(), YES)
+@given(st.tuples(ANY_KIND, st.sampled_from([0, 1]) | U16, st.binary(max_size=200)) | mutants(), YES)
 @example((1, 0, b""), False)
 def test_any_bytes_give_a_message_or_a_known_error(given: tuple[int, int, bytes], payloads: bool) -> None:
     """Whatever a frame holds, decoding gives a message that is encoded to the same bytes, or one of the known errors."""
@@ -939,7 +987,7 @@ def test_a_view_is_its_own_memory() -> None:
 
 # Who may send what when.
 
-EVERY = [0, *range(1, 13), 254, 255, MOST16]
+EVERY = [0, *range(1, 13), 64, 254, 255, MOST16]
 MAY = {"locked": {1}, "new": set(EVERY), "ready": set(EVERY), "closing": set()}
 THEN = {"locked": {1: "ready"}, "new": {1: "ready"}, "ready": {}, "closing": {}}
 
@@ -997,7 +1045,7 @@ def asked(kind: int) -> Request:
     return next(v[2] for v in ASKED if v[0] == kind)
 
 
-@pytest.mark.parametrize("kind", range(1, 12))
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_reply_to_every_request(kind: int) -> None:
     """A request is answered by a frame of its number and its type, or ERROR, and by no other; then it is broken."""
     for other in EVERY:
@@ -1048,7 +1096,7 @@ def test_a_pairing_knows_who_asked_for_payloads() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(YES, st.integers(1, 11)), max_size=60))
+@given(st.lists(st.tuples(YES, st.sampled_from(KINDS)), max_size=60))
 def test_replies_come_in_the_order_of_the_requests(steps: list[tuple[bool, int]]) -> None:
     """However requests and replies take turns, each reply goes to the oldest request, and the state says whether one waits."""
     pairing, waiting = Pairing(), list[tuple[int, int]]()

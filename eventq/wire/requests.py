@@ -1,0 +1,259 @@
+"""What the requests of the protocol mean to a thread: each becomes work, for a reader or for the writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import zstandard
+from blake3 import blake3
+
+from eventq.backends.roots import RootTable
+from eventq.errors import (
+    EventqError,
+    InputError,
+    TooLargeError,
+    UnknownBlobError,
+    UnknownContextError,
+    UnknownTurnError,
+)
+from eventq.event import MAX_NAME, REF, check_name
+from eventq.wire import frames
+from eventq.wire.frames import (
+    MAX_FRAME,
+    AppendTurn,
+    AttachFs,
+    BlobBytes,
+    BlobPut,
+    Call,
+    CreateContext,
+    ForkContext,
+    FsAttached,
+    GetBefore,
+    GetBlob,
+    GetHead,
+    GetLast,
+    GetRange,
+    Head,
+    PutBlob,
+    Turns,
+    WireTurn,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from eventq.dag.contexts import Context
+    from eventq.thread import Thread
+    from eventq.wire.calls import Calls
+    from eventq.wire.frames import Bytes, Reply, Request
+
+MOST_TURNS = 1 << 16  # in a reply: what is known of each is in memory before the first is sent
+LARGE = 1 << 20  # bytes of a request from which on its writing shares no transaction with others
+OWNER = "wire"  # who pins what PUT_BLOB stores
+_I64 = 1 << 63
+_EMPTY = blake3(b"").digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a request comes to: `run` gives the reply.
+
+    What writes is all or nothing by itself, and may be done inside a transaction with others unless it is `large`.
+    """
+
+    run: Callable[[Thread], Reply]
+    writes: bool = False
+    large: bool = False
+
+
+class Requests:
+    """The requests of one connection."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+
+    def plan(self, request: Request, *, keys: bool = True) -> Work:
+        """Say what a request comes to, with idempotency keys honoured or not. Raises what is wrong with it alone."""
+        if isinstance(request, Call):
+            writes, call = self.calls.plan(request)
+            sent_ahead = '"upload"' in request.told  # a text may say so too: it only takes longer
+            return Work(call, writes, writes and (sent_ahead or sum(map(len, request.parts)) >= LARGE))
+        if isinstance(request, AppendTurn):
+            size = request.uncompressed_len if request.compression else len(request.payload)
+            return Work(_append(request, keys=keys), writes=True, large=size >= LARGE)
+        if isinstance(request, PutBlob):
+            return Work(lambda thread: _put(thread, request), writes=True, large=len(request.data) >= LARGE)
+        do, writes = _PLAIN[type(request)]
+        return Work(lambda thread: do(thread, request), writes)
+
+
+# Contexts.
+
+
+def _context(thread: Thread, context_id: int) -> Context:
+    if context_id >= _I64:
+        raise UnknownContextError(context_id)
+    return thread.contexts.get(context_id)
+
+
+def _turn(turn_id: int) -> int:
+    """Give the id of a turn; one beyond what is ever given is that of no turn."""
+    if turn_id >= _I64:
+        raise UnknownTurnError(turn_id)
+    return turn_id
+
+
+def _create(thread: Thread, request: CreateContext | ForkContext) -> Head:
+    return _head(thread.contexts.create(base=_turn(request.base_turn_id)))
+
+
+def _get_head(thread: Thread, request: GetHead) -> Head:
+    return _head(_context(thread, request.context_id))
+
+
+def _head(context: Context) -> Head:
+    info = context.info()
+    return Head(info.context_id, info.head_turn_id, info.head_depth or 0)
+
+
+# Turns.
+
+
+def _append(request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
+    key = key_text(request.idempotency_key) if keys and request.idempotency_key else None
+
+    def append(thread: Thread) -> Reply:
+        payload = inflated(request) if request.compression else request.payload
+        turns = thread.contexts.turns
+        context_id, parent = request.context_id, _turn(request.parent_turn_id) or None
+        if context_id >= _I64:
+            raise UnknownContextError(context_id)
+        if len(payload) >= LARGE:  # it is stored in parts, ahead of the transaction: not for nothing
+            _context(thread, context_id)
+            if parent:
+                turns.depth(parent)
+        new = turns.prepare(
+            payload, type_id=request.type_id, type_version=request.type_version, encoding=request.encoding,
+            expect_hash=request.hash, expect_size=request.uncompressed_len,
+        )  # fmt: skip
+        with thread.write():
+            turn = turns.append_inside(context_id, new, parent=parent, key=key)
+            if request.fs_root is not None:
+                RootTable(thread.store).add(turn.turn_id, request.fs_root)
+        return frames.Appended(context_id, turn.turn_id, turn.depth, request.hash)
+
+    return append
+
+
+def key_text(key: bytes) -> str:
+    """Give an idempotency key as text, another one for each: as it is if it can be, else in hex, or hashed if long."""
+    try:
+        text = key.decode()
+        check_name(text, "key")
+    except (UnicodeDecodeError, EventqError):
+        text = ""
+    if text and not text.startswith(("hex:", "blake3:")):
+        return text
+    return f"hex:{key.hex()}" if 2 * len(key) + 4 <= MAX_NAME else f"blake3:{blake3(key).hexdigest()}"
+
+
+def inflated(request: AppendTurn) -> bytes:
+    """Give the bytes of a payload that came as one zstd frame, never more than were declared."""
+    size = request.uncompressed_len
+    if size > MAX_FRAME:
+        raise TooLargeError(size, MAX_FRAME, "payload", "send less at once")
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_FRAME).stream_reader(request.payload)
+    try:
+        found = reader.read(size + 1)
+    except zstandard.ZstdError as error:
+        raise InputError(f"the payload is no zstd frame ({error})", "compress it again, or send it as it is") from error
+    if len(found) > size:
+        raise InputError(f"the payload has more than the {size} bytes that were declared", "send it again")
+    return found
+
+
+def _last(thread: Thread, request: GetLast) -> Turns:
+    context = _context(thread, request.context_id)
+    return _turns(context, context.head_id(), request.limit, payloads=request.include_payload)
+
+
+def _before(thread: Thread, request: GetBefore) -> Turns:
+    context = _context(thread, request.context_id)
+    above = context.before(_turn(request.before_turn_id), 1, payload=False).turns
+    return _turns(context, above[0].turn_id if above else 0, request.limit, payloads=request.include_payload)
+
+
+def _range(thread: Thread, request: GetRange) -> Turns:
+    """Give turns from a depth on. All of it is read of one head, whoever moves it meanwhile."""
+    context = _context(thread, request.context_id)
+    turns, head = context.turns, context.head_id()
+    depth = turns.depth(head) if head else 0
+    count = min(request.limit, depth + 1 - request.start_depth) if head else 0
+    last = turns.ancestor(head, request.start_depth + count - 1) if count > 0 else 0
+    return _turns(context, last, count, payloads=request.include_payload, head_depth=depth)
+
+
+def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth: int | None = None) -> Turns:
+    """Give a turn and those above it, oldest first; what does not fit into a reply is refused before it is read."""
+    turns = context.turns
+    count = min(limit, turns.depth(end) + 1) if end else 0
+    if count <= 0:
+        return Turns((), head_depth)
+    if count > MOST_TURNS:
+        raise TooLargeError(count, MOST_TURNS, "reply", "ask for fewer turns at once", unit="turns")
+    rows = turns.rows(end, count, None)
+    size = sum(frames.turn_size(row[3], (row[12] or 0) if payloads else None) for row in rows)
+    if size > MAX_FRAME - frames.TURNS_HEAD:
+        raise TooLargeError(size, MAX_FRAME, "reply", "ask for fewer turns at once, or for their blobs one by one")
+    found = turns.payloads(rows, payload=payloads, limit=_I64)
+    return Turns(tuple([_wired(turn, payloads=payloads) for turn in found]), head_depth)
+
+
+def _wired(turn: Any, *, payloads: bool) -> WireTurn:
+    """Give a turn as the protocol has it; what was hidden is empty, for there is no other way to say so."""
+    digest = bytes.fromhex(turn.hash) if turn.hash else _EMPTY
+    return WireTurn(
+        turn.turn_id, turn.parent_turn_id, turn.depth, turn.type_id, turn.type_version, turn.encoding, 0, turn.size,
+        digest, (turn.payload or b"") if payloads else None,
+    )  # fmt: skip
+
+
+def _attach(thread: Thread, request: AttachFs) -> FsAttached:
+    thread.contexts.attach(_turn(request.turn_id), request.root)
+    return FsAttached(request.turn_id, request.root)
+
+
+# Blobs.
+
+
+def _get_blob(thread: Thread, request: GetBlob) -> BlobBytes:
+    size = thread.blobs.stat(request.hash).size
+    if size > MAX_FRAME - 4:
+        raise TooLargeError(size, MAX_FRAME - 4, "blob", "use a client of eventq, which reads it in pieces")
+    data = thread.blobs.get(request.hash)
+    if data is None:  # collected meanwhile
+        raise UnknownBlobError(REF + request.hash.hex())
+    return BlobBytes(data)
+
+
+def _put(thread: Thread, request: PutBlob) -> BlobPut:
+    """Store a blob and pin it: these clients have no other way to say what refers to what."""
+    data: Bytes = request.data
+    with thread.write():
+        made = thread.blobs.put(data, expect_hash=request.hash)
+        thread.blobs.pin(request.hash, OWNER)
+    return BlobPut(request.hash, made.new)
+
+
+_PLAIN: dict[type, tuple[Callable[[Thread, Any], Reply], bool]] = {
+    CreateContext: (_create, True),
+    ForkContext: (_create, True),
+    GetHead: (_get_head, False),
+    GetLast: (_last, False),
+    GetBefore: (_before, False),
+    GetRange: (_range, False),
+    GetBlob: (_get_blob, False),
+    AttachFs: (_attach, True),
+}

@@ -1,0 +1,851 @@
+"""A thread served over connections: one event loop, one writer, a few readers; a connection costs no thread.
+
+Requests of a connection are done in their order, those of several side by side. What writes goes to the one writer,
+which takes all that wait at the time into one transaction (group commit) and answers after it is durable. What reads
+goes to readers, each with its own connection to the database, and does not wait for the writer; it does wait for what
+its own connection wrote before.
+
+    peer ── frames ──> Connection ──> jobs ──> Writer (one transaction a group) ──┐
+                           ▲     └──────────> Readers ────────────────────────────┤
+                           └───────────────── replies, in the order of requests <─┘
+
+`Server(path, …).run(ready)` blocks until `stop` is called, from any thread or signal handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import socket
+import stat
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from eventq.errors import BusyError, EventqError, LogicError, PlatformError, StoreError, UsageError
+from eventq.thread import open_thread
+from eventq.wire import calls
+from eventq.wire.frames import (
+    MAX_FRAME,
+    MAX_META,
+    MAX_TAG,
+    Hello,
+    Reader,
+    Session,
+    TooLong,
+    Type,
+    Welcome,
+    decode_request,
+    encode_reply,
+)
+from eventq.wire.requests import Requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from eventq.thread import Thread
+    from eventq.wire.frames import Frame, Reply, Request
+    from eventq.wire.requests import Work
+
+    Done = list[tuple["Job", bytes]]
+
+DEFAULT = "127.0.0.1:9009"
+HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META  # all that is taken from who has not shown the token yet
+SMALL = 1 << 16  # bytes: a shorter frame is read before anybody asks whether there is room for it
+AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before it is read no further
+AHEAD = 256  # requests, likewise
+GROUP = 512  # writes in one transaction, at most
+GROUP_BYTES = 16 << 20
+READERS = 4
+STALL_SECONDS = 30  # that a peer may take over a frame, over reading a reply and over its token, and …
+SLOWEST = 64 << 10  # … for each so many bytes of it another second
+LINGER_SECONDS = 2  # that the last words of a connection have to arrive
+DRAIN_SECONDS = 10  # that what was begun has to be done in, once the server is asked to stop
+_COST = 512  # bytes that a waiting request takes beside its payload
+_SPARE_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server allows: connections at once, seconds of silence, bytes of a frame and bytes held for all peers."""
+
+    connections: int = 4096
+    idle: float = 3600
+    frame: int = MAX_FRAME
+    in_flight: int = 256 << 20
+
+    def check(self) -> None:
+        """Raise UsageError for limits that make no server."""
+        if self.connections < 1:
+            raise UsageError(f"a server with {self.connections} connections serves nobody", "allow 1 or more")
+        if self.idle <= 0:
+            raise UsageError(f"no peer can be silent for {self.idle} seconds", "allow more than 0")
+        if not 1024 <= self.frame <= MAX_FRAME:
+            raise UsageError(f"a frame cannot be limited to {self.frame} bytes", f"allow 1024 to {MAX_FRAME}")
+        if self.in_flight < self.frame:
+            raise UsageError(
+                f"{self.in_flight} bytes in flight have no room for a frame of {self.frame}", "allow at least one frame"
+            )
+
+
+class Job:
+    """One request on its way: what it came as, what it comes to, and what it holds."""
+
+    __slots__ = ("alone", "json_errors", "keys", "owner", "reply", "req_id", "request", "size", "type", "work")
+
+    def __init__(self, owner: Connection, type: int, req_id: int, size: int) -> None:
+        self.owner = owner
+        self.type = type
+        self.req_id = req_id
+        self.size = size
+        self.json_errors = owner.json_errors  # a HELLO that comes later changes nothing for it
+        self.keys = owner.keys
+        self.request: Request | None = None
+        self.work: Work | None = None
+        self.reply: bytes | None = None  # when there is nothing to be done
+        self.alone = False  # nothing else of its connection runs
+
+    def answer(self, reply: Reply) -> bytes:
+        """Give the frame of its reply; one that is too long becomes an error."""
+        try:
+            return encode_reply(reply, self.req_id, self.type)
+        except EventqError as error:
+            return self.refusal(error)
+
+    def refusal(self, error: BaseException) -> bytes:
+        """Give the frame that says what went wrong."""
+        if not isinstance(error, EventqError):
+            error = StoreError(
+                f"the server failed: {type(error).__name__}: {error}", "see its journal, logs/thread.log"
+            )
+        return encode_reply(calls.failure(error, as_json=self.json_errors), self.req_id)
+
+
+# The threads that do the work.
+
+
+class Workers:
+    """Threads that take jobs from one queue, each with its own connection to the database."""
+
+    def __init__(self, path: str, count: int, deliver: Callable[[Done], None], name: str) -> None:
+        self._path = path
+        self._deliver = deliver
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Have a job done, after those before it."""
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the threads after what they were given."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        thread: Thread | None = None
+        try:
+            while group := self._next():
+                try:
+                    thread = thread or open_thread(self._path)
+                    done = self._do(thread, group)
+                except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
+                    done = [(job, job.refusal(error)) for job in group]
+                self._deliver([(job, job.owner.send_now(job, reply)) for job, reply in done])
+                del group, done  # a thread that waits holds no payloads
+        finally:
+            if thread:
+                thread.close()
+
+    def _next(self) -> list[Job]:
+        job = self._jobs.get()
+        return [job] if job else []
+
+    def _do(self, thread: Thread, group: list[Job]) -> Done:
+        return [(job, _done(thread, job)) for job in group]
+
+
+def _done(thread: Thread, job: Job) -> bytes:
+    """Do a job; give the frame of its reply."""
+    assert job.work is not None
+    try:
+        return job.answer(job.work.run(thread))
+    except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
+        if not isinstance(error, EventqError):
+            thread.journal.error(f"serve: {type(error).__name__}: {error}")
+        return job.refusal(error)
+
+
+class Writer(Workers):
+    """The one that writes: what waits at the same time is committed together."""
+
+    def __init__(self, path: str, deliver: Callable[[Done], None]) -> None:
+        self._kept: Job | None = None
+        super().__init__(path, 1, deliver, "eventq-writer")
+
+    def _next(self) -> list[Job]:
+        """Give the jobs of the next transaction; a large one has one of its own, or several."""
+        job = self._kept or self._jobs.get()
+        self._kept = None
+        group: list[Job] = []
+        size = 0
+        while job and not (group and job.work and job.work.large):
+            group.append(job)
+            size += job.size
+            if len(group) >= GROUP or size >= GROUP_BYTES or (job.work and job.work.large):
+                return group
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return group
+        if job is None and group:
+            self._jobs.put(None)  # the end, once these are done
+        self._kept = job
+        return group
+
+    def _do(self, thread: Thread, group: list[Job]) -> Done:
+        if len(group) == 1:
+            return super()._do(thread, group)
+        with thread.write():  # each of them undoes itself alone; if the commit fails, all of them did
+            return super()._do(thread, group)
+
+
+# Connections.
+
+
+class Connection(asyncio.Protocol):
+    """One peer: its frames become jobs, and their replies go out in the same order.
+
+    `held` is what it takes of the memory that all share: the frames that have come or are coming, and the replies that
+    were not read.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.json_errors = False
+        self.keys = server.keys
+        self._session = Session(token_required=bool(server.token))
+        self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
+        self._requests = Requests(calls.Calls(server.spool_folder))
+        self._waiting: deque[Job] = deque()
+        self._running: deque[Job] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        self._reserved = 0  # bytes, for the frame that is coming
+        self._unsent = 0
+        self._queued = 0
+        self._paused = False
+        self._blocked = False  # the peer does not read
+        self._ended = False  # the peer sends no more
+        self._ending = False  # no request is taken any more: what is left to do is to answer, and to close
+        self._closed = False
+        self._lingers = False  # there are last words, and they must not be lost
+        self._heard = server.now()
+        self._deadline: float | None = None  # for a frame, a token, or the last words
+        self._read_deadline: float | None = None
+        if server.token:
+            self._deadline = self._heard + STALL_SECONDS
+
+    # --- what asyncio calls ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a new peer, or say why not."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.server.connections.add(self)
+        if self.server.stopping:
+            self.end(LogicError("the server is stopping", "connect again in a moment"))
+        elif len(self.server.connections) > self.server.limits.connections:
+            most = self.server.limits.connections
+            self.end(
+                BusyError(f"the server has {most} connections, its limit", "try again later, or raise --connections")
+            )
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Forget the peer; what was begun for it is still done."""
+        self._transport = None
+        self.server.held -= self._reserved + self._unsent + sum(job.size for job in self._waiting)
+        self._reserved = self._unsent = 0
+        self._waiting.clear()
+        self._drop_socket()
+        self._requests.calls.close()
+        self.server.gone(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        if self._ending:
+            return  # nothing may follow; the peer's last words would otherwise cut off ours
+        self._reader.feed(data)
+        self._take()
+
+    def eof_received(self) -> bool:
+        """Answer what was asked, though the peer sends no more."""
+        self._ended = True
+        if self._reader.pending:
+            self.end(LogicError("the connection ended within a frame", "send whole frames"))
+        self._ending = True
+        return self._busy
+
+    def pause_writing(self) -> None:
+        """Begin no more until the peer has read."""
+        self._blocked = True
+        self._read_deadline = self.server.now() + _patience(self._size_unsent())
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._blocked = False
+        self._read_deadline = None
+        self._account()
+        self._take()
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    def _take(self) -> None:
+        """Make jobs of the frames that are whole and begin them, as far as may be read ahead."""
+        while self._take_some():
+            pass
+        self._gauge()
+
+    def _take_some(self) -> bool:
+        """Do so once; say whether what was answered at once has made room for more."""
+        while not self._ending and not self._full():
+            try:
+                frame = self._reader.next()
+            except TooLong as error:
+                self._session.too_long()
+                self._refuse(error.type, error.req_id, error)
+                self._ending = self._lingers = True
+                break
+            if frame is None:
+                self._expect()
+                break
+            self._frame(frame)
+        full = self._full()
+        self._advance()
+        return full and not self._full()
+
+    def _full(self) -> bool:
+        return self._queued >= AHEAD_BYTES or len(self._waiting) >= AHEAD
+
+    def _gauge(self) -> None:
+        """Read on, or not: a peer that is far ahead waits, as TCP has it."""
+        if self._transport and not self._ending and self._full() != self._paused:
+            self._paused = not self._paused
+            if self._paused:
+                self._transport.pause_reading()
+                return
+            self._transport.resume_reading()
+            if self._deadline is not None:  # it could not go on with its frame
+                self._deadline = self.server.now() + _patience(self._reserved)
+
+    def _expect(self) -> None:
+        """See to the room and the time for a frame that has begun."""
+        if not self._reader.pending:
+            if not self._reader.dropping and self._session.state != "locked":
+                self._deadline = None
+            return
+        begun = self._reader.begun()
+        length = begun[0] if begun else 0
+        if self._deadline is None:
+            self._deadline = self.server.now() + _patience(length)
+        if begun and length > SMALL and not self._reserved:
+            if self.server.has_room(length):
+                self._reserved = length
+                self.server.held += length
+                if self._session.state != "locked":  # all of its frames have the time of one
+                    self._deadline = self.server.now() + _patience(length)
+            else:
+                self._reader.skip()
+                self._refuse(begun[1], begun[2], self.server.no_room(length))
+
+    def _frame(self, frame: Frame) -> None:
+        self._heard = self.server.now()
+        if self._session.state != "locked":
+            self._deadline = None
+        self.server.held -= self._reserved
+        self._reserved = 0
+        size = len(frame.payload) + _COST
+        job = Job(self, frame.type, frame.req_id, size)
+        try:
+            self._session.allow(frame.type)
+            if not self.server.has_room(size):
+                raise self.server.no_room(size)
+            job.request = decode_request(frame)
+            if isinstance(job.request, Hello):
+                job.reply = job.answer(self._welcome(job.request))
+            self._session.received(frame.type)
+        except EventqError as error:
+            job.request = None
+            job.reply = job.refusal(error)
+            job.size = _COST
+        self._add(job)
+
+    def _add(self, job: Job) -> None:
+        self._waiting.append(job)
+        self._queued += job.size
+        self.server.held += job.size
+
+    def _refuse(self, kind: int, req_id: int, error: EventqError) -> None:
+        """Answer a request that was not even read, when its turn comes."""
+        job = Job(self, kind, req_id, _COST)
+        job.reply = job.refusal(error)
+        self._add(job)
+
+    def _welcome(self, hello: Hello) -> Welcome:
+        told = _meta(hello.meta)
+        if self.server.token and not _same(self.server.token, told.get("token", hello.tag)):
+            raise LogicError("the token is wrong, or missing", 'send HELLO with meta_json {"token": "…"}')
+        self.json_errors = told.get("errors") == "json"
+        self.keys = self.server.keys and told.get("keys") is not False
+        self._reader.limit = self.server.limits.frame
+        self._deadline = None
+        return Welcome(self.server.next_session())
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Begin what may begin: replies keep their order, and a reading sees what was written before it."""
+        while self._waiting and not self._blocked:
+            job = self._waiting[0]
+            if job.reply is not None:
+                if self._running:
+                    return
+                self._waiting.popleft()
+                self._finish(job, job.reply)
+            elif not self._begin(job):
+                return
+        if self._ending and not self._busy:
+            self._close()
+
+    def _begin(self, job: Job) -> bool:
+        """Hand a job to who does it, if it may be done beside those that run: writes that come one after another."""
+        if self._running and (job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE):
+            return False
+        try:
+            assert job.request is not None
+            job.work = self._requests.plan(job.request, keys=job.keys)
+        except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
+            job.reply = job.refusal(error)
+            return True
+        self._waiting.popleft()
+        job.alone = not self._running and self._has_socket()
+        self._running.append(job)
+        (self.server.writer if job.work.writes else self.server.readers).submit(job)
+        return True
+
+    def _has_socket(self) -> bool:
+        """Say whether a reply may be sent past the transport, and have the socket for it."""
+        if self._transport is None or self._ending or self._size_unsent():
+            return False
+        if self._socket is None:
+            with suppress(OSError):  # too many files
+                self._socket = self._transport.get_extra_info("socket").dup()
+        return self._socket is not None
+
+    def _drop_socket(self) -> None:
+        """Close the duplicate, once nobody may write to it any more."""
+        if self._socket is not None and not self._running:
+            self._socket.close()
+            self._socket = None
+
+    def send_now(self, job: Job, reply: bytes) -> bytes:
+        """Send what can be sent of a reply from the thread that made it, and give the rest.
+
+        That saves waking the loop, a tenth of an append. It is done only for a job that ran alone while nothing was
+        unsent: nobody else writes then. The socket is a duplicate: its number cannot become that of another peer.
+        """
+        if not job.alone or self._socket is None:
+            return reply
+        try:
+            return reply[self._socket.send(reply) :]
+        except OSError:
+            return reply  # it is full, or gone: the loop finds out
+
+    def done(self, job: Job, rest: bytes) -> None:
+        """Take what was not sent of the reply to a job; of a connection they come in the order in which they began."""
+        first = self._running.popleft()
+        assert first is job
+        self._finish(job, rest)
+        if self._transport is None:
+            self._drop_socket()
+
+    def _finish(self, job: Job, reply: bytes) -> None:
+        self._queued -= job.size
+        self.server.held -= job.size
+        self._send(reply)
+
+    def _send(self, reply: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._heard = self.server.now()
+            self._transport.write(reply)
+            self._account()
+
+    def go_on(self) -> None:
+        """Begin what waited for the replies that have come."""
+        if self._transport is not None:
+            self._take()
+
+    def _size_unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def _account(self) -> None:
+        """Note how much of the replies was not read yet."""
+        now = self._size_unsent()
+        self.server.held += now - self._unsent
+        self._unsent = now
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def end(self, error: EventqError | None = None) -> None:
+        """Take no more requests, answer those that came, say why, and close."""
+        if self._transport is None or self._ending:
+            return
+        if error:
+            self._refuse(Type.ERROR, 0, error)
+        self._lingers = self._busy
+        self._ending = True
+        self._advance()
+
+    def _close(self) -> None:
+        """Close; behind last words only when the peer has had time to read them.
+
+        A socket that is closed while bytes come in takes back what it has sent, so those are read, and dropped.
+        """
+        if self._transport is None or self._closed:
+            return
+        self._closed = True
+        if self._ended or not self._lingers:
+            self._transport.close()
+            return
+        if self._paused:
+            self._transport.resume_reading()
+        with suppress(OSError, NotImplementedError):
+            self._transport.write_eof()
+        self.server.linger(self._transport)
+
+    def look(self, now: float) -> None:
+        """End what takes too long; asked once a second."""
+        self._account()
+        if not self._unsent:  # it has read everything
+            self._read_deadline = None
+        if self._read_deadline is not None and now > self._read_deadline:
+            self._abort()  # it does not read: there is nobody to tell
+        elif self._ending:
+            if self._unsent and self._read_deadline is None:
+                self._read_deadline = now + _patience(self._unsent)
+        elif self._deadline is not None and now > self._deadline and not self._paused:
+            what = "a token" if self._session.state == "locked" else "the rest of a frame"
+            self.end(LogicError(f"{what} did not come in time", "connect again, and send whole frames at once"))
+        elif not self._busy and self._deadline is None and now - self._heard > self.server.limits.idle:
+            self._end_silence(self.server.limits.idle)
+
+    def _end_silence(self, seconds: float) -> None:
+        """Close a connection that nobody uses.
+
+        Only our own client is told why: others take an ERROR for the answer to their next request, where a connection
+        that is simply gone has them connect again.
+        """
+        error = LogicError(f"the connection was silent for {seconds:g} seconds", "connect again, or raise --idle")
+        self.end(error if self.json_errors else None)
+
+    def _abort(self) -> None:
+        if self._transport:
+            self._transport.abort()
+
+
+_ALONGSIDE = frozenset({Type.CTX_CREATE, Type.CTX_FORK, Type.APPEND_TURN, Type.ATTACH_FS, Type.PUT_BLOB})
+
+
+def _patience(size: int) -> float:
+    """Give the seconds that a peer has for so many bytes."""
+    return STALL_SECONDS + size / SLOWEST
+
+
+def _meta(text: str) -> dict[str, Any]:
+    """Give what a HELLO says of its sender; other programs may say anything, or nothing."""
+    try:
+        told = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _same(token: str, given: object) -> bool:
+    """Compare two tokens in a time that says nothing about them."""
+    text = given if isinstance(given, str) else ""
+    return hmac.compare_digest(token.encode(errors="surrogatepass"), text.encode(errors="surrogatepass"))
+
+
+# The whole.
+
+
+class Server:
+    """A thread, served at one address: `HOST:PORT` (port 0 picks one), or `unix:PATH`.
+
+    `token` is what every peer has to show; one is required for an address that other machines reach. `keys=False`
+    ignores idempotency keys, for clients whose key is a hash of the content. Raises NotAThreadError, UsageError.
+    """
+
+    def __init__(
+        self, path: str, listen: str = DEFAULT, *, token: str = "", limits: Limits | None = None, keys: bool = True
+    ) -> None:
+        self.limits = limits or Limits()
+        self.limits.check()
+        self.address = Address(listen)
+        if not token and not self.address.is_local():
+            raise UsageError(
+                f"'{listen}' can be reached from other machines", "give --token, or listen on 127.0.0.1 or unix:PATH"
+            )
+        self.token = token
+        self.keys = keys
+        self.held = 0
+        self.stopping = False
+        self.connections: set[Connection] = set()
+        with open_thread(path) as thread:
+            self.path = thread.path
+            self.spool_folder = thread.layout.run
+        self._sessions = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._empty: asyncio.Event | None = None
+
+    # --- what connections ask -------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Give the time of the loop, in seconds."""
+        assert self._loop
+        return self._loop.time()
+
+    def next_session(self) -> int:
+        """Give the number of another session."""
+        self._sessions += 1
+        return self._sessions
+
+    def has_room(self, size: int) -> bool:
+        """Say whether so many bytes more may be held."""
+        return self.held + size <= self.limits.in_flight
+
+    def no_room(self, size: int) -> EventqError:
+        """Give the error for a request that there is no room for now."""
+        return BusyError(
+            f"the server holds {self.held} bytes of requests and replies, and has no room for {size} more",
+            "try again in a moment, or raise --in-flight",
+        )
+
+    def gone(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        if not self.connections and self._empty:
+            self._empty.set()
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """Close a connection for good if its peer does not, once it has had time to read what was sent."""
+        assert self._loop
+        unsent = transport.get_write_buffer_size()
+        self._loop.call_later(_patience(unsent) if unsent else LINGER_SECONDS, transport.abort)
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    def run(self, ready: Callable[[str], object] = lambda _: None) -> None:
+        """Serve until `stop`; `ready` is told the address as soon as connections are taken. Raises LogicError."""
+        asyncio.run(self._run(ready))
+
+    def stop(self) -> None:
+        """Take no more, finish what was begun, and have `run` return; safe in any thread and in a signal handler."""
+        loop, stop = self._loop, self._stop
+        if loop and stop:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(stop.set)
+
+    async def _run(self, ready: Callable[[str], object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        _raise_file_limit(self.limits.connections)
+        listener = await self.address.listen(self._loop, lambda: Connection(self))
+        self.writer = Writer(self.path, self._deliver)
+        self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
+        sweeper = asyncio.create_task(self._sweep())
+        try:
+            address = self.address.told(listener)
+            self._note(f"serve: listening on {address}")
+            ready(address)
+            await self._stop.wait()
+            await self._drain(listener)
+        finally:
+            sweeper.cancel()
+            listener.close()
+            self.address.unlink()
+            for workers in (self.writer, self.readers):
+                await asyncio.to_thread(workers.stop)
+            for connection in list(self.connections):
+                connection._abort()
+            await asyncio.sleep(0)  # they are told
+            self._note("serve: stopped")
+
+    def _note(self, what: str) -> None:
+        """Write a line into the journal of the thread, if it is still there."""
+        with suppress(EventqError), open_thread(self.path) as thread:
+            thread.journal.info(what)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            now = self.now()
+            for connection in list(self.connections):
+                connection.look(now)
+
+    async def _drain(self, listener: asyncio.AbstractServer) -> None:
+        """Let everybody have the replies to what they asked."""
+        self.stopping = True
+        self._empty = asyncio.Event()
+        listener.close()
+        for connection in list(self.connections):
+            connection.end()
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), DRAIN_SECONDS)
+
+    def _deliver(self, done: Done) -> None:
+        """Have replies sent; called by the threads that made them."""
+        assert self._loop
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(_hand_out, done)
+
+
+def _hand_out(done: Done) -> None:
+    for job, reply in done:
+        job.owner.done(job, reply)
+    for connection in {id(job.owner): job.owner for job, _ in done}.values():
+        connection.go_on()
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Have as many files as connections are allowed, as far as the system permits."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+# Where it listens.
+
+
+class Address:
+    """A place to listen at: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`; raises UsageError for anything else."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.unix = text.removeprefix("unix:") if text.startswith("unix:") else None
+        self.host, self.port = "", 0
+        self._inode: tuple[int, int] | None = None
+        if self.unix is None:
+            self.host, self.port = _host_and_port(text)
+        elif not self.unix or "\0" in self.unix:
+            raise UsageError(f"'{text}' names no socket", "give unix:PATH")
+
+    def is_local(self) -> bool:
+        """Say whether only this machine can reach it."""
+        import ipaddress
+
+        if self.unix is not None:
+            return True
+        try:
+            found = {info[4][0] for info in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)}
+            return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
+        except OSError as error:
+            raise LogicError(
+                f"'{self.host}' is no host: {error.strerror}", "give an address of this machine"
+            ) from error
+
+    async def listen(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Connection]) -> asyncio.AbstractServer:
+        """Begin to listen. Raises LogicError with the next step."""
+        try:
+            if self.unix is None:
+                return await loop.create_server(make, self.host, self.port, backlog=1024)
+            return await self._listen_unix(loop, make, self.unix)
+        except OSError as error:
+            raise LogicError(
+                f"cannot listen on {self.text}: {error.strerror or error}",
+                "choose another address, or stop who is there",
+            ) from error
+
+    async def _listen_unix(
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], path: str
+    ) -> asyncio.AbstractServer:
+        """Listen on a socket that only its owner may use, in the place of one that a dead server left."""
+        if sys.platform == "win32":
+            raise PlatformError("there are no UNIX sockets here", "listen on 127.0.0.1")
+        _remove_dead(path)
+        before = os.umask(0o177)
+        try:
+            listener = await loop.create_unix_server(make, path, backlog=1024)
+        finally:
+            os.umask(before)
+        found = os.stat(path)
+        self._inode = found.st_dev, found.st_ino
+        return listener
+
+    def told(self, listener: asyncio.AbstractServer) -> str:
+        """Give the address with the port that was picked."""
+        if self.unix is not None:
+            return self.text
+        sockets = listener.sockets  # type: ignore[attr-defined]
+        port = sockets[0].getsockname()[1]
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+    def unlink(self) -> None:
+        """Remove the socket, if it is still ours."""
+        if self.unix is not None and self._inode:
+            with suppress(OSError):
+                found = os.stat(self.unix)
+                if (found.st_dev, found.st_ino) == self._inode:
+                    os.unlink(self.unix)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise UsageError(
+            f"'{text}' is no address to listen on", "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH"
+        )
+    return host, int(port)
+
+
+def _remove_dead(path: str) -> None:
+    """Remove a socket that nobody listens on any more; raise LogicError for one that somebody does, or another file."""
+    try:
+        kind = os.lstat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise LogicError(f"'{path}' is there, and is no socket", "choose another path")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise LogicError(f"another server listens on '{path}'", "choose another path, or stop it")

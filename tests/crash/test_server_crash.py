@@ -1,0 +1,161 @@
+"""A server that is killed with -9 under load: what it has acknowledged is there, the rest is whole or absent."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from blake3 import blake3
+
+import eventq
+from eventq.wire.frames import Appended, BlobPut, CreateContext, Failure, GetHead, GetLast, Head, PutBlob, Turns
+from tests.crash.support import numbers
+from tests.wire.support import DEADLINE, Process, append
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.wire.support import Message
+
+PEERS = 8
+DEPTH = 12  # requests that a peer sends ahead
+
+
+class Load:
+    """One peer, at work on a context of its own: what it was promised, and what it has asked for."""
+
+    def __init__(self, process: Process, context_id: int, seed: int) -> None:
+        self.process = process
+        self.context_id = context_id
+        self.chance = random.Random(seed)
+        self.acked: list[tuple[int, bytes]] = []  # turn and payload, in order
+        self.asked: list[bytes] = []
+        self.blobs: list[bytes] = []  # of which it was said that they are stored
+        self.wrong: list[object] = []
+        self.some = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _message(self) -> tuple[Message, bytes]:
+        size = self.chance.choice([0, 20, 3000, 60_000] * 20 + [1_200_000])
+        data = self.chance.randbytes(8) + self.chance.randbytes(size)
+        if self.chance.random() < 0.2:
+            return PutBlob(blake3(data).digest(), data), data
+        self.asked.append(data)
+        return append(self.context_id, data, fs_root=blake3(data).digest()), data
+
+    def _run(self) -> None:
+        with suppress(OSError), self.process.peer() as peer:
+            while True:
+                batch = [self._message() for _ in range(self.chance.randrange(1, DEPTH))]
+                peer.send(*[message for message, _ in batch])
+                for _, data in batch:
+                    try:
+                        reply = peer.reply()
+                    except AssertionError:  # it has hung up
+                        return
+                    self._note(reply, data)
+
+    def _note(self, reply: object, data: bytes) -> None:
+        if isinstance(reply, Appended):
+            self.acked.append((reply.turn_id, data))
+        elif isinstance(reply, BlobPut):
+            self.blobs.append(data)
+        else:
+            self.wrong.append(reply)
+        self.some.set()
+
+
+def verify(path: str, loads: list[Load]) -> None:
+    """See to it that all that was promised is there, in order, and that nothing else is but what was asked for."""
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        for load in loads:
+            assert load.wrong == []
+            turns = list(thread.contexts.get(load.context_id).replay())
+            assert [(turn.turn_id, turn.payload) for turn in turns[: len(load.acked)]] == load.acked
+            assert [turn.payload for turn in turns] == load.asked[: len(turns)]
+            parents = [turn.parent_turn_id for turn in turns]
+            assert parents == [0, *(turn.turn_id for turn in turns)][: len(turns)]
+            for turn in turns:
+                assert thread.contexts.root(turn.turn_id) == bytes.fromhex(turn.hash)
+            pinned = {digest for name, digest in thread.blobs.pins() if name == "wire"}
+            for data in load.blobs:
+                assert thread.blobs.get(blake3(data).hexdigest()) == data
+                assert blake3(data).hexdigest() in pinned
+
+
+def massacre(path: str, rounds: int, seed: int) -> int:
+    """Kill a server under load again and again; give how many turns it had acknowledged in all."""
+    acked = 0
+    for round_, moment in enumerate(numbers(seed, rounds, 0.002, 0.25)):
+        with Process(path) as process:
+            with process.peer() as peer:
+                heads = peer.talk([CreateContext(0)] * PEERS)
+            contexts = [head.context_id for head in heads if isinstance(head, Head)]
+            assert len(contexts) == PEERS
+            loads = [Load(process, context, seed * 1000 + round_ * 100 + context) for context in contexts]
+            try:
+                for load in loads:
+                    assert load.some.wait(DEADLINE)
+                threading.Event().wait(moment)
+            finally:
+                process.process.kill()
+                for load in loads:
+                    load.thread.join(DEADLINE)
+            assert not any(load.thread.is_alive() for load in loads)
+        verify(path, loads)
+        acked += sum(len(load.acked) for load in loads)
+    return acked
+
+
+def goes_on(path: str) -> None:
+    """See to it that a server starts again on the thread, reads what is there and takes more."""
+    with Process(path) as process, process.peer() as peer:
+        before = peer.ask(GetHead(1))
+        assert isinstance(before, Head)
+        found = peer.ask(GetLast(1, 1, include_payload=True))
+        assert isinstance(found, Turns)
+        assert [turn.turn_id for turn in found.turns] == [before.head_turn_id]
+        after = peer.ask(append(1, b"again"))
+        assert isinstance(after, Appended)
+        assert after.depth == before.head_depth + 1
+        assert process.end()[0] == 0
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        assert thread.contexts.head(1) == after.turn_id == max(int(one.head_turn_id) for one in thread.contexts)
+
+
+def test_what_a_killed_server_has_acknowledged_is_there(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight pipelining peers, a kill at a random moment, four times on one thread; then a server goes on."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
+    assert massacre(path, 4, 1) > 4 * PEERS
+    goes_on(path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_what_a_killed_server_has_acknowledged_is_there_for_long(seed: int, path: str) -> None:
+    """The same, many times, with syncs."""
+    massacre(path, 25, seed)
+    goes_on(path)
+
+
+def test_a_killed_server_leaves_its_socket_to_the_next(path: str, tmp_path: Path) -> None:
+    """The file that it could not remove is replaced, and a client that comes again gets the turn of its key."""
+    place = tmp_path / "s.sock"
+    message = append(1, b"x", idempotency_key=b"k")
+    with Process(path, listen=f"unix:{place}") as process, process.peer() as peer:
+        first = peer.talk([CreateContext(0), message])[1]
+        process.process.kill()
+        assert peer.rest() == []
+    assert os.path.exists(place)
+    with Process(path, listen=f"unix:{place}") as process, process.peer() as peer:
+        assert not isinstance(first, Failure)
+        assert peer.ask(message) == first
+        assert process.end()[0] == 0
+    assert not os.path.exists(place)

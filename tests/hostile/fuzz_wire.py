@@ -1,0 +1,994 @@
+"""Any bytes, from either side of a connection: `feed` is for the server what `feed_client` is for the client.
+
+The claim of `feed`: for any bytes that peers send, in any pieces, the server gives replies, ERROR frames or a closed
+connection, never an exception and never unbounded memory. Neither a socket nor a thread nor a real clock takes part.
+
+The input is a tape that is read from its beginning; what it lacks is zero. It says what peers do, one thing after the
+other: send bytes as they stand on the tape, or a frame that is right or nearly so, stop reading, let time pass, hang up.
+
+`python -m tests.hostile.fuzz_wire server CORPUS -runs=100000` has atheris look for inputs that break the claim, and
+`python -m tests.hostile.fuzz_wire server FILE` shows what one of them does; `client` likewise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import io
+import json
+import os
+import select
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+from unittest import mock
+
+import zstandard
+from blake3 import blake3
+
+import eventq
+from eventq.errors import EventqError, LogicError
+from eventq.wire import calls, client, frames, requests, server
+from eventq.wire.frames import Called, Failure, Frame, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Given = TypeVar("Given")
+
+FRAME, IN_FLIGHT = 64 << 10, 80 << 10  # the limits of the server
+SMALL, AHEAD, AHEAD_BYTES = 4 << 10, 16, 160 << 10  # its constants, so small that an input of 4 KiB reaches them
+CURSORS, UPLOADS = 3, 2  # of a connection, likewise
+CHUNK = 256 << 10  # bytes that asyncio reads at once, at most
+PIECES = 100  # that are small, at most: then all comes that there is
+HIGH = 64 << 10  # bytes that are not read yet when asyncio says so
+REPLIES = 1 << 20  # bytes of the longest reply that there can be here
+CODES = frozenset((400, 404, 409, 413, 422, 500))
+OURS = ("the server holds ",)  # how the text of a 500 begins that is no fault of ours
+LAST_WORDS = (
+    "the connection ended within a frame",
+    "a token did not come in time",
+    "the rest of a frame did not come in time",
+    "the connection was silent for ",
+)
+TOKEN = "s3cret"
+REPLY_SECONDS = 20  # that a client waits, and never should
+HEADER = struct.Struct("<IHHQ")
+NUMBERS = (0, 1, 2, 3, 4, 5, 7, 64, 255, 65536, (1 << 31) - 1, (1 << 32) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)  # fmt: skip
+STORED = tuple(blake3(one).digest() for one in (b"one", b"two", b"three", b"other", b"kept"))
+HASHES = (*STORED, bytes(32), b"\xff" * 32)
+NAMES = (
+    "main", "retry", "", "1", "new", "\ud800", "\0", "x" * 300, "x" * 70_000, "blob:blake3:", "eventq-json-1", "self",
+    "internal:x:y:z", "é\n", *("blob:blake3:" + one.hex() for one in STORED), *(one.hex() for one in HASHES),
+)  # fmt: skip
+DEEP = tuple(f"{count} deep" for count in (3, 14, 20, 900, 3000))  # lists within one another, once it is JSON
+ODD: tuple[Any, ...] = (
+    None, True, False, 0.5, -1, -(1 << 63), 1 << 64, 10**30, 1e308, float("nan"), float("inf"), "", [], [[]], {}, {"a": 1},
+    {"a": 1, "b": 2}, {"tuple": []}, {"tuple": 5}, {"bytes": 0}, {"bytes": True}, {"bytes": [0]}, {"Turn": []},
+    {"Turn": [0] * 11}, {"Blob": ["a", 1, 1, "b"]}, {"Page": [[], None]}, {"context": 1}, {"context": []}, {"view": 3},
+    {"open": 1}, {"upload": None}, {"upload": 1}, {"pages": [1, []]}, {"diff": [1, [], []]}, {"chain": [3, 0, 3, True, None]},
+    {"contexts": None},
+)  # fmt: skip
+
+
+class Tape:
+    """An input, read from its beginning on."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def more(self) -> bool:
+        """Say whether it goes on."""
+        return self._at < len(self._data)
+
+    def take(self, count: int) -> bytes:
+        """Give the next bytes, as far as there are any."""
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def below(self, count: int) -> int:
+        """Give a number from 0 on, of one byte."""
+        return (self.take(1) or b"\0")[0] % count
+
+    def one(self, of: Sequence[Given]) -> Given:
+        """Give one of several."""
+        return of[self.below(len(of))]
+
+    def often(self, usual: int = 8) -> bool:
+        """Say yes, but for one in so many; at the end of the tape always."""
+        return self.below(usual) != usual - 1
+
+    def number(self) -> int:
+        """Give a number of up to 64 bits."""
+        if self.often(4):
+            return self.below(6)
+        return self.one(NUMBERS) if self.often() else int.from_bytes(self.take(8), "little")
+
+    def data(self) -> bytes:
+        """Give bytes, of which a few may have become many."""
+        some = self.take(self.below(48))
+        return some if self.often() else (some or b"\0") * self.one((100, 1000, 3000))
+
+
+# What a peer sends.
+
+
+def _append(tape: Tape) -> frames.Request:
+    data = tape.data()
+    sent, size = data, len(data)
+    compression = tape.below(2)
+    if compression:
+        sent = zstandard.compress(data) if tape.often() else tape.data()
+    if not tape.often(16):
+        size = tape.number() & 0xFFFFFFFF
+    digest = blake3(data).digest() if tape.often(16) else tape.one(HASHES)
+    return frames.AppendTurn(
+        tape.number(), 0 if tape.often(3) else tape.number(), tape.one(("t", "", "x" * 300, "é")), 1, 0, compression, size,
+        digest, sent, b"" if tape.often(3) else tape.data(), None if tape.often(3) else tape.one(HASHES),
+    )  # fmt: skip
+
+
+def _hello(tape: Tape) -> frames.Request:
+    meta: Any = {"token": TOKEN, "errors": "json", "keys": False}
+    if tape.below(2):
+        meta = tape.one(
+            ({}, {"token": "wrong"}, {"token": 5}, {"token": "\ud800"}, {"errors": "json"}, [], 5, {"token": TOKEN})
+        )
+    text = json.dumps(meta) if tape.often() else tape.one(("", "{", "[" * 60_000, "\0"))
+    return frames.Hello(tape.one((1, 0, 65535)), tape.one(("", TOKEN, "x" * 60_000)), text)
+
+
+def _put(tape: Tape) -> frames.Request:
+    data = tape.data()
+    return frames.PutBlob(blake3(data).digest() if tape.often() else tape.one(HASHES), data)
+
+
+def _small(tape: Tape) -> int:
+    return tape.number() & 0xFFFFFFFF
+
+
+def _page(tape: Tape, kind: type) -> frames.Request:
+    at = {frames.GetLast: [], frames.GetBefore: [tape.number()], frames.GetRange: [_small(tape)]}[kind]
+    return kind(tape.number(), *at, _small(tape), bool(tape.below(2)))  # type: ignore[no-any-return]
+
+
+def _call(tape: Tape) -> frames.Request:
+    parts: list[bytes] = []
+    told = _json(_told(tape, parts)) if tape.often(16) else tape.take(200).decode("utf-8", "replace")
+    if not tape.often(16):
+        parts.append(tape.data())
+    return frames.Call(told, tuple(parts))
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value)
+    for deep in DEEP:
+        count = int(deep.split()[0])
+        text = text.replace(f'"{deep}"', "[" * count + "]" * count)
+    return text
+
+
+def _told(tape: Tape, parts: list[bytes]) -> Any:
+    kind = tape.one(list(calls.CALLS))
+    method = tape.one([*calls.CALLS[kind]])
+    which = _which(tape, kind)
+    form = calls.signature_of(kind, method)
+    names = [name for name in form.parameters if name != "self"]
+    needed = [name for name in names if form.parameters[name].default is form.empty]
+    given = {name: _argument(tape, name, parts) for name in names if name in needed or tape.below(3) == 0}
+    told: list[Any] = [kind, which, method, [], given]
+    if not tape.often(24):
+        told[tape.below(5)] = _odd(tape, parts)
+    if not tape.often(24):
+        told[3] = [_odd(tape, parts)]
+    return told
+
+
+def _which(tape: Tape, kind: str) -> Any:
+    if not tape.often(16):
+        return _odd(tape, [])
+    if kind in ("contexts", "turns", "blobs"):
+        return None
+    if kind == "chain":
+        return [tape.number(), tape.number(), tape.number(), bool(tape.below(2)), tape.one((None, 0, 1, 9))]
+    return None if kind == "upload" and tape.below(2) else tape.number()
+
+
+def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
+    """Give an argument that is likely to be right, or not."""
+    if not tape.often(6):
+        return _odd(tape, parts)
+    if name in ("payload", "data"):
+        return (
+            tape.one((True, {"upload": 1}, {"upload": tape.below(8)}, "text")) if tape.below(2) else _part(tape, parts)
+        )
+    if name in ("context", "other"):
+        return tape.one((1, 2, "main", {"context": 1}, {"context": 2}, {"view": 3}, {"view": 4}))
+    if name in ("name", "owner", "root", "key", "type_id", "source", "canonical", "expect_hash"):
+        return tape.one(NAMES)
+    if name == "refs":
+        return [tape.one(NAMES) for _ in range(tape.below(3))]
+    if name == "emit":
+        return bool(tape.below(2))
+    return tape.number()
+
+
+def _part(tape: Tape, parts: list[bytes]) -> Any:
+    parts.append(tape.data())
+    return {"bytes": len(parts) - 1}
+
+
+def _odd(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
+    """Give any value."""
+    match tape.below(8):
+        case 0:
+            return tape.number()
+        case 1:
+            return tape.one(NAMES)
+        case 2:
+            return _part(tape, parts)
+        case 3 if depth < 3:
+            return [_odd(tape, parts, depth + 1) for _ in range(tape.below(4))]
+        case 4 if depth < 3:
+            return {tape.one(("tuple", "context", "chain", *calls.RECORDS)): _odd(tape, parts, depth + 1)}
+        case 5:
+            return tape.one(DEEP)
+        case _:
+            return tape.one(ODD)
+
+
+MAKERS: tuple[Callable[[Tape], frames.Request], ...] = (
+    _call, _call, _call, _call, _append, _append, _put, _hello,
+    lambda tape: frames.GetHead(tape.number()),
+    lambda tape: frames.CreateContext(tape.number()),
+    lambda tape: frames.ForkContext(tape.number()),
+    lambda tape: frames.GetBlob(tape.one(HASHES)),
+    lambda tape: frames.AttachFs(tape.number(), tape.one(HASHES)),
+    lambda tape: _page(tape, frames.GetLast),
+    lambda tape: _page(tape, frames.GetBefore),
+    lambda tape: _page(tape, frames.GetRange),
+)  # fmt: skip
+
+
+def _frame(tape: Tape, req_id: int) -> bytes:
+    """Give the bytes of a frame, right or nearly so."""
+    try:
+        data = bytearray(frames.encode_request(tape.one(MAKERS)(tape), req_id))
+    except EventqError:  # a value that nobody can send
+        return HEADER.pack(0, tape.below(256), 0, req_id)
+    if not tape.often(20):
+        _spoil(tape, data)
+    return bytes(data)
+
+
+def _spoil(tape: Tape, data: bytearray) -> None:
+    match tape.below(5):
+        case 0:
+            data[int.from_bytes(tape.take(2), "little") % len(data)] ^= 1 + tape.below(255)
+        case 1:
+            HEADER.pack_into(data, 0, tape.number() & 0xFFFFFFFF, *HEADER.unpack_from(data)[1:])
+        case 2:
+            data[4 + tape.below(4)] = tape.below(256)
+        case 3:
+            del data[len(data) - tape.below(len(data)) :]
+        case _:
+            data += tape.take(tape.below(16))
+
+
+# The world around the server: a transport, the threads, the clock.
+
+
+class Socket:
+    """The duplicate of a socket, which takes as much as the peer lets it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        transport.duplicates += 1
+
+    def send(self, data: bytes) -> int:
+        """Take some of the bytes, or refuse."""
+        assert not self.transport.buffered, "two writers at once"
+        if self.transport.peer.stubborn or self.transport.gone:
+            raise BlockingIOError
+        taken = data[: self.transport.peer.gulp or len(data)]
+        self.transport.peer.got += taken
+        return len(taken)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.transport.duplicates -= 1
+
+
+class Transport(asyncio.Transport):
+    """What asyncio puts between a connection and a socket, done by hand."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self.peer = peer
+        self.buffered = 0
+        self.buffer: list[bytes] = []
+        self.duplicates = 0
+        self.reading = True
+        self.wrote_eof = self.closing = self.gone = self.aborted = self.paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Give a socket that can be duplicated."""
+        assert (name, default) == ("socket", None)
+        return self
+
+    def dup(self) -> Socket:
+        """Give the duplicate."""
+        return Socket(self)
+
+    def write(self, data: Any) -> None:
+        """Take a reply."""
+        assert not self.wrote_eof, "written after the end"
+        assert not self.gone, "written to a lost connection"
+        self.buffer.append(bytes(data))
+        self.buffered += len(data)
+        self.flush()
+        if self.buffered > HIGH and not self.paused:
+            self.paused = True
+            self.peer.connection.pause_writing()
+
+    def flush(self) -> None:
+        """Let the peer read, if it does."""
+        if self.peer.stubborn or self.gone:
+            return
+        self.peer.got += b"".join(self.buffer)
+        self.buffer.clear()
+        self.buffered = 0
+        if self.paused:
+            self.paused = False
+            self.peer.connection.resume_writing()
+        if self.closing:
+            self._end()
+
+    def get_write_buffer_size(self) -> int:
+        """Give how much waits."""
+        return self.buffered
+
+    def is_closing(self) -> bool:
+        """Say whether it was closed."""
+        return self.closing
+
+    def pause_reading(self) -> None:
+        """Read no more."""
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        assert not self.reading or self.closing
+        self.reading = not self.closing
+
+    def write_eof(self) -> None:
+        """Send no more after what is there."""
+        self.wrote_eof = True
+
+    def close(self) -> None:
+        """Close, once the peer has read everything."""
+        self.closing = True
+        self.reading = False
+        if not self.buffered:
+            self._end()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.aborted = self.aborted or bool(self.buffered)
+        self.closing = True
+        self.reading = False
+        self.buffer.clear()
+        self.buffered = 0
+        self._end()
+
+    def _end(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.peer.world.soon.append(lambda: self.peer.connection.connection_lost(None))
+
+
+class Hand(server.Writer):
+    """The writer or the readers: nothing is done before `work`, and then here."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[server.Job | None] = SimpleQueue()
+        self._kept = None
+
+    def work(self, thread: eventq.Thread) -> server.Done:
+        """Do what the next transaction holds; give the replies."""
+        if self._jobs.empty() and self._kept is None:
+            return []
+        done = self._do(thread, self._next())
+        assert thread.store.depth == 1, "a transaction was left open"
+        return [(job, job.owner.send_now(job, reply)) for job, reply in done]
+
+
+class Undone(Exception):  # noqa: N818 (no error)
+    """Ends a transaction that nobody wants."""
+
+
+class World:
+    """A thread, a server of it, the loop that it runs in, and the time."""
+
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix="eventq-fuzz-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self.path = eventq.init(os.path.join(folder, "thread"))
+        self.thread = eventq.open(self.path)
+        _furnish(self.thread)
+        self.server = server.Server(
+            self.path, "unix:nowhere", limits=server.Limits(frame=FRAME, in_flight=IN_FLIGHT, idle=600)
+        )
+        self.server.now = lambda: self.time  # type: ignore[method-assign]
+        self.server.linger = self._linger  # type: ignore[method-assign]
+        self.fresh()
+
+    def fresh(self, token: str = "") -> None:
+        """Begin anew."""
+        self.time = 1000.0
+        self.soon: list[Callable[[], None]] = []
+        self.lingering: list[tuple[float, Transport]] = []
+        self.server.token = token
+        self.server.held = 0
+        self.server.connections.clear()
+        self.server.writer = self.writer = Hand()
+        self.server.readers = self.readers = Hand()
+
+    def _linger(self, transport: Any) -> None:
+        self.lingering.append((self.time + server.LINGER_SECONDS, transport))
+
+    def run(self) -> None:
+        """Do what the loop has to do."""
+        while self.soon:
+            self.soon.pop(0)()
+            self.check()
+
+    def work(self, *whom: Hand) -> bool:
+        """Have jobs done and their replies sent; say whether there were any."""
+        done = [one.work(self.thread) for one in whom]
+        for group in filter(None, done):
+            self.soon.append(lambda group=group: server._hand_out(group))  # type: ignore[misc]
+        self.run()
+        return any(done)
+
+    def settle(self) -> None:
+        """Do all that there is to do."""
+        self.run()
+        while self.work(self.writer, self.readers):
+            pass
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock on, and have the server look at its connections."""
+        self.time += seconds
+        for connection in list(self.server.connections):
+            connection.look(self.time)
+        for due, transport in self.lingering:
+            if due < self.time and not transport.gone:
+                transport.abort()
+        self.run()
+
+    def check(self) -> None:
+        """Hold that memory is bounded, and accounted for."""
+        held = 0
+        for connection in self.server.connections:
+            jobs = [*connection._waiting, *connection._running]
+            for job in jobs:
+                request = job.request
+                sent = getattr(request, "payload", None) or getattr(request, "data", None) or b""
+                parts = getattr(request, "parts", ())
+                assert job.size >= len(sent) + sum(map(len, parts)), "a job holds more than it says"
+            assert connection._reader.pending <= CHUNK + frames._HEADER.layout.size + FRAME
+            assert len(connection._waiting) <= server.AHEAD + 1
+            assert len(connection._requests.calls._cursors) <= CURSORS
+            assert len(connection._requests.calls._uploads) <= UPLOADS
+            held += sum(job.size for job in jobs) + connection._reserved + connection._unsent
+        assert self.server.held >= 0
+        assert not self.server.connections or held <= self.server.held
+        unread = sum(connection._unsent for connection in self.server.connections)
+        refusals = 2 * (server.AHEAD + 2) * server._COST
+        assert self.server.held - unread <= IN_FLIGHT + refusals, f"{self.server.held} bytes are held"
+        assert unread <= 2 * (HIGH + REPLIES)
+
+
+def _furnish(thread: eventq.Thread) -> None:
+    """Give a thread two contexts of turns, a blob, overlays, and an open turn."""
+    main = thread.contexts.create("main")
+    for text in ("one", "two", "three"):
+        main.append(text)
+    main.fork(at=2, name="retry").append("other")
+    thread.blobs.put(b"kept")
+    thread.blobs.pin("blob:blake3:" + STORED[4].hex(), "me")
+    main.patch(2, "second")
+    main.tombstone(3)
+    main.open_turn().append_delta(b"begun")
+
+
+class Peer:
+    """One that talks to the server: all that it sent, and all that it got."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.stubborn = False  # it does not read
+        self.gulp = 0  # bytes that the socket takes at once, 0 for all
+        self.hung_up = False
+        self.pieces = 0
+        self.on_the_way = bytearray()
+        self.eof = False
+        self.sent = bytearray()  # what the server was given
+        self.got = bytearray()
+        self.ids = 0
+        self.connection = server.Connection(world.server)
+        self.transport = Transport(self)
+        self.connection.connection_made(self.transport)
+
+    def deliver(self, most: int = CHUNK) -> bool:
+        """Let the server read a piece; say whether it took something."""
+        if not self.transport.reading or self.transport.gone:
+            return False
+        if self.on_the_way:
+            self.pieces += 1
+            piece = bytes(self.on_the_way[: most if self.pieces < PIECES else CHUNK])
+            del self.on_the_way[: len(piece)]
+            if not self.connection._ending:
+                self.sent += piece
+            self.connection.data_received(piece)
+            self.world.check()
+            return True
+        if self.eof and not self.hung_up:
+            self.hung_up = True
+            if not self.connection.eof_received():
+                self.transport.close()
+            return True
+        return False
+
+    def lose(self) -> None:
+        """End the connection as a reset does."""
+        self.transport.aborted = True
+        self.transport.abort()
+
+    def read(self) -> None:
+        """Read on."""
+        self.stubborn = False
+        self.transport.flush()
+
+    # --- what it got ----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Hold that every reply is whole, of a known code, and answers the request whose turn it is."""
+        asked = list(_parsed(bytes(self.sent)))
+        got, rest = _cut(bytes(self.got))
+        assert not rest or self.transport.aborted, "half a frame"
+        said = self._last_words(got)
+        assert len(got) <= len(asked), "a reply to nothing"
+        locked = bool(self.world.server.token)
+        for reply, request in zip(got, asked, strict=False):
+            _check_reply(reply, request)
+            locked = locked and (reply.type == Type.ERROR or not _has_token(request.request))
+            assert not locked or reply.type == Type.ERROR, "an answer without a token"
+        answered = len(got) >= len([one for one in asked if one.whole])  # one that is skipped may be answered early
+        assert answered or said or self.transport.aborted or self.refused(got), "a request without a reply"
+
+    def _last_words(self, got: list[Frame]) -> bool:
+        """Take the words away that belong to no request."""
+        failure = _failure(got[-1]) if got and (got[-1].type, got[-1].req_id) == (Type.ERROR, 0) else None
+        if failure is None or not _words(failure).startswith(LAST_WORDS):
+            return False
+        del got[-1]
+        return True
+
+    def refused(self, got: list[Frame]) -> bool:
+        """Say whether the connection ended with a frame that is too long."""
+        failure = _failure(got[-1]) if got and got[-1].type == Type.ERROR else None
+        return failure is not None and failure.code == 413
+
+
+class Asked:
+    """A request as it was sent: `whole` if all of it was, and what it is if it is right."""
+
+    def __init__(self, kind: int, flags: int, req_id: int, payload: bytes, *, whole: bool) -> None:
+        self.kind = kind
+        self.req_id = req_id
+        self.whole = whole
+        self.request: frames.Request | None = None
+        self.error: EventqError | None = None
+        if whole:
+            try:
+                self.request = frames.decode_request(Frame(kind, flags, req_id, payload))
+            except EventqError as error:
+                self.error = error
+
+
+def _parsed(data: bytes) -> Iterator[Asked]:
+    """Give the requests in a stream, by the table of the protocol and nothing else."""
+    at = 0
+    while len(data) - at >= HEADER.size:
+        length, kind, flags, req_id = HEADER.unpack_from(data, at)
+        at += HEADER.size
+        yield Asked(kind, flags, req_id, data[at : at + length], whole=at + length <= len(data))
+        at += length
+
+
+def _cut(data: bytes) -> tuple[list[Frame], int]:
+    reader = frames.Reader()
+    reader.feed(data)
+    return list(reader.frames()), reader.pending
+
+
+def _has_token(request: frames.Request | None) -> bool:
+    return isinstance(request, frames.Hello) and TOKEN in (request.tag, server._meta(request.meta).get("token"))
+
+
+def _failure(frame: Frame) -> Failure:
+    failure = frames.decode_reply(frame, Type.ERROR)
+    assert isinstance(failure, Failure)
+    return failure
+
+
+def _words(failure: Failure) -> str:
+    """Give what an error says, in whichever form."""
+    told = calls._told(failure.text)
+    return str(told["what"]) if told else failure.text
+
+
+def _check_reply(reply: Frame, asked: Asked) -> None:
+    assert (reply.req_id, reply.flags) == (asked.req_id, 0), "out of order"
+    if reply.type == Type.ERROR:
+        _check_failure(_failure(reply), asked)
+        return
+    assert asked.request is not None, f"{asked.error} was answered with {reply.type}"
+    found = frames.decode_reply(reply, asked.kind, getattr(asked.request, "include_payload", False))
+    if isinstance(found, Called):
+        assert type(json.loads(found.told)) in (type(None), bool, int, float, str, list, dict)
+
+
+def _check_failure(failure: Failure, asked: Asked) -> None:
+    error = calls.raised(failure)
+    assert str(error)
+    assert error.what
+    assert error.fix
+    assert failure.code in CODES
+    assert failure.code != 500 or error.what.startswith(OURS), failure
+    if asked.error is not None and failure.code not in (409, 500):  # before a token, and where there is no room
+        assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
+
+
+def _strict(job: server.Job, error: BaseException) -> bytes:
+    """Let out what the server would answer as a fault of its own."""
+    if not isinstance(error, EventqError):
+        raise error
+    return REFUSAL(job, error)
+
+
+REFUSAL = server.Job.refusal
+_world: list[World] = []
+
+
+def feed(data: bytes) -> None:
+    """Have peers do to a server what an input says, and hold that the server does as it should."""
+    if not _world:
+        _world.append(World())
+    world, tape = _world[0], Tape(data)
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(server, SMALL=SMALL, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
+        stack.enter_context(mock.patch.object(server.Job, "refusal", _strict))
+        stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
+        stack.enter_context(mock.patch.multiple(calls, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2))
+        try:
+            with world.thread.write():
+                _play(world, tape)
+                raise Undone
+        except Undone:
+            pass
+
+
+def _play(world: World, tape: Tape) -> None:
+    flags = tape.below(256)
+    world.fresh(TOKEN if flags & 1 else "")
+    peers = [Peer(world)]
+    most = (CHUNK, 1, 17, 1000)[flags >> 1 & 3]
+    if flags & 8:
+        peers[0].on_the_way += frames.encode_request(frames.Hello(1, TOKEN, '{"errors": "json"}'), 0)
+    if flags & 0x90 == 0x90:
+        peers[0].on_the_way += tape.take(1 << 20)  # nothing but bytes
+    if flags & 32:
+        peers.append(Peer(world))
+    peers[0].gulp = (0, 5)[flags >> 6 & 1]
+    while tape.more():
+        _act(world, tape, tape.one(peers), most)
+    _end(world, tape, peers, most)
+
+
+def _act(world: World, tape: Tape, peer: Peer, most: int) -> None:
+    """Do one thing."""
+    act = tape.below(32)
+    if act < 20:
+        peer.ids += 1
+        peer.on_the_way += _frame(tape, peer.ids)
+        if act < 12:
+            return
+    match act:
+        case 20 if not tape.often():
+            peer.on_the_way += tape.take(tape.below(64))
+        case 21:
+            peer.stubborn = True
+        case 22:
+            peer.read()
+        case 23:
+            world.pass_time(tape.one((0.5, 0.5, 3, 3, 20, 20, 31, 700)))
+        case 24:
+            peer.eof = tape.below(8) == 7
+        case 25 if tape.below(8) == 7:
+            peer.lose()
+        case 26 | 27:
+            world.work(world.writer)
+        case 28:
+            world.work(world.readers)
+        case 29:
+            world.settle()
+        case _:
+            while peer.deliver(most):
+                pass
+    world.run()
+
+
+def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
+    """Have everything answered, hang up, and look at what is left."""
+    for peer in peers:
+        peer.read()
+        peer.eof = True
+    busy = True
+    while busy:
+        world.settle()
+        busy = sum(peer.deliver(most) for peer in peers) > 0  # each of them, not the first that can
+    world.settle()
+    world.pass_time(100_000)
+    world.settle()
+    for peer in peers:
+        assert peer.transport.gone, "the connection stays open"
+        peer.check()
+        assert peer.transport.duplicates == 0, "a socket stays open"
+        left = peer.connection._requests.calls
+        assert not left._cursors, "an iteration is kept"
+        assert not left._uploads, "an upload is kept"
+    assert not world.server.connections
+    assert world.server.held == 0, f"{world.server.held} bytes stay held"
+
+
+# The client.
+
+
+def _greeting(tape: Tape) -> frames.Reply:
+    return frames.Welcome(tape.number())
+
+
+def _answer(tape: Tape) -> frames.Reply:
+    parts: list[bytes] = []
+    told = _json(_result(tape, parts)) if tape.often(16) else tape.take(60).decode("utf-8", "replace")
+    return Called(told, tuple(parts))
+
+
+def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
+    """Give what an answer tells, which may be what was asked for."""
+    match tape.below(12):
+        case 0:
+            return {"context": tape.number()}
+        case 1:
+            return {
+                "Turn": [1, 0, 0, "t", 1, 0, "ab", 1, 0, 0, None, _part(tape, parts), 0, False][: 11 + tape.below(5)]
+            }
+        case 2:
+            return {"ContextInfo": [1, "main", 1, 0, 0, None, 0, 0, 0, 0][: 8 + tape.below(4)]}
+        case 3:
+            return {"Blob": ["ab", 1, 1, "none", True][: 3 + tape.below(4)]}
+        case 4 | 5 if depth < 3:
+            items = [_result(tape, parts, depth + 1) for _ in range(tape.below(4))]
+            return {"pages": [tape.one((None, 1, 2, _odd(tape, [])) if tape.below(4) == 3 else (None, 1, 2)), items]}
+        case 6 if depth < 3:
+            return {"Page": [[_result(tape, parts, depth + 1) for _ in range(tape.below(3))], tape.one((None, 1))]}
+        case 7:
+            chain = {"chain": [3, tape.below(3), tape.below(9), bool(tape.below(2)), None]}
+            return tape.one((chain, {"diff": [1, chain, chain]}, {"diff": [1, 2, 3]}))
+        case 8:
+            return _part(tape, parts)
+        case 9:
+            return tape.number()
+        case _:
+            return _odd(tape, parts)
+
+
+def _failed(tape: Tape) -> frames.Reply:
+    if tape.below(2):
+        return Failure(
+            tape.one((400, 404, 409, 413, 422, 500, 0, 99999)), tape.one(("", "no - yes", "\0", "{}", "[" * 60_000))
+        )
+    told: dict[str, Any] = {"error": tape.one(list(calls.ERRORS)), "what": "what", "fix": "fix"}
+    for name in ("error", "what", "fix", *calls.ATTRIBUTES):
+        if not tape.often(6):
+            told[name] = _odd(tape, [])
+    return Failure(tape.one((404, 409, 500)), _json(told))
+
+
+REPLIERS: tuple[tuple[Type, Callable[[Tape], frames.Reply]], ...] = (
+    *[(Type.CALL, _answer)] * 5,
+    (Type.ERROR, _failed),
+    (Type.HELLO, _greeting),
+    (Type.GET_HEAD, lambda tape: frames.Head(1, tape.number(), 0)),
+)
+
+
+def _script(tape: Tape) -> Iterator[bytes]:
+    """Give what a server says over one connection, a piece for each request that comes."""
+    yield frames.encode_reply(_greeting(tape), 1, Type.HELLO) if tape.often(16) else _said(tape, 1)
+    number = 2
+    while tape.more() and tape.below(16) != 15:
+        yield _said(tape, number)
+        number += 1
+        if tape.below(64) == 63:  # again and again there is another page, and nothing on it
+            for _ in range(2000):
+                yield frames.encode_reply(Called('{"pages":[1,[]]}'), number, Type.CALL)
+                number += 1
+
+
+def _said(tape: Tape, number: int) -> bytes:
+    """Give what is said to a request: a reply, right or nearly so, none or several."""
+    if not tape.often(24):
+        return tape.take(tape.below(64))
+    kind, make = tape.one(REPLIERS)
+    data = bytearray(_encoded(make(tape), number if tape.often(24) else tape.below(256), kind))
+    if not tape.often(16):
+        _spoil(tape, data)
+    if not tape.often(32):
+        data += frames.encode_reply(_failed(tape), 0)
+    return bytes(data)
+
+
+def _encoded(reply: frames.Reply, number: int, kind: Type) -> bytes:
+    try:
+        return frames.encode_reply(reply, number, kind)
+    except EventqError:  # a value that nobody can send
+        return HEADER.pack(0, kind, 0, number)
+
+
+class Scripted(socket.socket):
+    """A socket to a server that answers each request with the next piece of a script, and then hangs up."""
+
+    def __init__(self, script: Iterator[bytes]) -> None:
+        mine, self.server = socket.socketpair()
+        super().__init__(mine.family, mine.type, mine.proto, mine.detach())
+        self.script = script
+        self.server.setblocking(False)
+        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Send a request, and have it answered."""
+        super().sendall(data, flags)
+        self.server.recv(1 << 20)
+        if (said := next(self.script, None)) is None:
+            self.server.close()
+        else:
+            self.server.send(said)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Give what the server said; it hangs up on who waits for more."""
+        if self.server.fileno() >= 0 and not select.select([self], [], [], 0)[0]:
+            self.server.close()
+        return super().recv(size, flags)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.server.close()
+        super().close()
+
+
+def _sockets(tape: Tape) -> Callable[[], socket.socket]:
+    """Give the opener of connections to a server that follows a script."""
+    left = 3
+
+    def reach() -> socket.socket:
+        nonlocal left
+        if not left:
+            raise LogicError("nobody listens any more", "start the server")
+        left -= 1
+        made = Scripted(_script(tape))
+        made.settimeout(REPLY_SECONDS)
+        return made
+
+    return reach
+
+
+def _all(found: Any) -> Any:
+    """Iterate over what comes in pages; anything else is a value."""
+    return [one for one, _ in zip(found, range(5000), strict=False)] if isinstance(found, client.Pages) else found
+
+
+def _some(found: Any) -> Any:
+    """Begin to iterate, and let go."""
+    return next(found, None) if isinstance(found, client.Pages) else found
+
+
+def _one(kind: str, which: Any = 1) -> Callable[[Any], Any]:
+    return lambda to: client.REMOTE[kind](to, which)
+
+
+_context, _chain, _opened = _one("context"), _one("chain", [3, 0, 3, True, None]), _one("open")
+ASKS: tuple[Callable[[Any], object], ...] = (
+    lambda to: to.contexts.get("main"),
+    lambda to: _all(to.contexts.__iter__()),
+    lambda to: _all(to.contexts.history(1)),
+    lambda to: to.contexts.create("new"),
+    lambda to: to.contexts.turn(1),
+    lambda to: _context(to).append("text"),
+    lambda to: _context(to).append(b"x" * 100, key="key"),
+    lambda to: _context(to).append(b"x" * 3000),
+    lambda to: _context(to).last(5),
+    lambda to: _context(to).diff(_context(to)),
+    lambda to: _all(_chain(to).__iter__()),
+    lambda to: _opened(to).append_delta(b"x"),
+    lambda to: _all(_opened(to).read()),
+    lambda to: to.blobs.__len__(),
+    lambda to: to.blobs.get("ab"),
+    lambda to: _all(to.blobs.stream("blob:blake3:" + "0" * 64)),
+    lambda to: _all(to.blobs.__iter__()),
+    lambda to: _some(to.blobs.__iter__()),
+    lambda to: to.blobs.put(b"x" * 100),
+    lambda to: to.blobs.put(io.BytesIO(b"x" * 2000)),  # more than goes with a call here
+    lambda to: to.blobs.stat("ab"),
+    lambda to: to.session_id,
+    repr,
+)
+
+
+def feed_client(data: bytes) -> None:
+    """Have a client ask a server that says what an input says: it gets a value or an EventqError, and soon."""
+    tape = Tape(data)
+    asks = [tape.one(ASKS) for _ in range(1 + tape.below(6))]
+    with mock.patch.multiple(client, PAGE_BYTES=1000, PART_BYTES=500):
+        try:
+            connection = client.Connection("unix:nowhere", _sockets(tape), token="", reply_seconds=REPLY_SECONDS)
+        except EventqError as error:
+            _sound(error)
+            return
+        with connection:
+            for ask in asks:
+                try:
+                    ask(connection)
+                except EventqError as error:
+                    _sound(error)
+
+
+def _sound(error: EventqError) -> None:
+    """Hold that an error can be told, and that nobody waited for it."""
+    assert str(error)
+    assert "no reply came within" not in str(error), "the client waits for what is not coming"
+
+
+def main() -> None:
+    """Run atheris on `server` or `client`, or feed it the files that are named."""
+    target = {"server": feed, "client": feed_client}[sys.argv.pop(1)]
+    os.environ["EVENTQ_NOTIFIER"] = "none"
+    import atheris
+
+    for module in (frames, calls, client, requests, server):
+        for value in list(vars(module).values()):
+            _instrument(atheris, value, module.__name__)
+    atheris.Setup(sys.argv, target)
+    atheris.Fuzz()
+
+
+def _instrument(atheris: Any, value: Any, module: str) -> None:
+    """Have atheris see which lines of a function, or of the methods of a class, are run."""
+    functions = vars(value).values() if isinstance(value, type) else [value]
+    for one in [getattr(function, "fget", function) for function in functions]:
+        if getattr(one, "__module__", None) == module and hasattr(one, "__code__"):
+            atheris.instrument_func(one)
+
+
+if __name__ == "__main__":
+    main()

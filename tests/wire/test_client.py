@@ -1,0 +1,1104 @@
+"""A connection: the same calls give the same as at home, whatever the server or the way to it do in between."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import io
+import json
+import os
+import random
+import socket
+import struct
+import threading
+import tracemalloc
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq import InputError, LogicError, Turn, UsageError
+from eventq.dag.turns import Diff
+from eventq.errors import ClosedError, ConflictError, EventqError, TooLargeError
+from eventq.records import Page
+from eventq.wire import client
+from eventq.wire.calls import CALLS, LOCAL, Calls, failure
+from eventq.wire.client import Connection, Pages, Remote, connect, parse
+from eventq.wire.frames import Call, Called, Frame, Hello, Reader, Type, Welcome, decode_request, encode_reply
+from eventq.wire.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import apsw
+
+    from eventq import Thread
+    from tests.conftest import Clock
+
+MIB = 1 << 20
+NAMES: list[Any] = ["", "x" * 65536, "x" * 65537, "a\nb", "\ud800", 5, None]
+ODD: list[Any] = [None, True, 0, -1, 1 << 63, 1 << 64, 0.5, "", "x", "\ud800", b"", b"x" * 32, [], [1], (), "a" * 64]
+NOISE = random.Random(1).randbytes(MIB)
+MISSING = "blob:blake3:" + "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without the syncs, as no power is cut here, and without whoever's token."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    monkeypatch.delenv("EVENTQ_TOKEN", raising=False)
+
+
+class Served:
+    """A thread served in this process, until `stop`."""
+
+    def __init__(self, path: str, listen: str = "127.0.0.1:0", **options: Any) -> None:
+        ready = threading.Event()
+        told: list[str] = []
+        self.server = Server(path, listen, **options)
+
+        def listening(address: str) -> None:
+            told.append(address)
+            ready.set()
+
+        self._runner = threading.Thread(target=self.server.run, args=(listening,))
+        self._runner.start()
+        assert ready.wait(60)
+        self.url = told[0] if told[0].startswith("unix:") else f"eventq://{told[0]}"
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.server.stop()
+        self._runner.join(60)
+        assert not self._runner.is_alive()
+
+
+@pytest.fixture
+def serve(path: str) -> Iterator[Callable[..., Served]]:
+    """Give a function that serves the fresh thread; it must check out when the test is over."""
+    running: list[Served] = []
+
+    def start(listen: str = "127.0.0.1:0", **options: Any) -> Served:
+        running.append(Served(path, listen, **options))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+
+
+@pytest.fixture
+def connection(serve: Callable[..., Served]) -> Iterator[Connection]:
+    """Give a connection to a server of a fresh thread."""
+    with connect(serve().url) as made:
+        yield made
+
+
+# The same as at home.
+
+
+def plain(value: Any) -> Any:
+    """Give what can be compared: what stands for something as its kind and id, an iterator as what it gives."""
+    name = type(value).__name__
+    if isinstance(value, Diff):
+        return [value.ancestor, plain(value.mine), plain(value.theirs)]
+    if name == "Chain":
+        return [len(value), plain(iter(value)), plain(iter(value))]
+    if name == "View":
+        return [name, value.head_id()]
+    if name in ("Context", "OpenTurn"):
+        return [name, value.id]
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return [type(value), *map(plain, value)]
+    return everything(value) if hasattr(value, "__next__") else [type(value), value]
+
+
+def everything(items: Iterator[Any]) -> list[Any]:
+    """Give what an iterator gives, and the error that it ends with."""
+    found: list[Any] = []
+    try:
+        found.extend(plain(item) for item in items)
+    except EventqError as error:
+        found.append(told(error))
+    return found
+
+
+def told(error: EventqError) -> Any:
+    """Give all there is to an error but its `args`, which may be older than what it says."""
+    return [type(error), str(error), vars(error), error.exit_code, error.wire_code]
+
+
+def seen(call: Callable[[], Any]) -> Any:
+    """Give what a call gives, or raises."""
+    try:
+        return plain(call())
+    except EventqError as error:
+        return told(error)
+    except TypeError:
+        return TypeError
+
+
+def of_contexts(memory: Any) -> Iterator[Any]:
+    """Make, find, fork, move and delete contexts."""
+    contexts = memory.contexts
+    for name in (None, "main", "main", "", "7", "x" * 201, "a\nb", "\ud800", "😀", 7, b"a"):
+        yield lambda name=name: contexts.create(name)
+    main = contexts.get("main")
+    for number in range(5):
+        yield lambda number=number: main.append(f"turn {number}", type_id=f"t{number}")
+    some: list[Any] = [2, "2", "main", 99, "nobody", "9" * 30, "\ud800", -1, None, 1.5, [], b"main"]
+    for which in some:
+        yield lambda which=which: contexts.get(which)
+        yield lambda which=which: contexts.head(which)
+        yield lambda which=which: contexts.fork(which)
+        yield lambda which=which: contexts.history(which)
+    yield lambda: contexts.head(main)
+    for at in (0, 3, 99, -1, "x", None):
+        yield lambda at=at: contexts.fork("main", at=at)
+        yield lambda at=at: contexts.fork(main, at=at, name=f"at {at}")
+        yield lambda at=at: main.fork(at=at)
+        yield lambda at=at: contexts.create(base=at)
+    for to, expected in ((3, 5), (3, 4), (99, 5), (0, 3), (5, 0), (-1, 5), (5, "x")):
+        yield lambda to=to, expected=expected: contexts.compare_and_set("main", to, expected_head=expected)
+        yield lambda to=to, expected=expected: main.move(to, expected_head=expected)
+    yield lambda: main.move(5)
+    for after in ODD:
+        yield lambda after=after: contexts.list(after)
+    yield lambda: iter(contexts)
+    yield lambda: [main.info() in contexts, 5 in contexts]
+    yield lambda: contexts.children(3)
+    yield lambda: contexts.children(3, limit=1)
+    for odd in ODD:
+        yield lambda odd=odd: contexts.children(odd)
+        yield lambda odd=odd: contexts.children(1, odd)
+        yield lambda odd=odd: contexts.turn(odd)
+        yield lambda odd=odd: contexts.turn(1, as_of=odd)
+        yield lambda odd=odd: contexts.at(odd)
+    gone = contexts.create("gone", base=3)
+    gone.append("last words")
+    yield gone.delete
+    yield from (gone.delete, gone.info, gone.head_id, gone.history, gone.last, gone.replay, gone.open_turns)
+    yield lambda: gone.append("x")
+    yield lambda: contexts.history(gone.id)
+    yield lambda: contexts.delete("main")
+    yield lambda: contexts.delete("main")
+    for wrong in ({}, {"nonsense": 1}, {"context": 1, "at": 2, "who": 3}):
+        yield lambda wrong=wrong: contexts.fork(**wrong)
+    yield lambda: contexts.turns.common(3, 5)
+    yield lambda: [contexts.turns.depth(5), contexts.turns.ancestor(5, 1), contexts.turns.ancestor(5, 9)]
+    yield lambda: contexts.turns.depth(99)
+
+
+def of_appending(memory: Any) -> Iterator[Any]:
+    """Append payloads of every kind, with every promise that can be broken."""
+    context = memory.contexts.create("main")
+    refs = [memory.blobs.put(bytes([n])).ref for n in range(3)]
+    payloads: list[Any] = [
+        "text", "", "é☃😀", "half \ud800", b"", b"\x00\xff", bytearray(b"abc"), memoryview(b"abcd").cast("H"), memoryview(b"a-b-")[::2],
+        memoryview(b""), None, 5, {"a": 1}, ["x"], object,
+    ]  # fmt: skip
+    for payload in payloads:
+        yield lambda payload=payload: context.append(payload)
+        yield lambda payload=payload: context.patch(1, payload)
+        yield lambda payload=payload: memory.contexts.patch(2, payload)
+        yield lambda: context.last(1)
+    for value in (
+        {"b": 1, "a": [1, 2.5, None, True]},
+        b'{"z": 1, "y": 2}',
+        "text",
+        b"{",
+        {1: 2},
+        float("nan"),
+        object(),
+        10**5000,
+        "\ud800",
+        [[]] * 9,
+    ):
+        yield lambda value=value: context.append(value, canonical="eventq-json-1")
+        yield lambda value=value: context.patch(1, value, canonical="eventq-json-1")
+        yield lambda: context.last(1)
+    yield lambda: context.append("x", canonical="nonsense")
+    yield lambda: context.append("x", canonical="")
+    for data in (b"", b"short", NOISE, b"compressible " * 200_000):
+        yield lambda data=data: context.append(io.BytesIO(data))
+        yield lambda: context.last(1)
+    yield lambda: context.append(io.StringIO("text"))
+    several: list[Any] = [refs, tuple(refs), set(refs), iter(refs), (ref for ref in refs), dict.fromkeys(refs), []]
+    several += [[bytes.fromhex(refs[0][-64:])], refs[0], b"x", 5, None, [MISSING], ["x"], [5], [refs[0], None], [[]]]
+    for given in several:
+        yield lambda given=given: context.append("with refs", refs=given)
+    for odd in ODD:
+        for name in ("flags", "encoding", "type_version"):
+            yield lambda odd=odd, name=name: context.append("x", **{name: odd})
+    for odd in (*NAMES, b"x"):
+        yield lambda odd=odd: context.append("x", type_id=odd)
+        yield lambda odd=odd: context.append("x", key=odd)
+        yield lambda odd=odd: context.append("x", emit=True, source=odd)
+    yield lambda: context.append("keyed", key="k")
+    yield lambda: context.append("keyed", key="k")
+    yield lambda: context.append("other", key="k")
+    head = context.head_id()
+    for at in (head, head - 1, 0, 999, -1, "x"):
+        yield lambda at=at: context.append("x", expected_head=at)
+        yield lambda at=at: context.append("x", parent=at)
+    for expected in (refs[0], refs[0][-64:], "nonsense", 5, MISSING, b"x"):
+        yield lambda expected=expected: context.append(b"\x00", expect_hash=expected)
+    for size in (1, 2, -1):
+        yield lambda size=size: context.append(b"\x00", expect_size=size)
+    yield context.append
+    yield lambda: context.append("x", "y")
+    yield lambda: context.append("x", nonsense=1)
+    yield lambda: memory.contexts.tombstone(1)
+    yield lambda: context.tombstone(2)
+    yield lambda: memory.contexts.tombstone(1, flags=-1)
+    yield lambda: memory.contexts.tombstone(999)
+    yield lambda: memory.contexts.create().patch(1, "x")
+    yield lambda: memory.contexts.attach(1, refs[0])
+    yield lambda: memory.contexts.attach(999, refs[0])
+    yield lambda: memory.contexts.attach(1, "x")
+    yield lambda: [memory.contexts.root(1), memory.contexts.root(2)]
+    yield lambda: memory.contexts.root(999)
+    yield context.replay
+    yield context.history
+
+
+def of_reading(memory: Any) -> Iterator[Any]:
+    """Read chains in every way, with every argument."""
+    main = memory.contexts.create("main")
+    for number in range(12):
+        main.append(f"turn {number}")
+    other = main.fork(at=5)
+    for number in range(4):
+        other.append(f"other {number}")
+    main.patch(3, "changed")
+    main.tombstone(4)
+    empty, view = memory.contexts.create(), memory.contexts.at(7)
+    for chain in (main, other, empty, view, memory.contexts.at(16)):
+        yield chain.head_id
+        for payload in (True, False):
+            for as_of in (None, 0, 1, 2, 99):
+                yield lambda chain=chain, p=payload, s=as_of: chain.last(3, payload=p, as_of=s)
+                yield lambda chain=chain, p=payload, s=as_of: chain.before(5, payload=p, as_of=s)
+                yield lambda chain=chain, p=payload, s=as_of: chain.range(2, 2, payload=p, as_of=s)
+                yield lambda chain=chain, p=payload, s=as_of: chain.replay(payload=p, as_of=s)
+                yield lambda chain=chain, p=payload, s=as_of: memory.contexts.turn(3, payload=p, as_of=s)
+        for odd in ODD:
+            yield lambda chain=chain, odd=odd: chain.last(odd)
+            yield lambda chain=chain, odd=odd: chain.last(as_of=odd)
+            yield lambda chain=chain, odd=odd: chain.before(odd)
+            yield lambda chain=chain, odd=odd: chain.before(3, odd)
+            yield lambda chain=chain, odd=odd: chain.range(odd)
+            yield lambda chain=chain, odd=odd: chain.range(1, odd)
+            yield lambda chain=chain, odd=odd: chain.replay(start_depth=odd)
+            yield lambda chain=chain, odd=odd: chain.replay(as_of=odd)
+            yield lambda chain=chain, odd=odd: chain.ancestor(odd)
+            yield lambda chain=chain, odd=odd: chain.has(odd)
+            yield lambda chain=chain, odd=odd: chain.at(odd)
+        for against in (main, other, empty, view):
+            yield lambda chain=chain, against=against: chain.common_ancestor(against)
+            yield lambda chain=chain, against=against: chain.diff(against)
+            yield lambda chain=chain, against=against: chain.diff(against, payload=False, as_of=0)
+        yield lambda chain=chain: chain.last(1 << 62)
+        yield lambda chain=chain: [chain.at(5), chain.at(5).has(6), chain.ancestor(2), chain.has(2)]
+        yield lambda chain=chain: chain.replay(start_depth=4)
+        yield lambda chain=chain: list(chain.last(3))
+        yield lambda chain=chain: len(chain.range(0))
+
+
+def of_open_turns(memory: Any) -> Iterator[Any]:
+    """Write turns bit by bit, seal and discard them."""
+    context = memory.contexts.create("main")
+    for odd in (5, "x" * 65537, "a\nb"):
+        yield lambda odd=odd: context.open_turn(type_id=odd)
+    yield lambda: context.open_turn(type_version=-1)
+    one, two = context.open_turn(type_id="t"), context.open_turn()
+    for delta in (
+        "text",
+        b"bytes",
+        bytearray(b"x"),
+        memoryview(b"a-b-")[::2],
+        "",
+        b"",
+        "\ud800",
+        None,
+        5,
+        [b"x"],
+        io.BytesIO(b"x"),
+        b"y" * (3 * MIB),
+    ):
+        yield lambda delta=delta: one.append_delta(delta)
+    yield one.info
+    yield one.read
+    yield context.open_turns
+    yield memory.contexts.open_turns
+    yield context.delete
+    yield lambda: memory.contexts.open_turn(one.id).info()
+    for odd in (0, 99, -1, "x"):
+        yield lambda odd=odd: memory.contexts.open_turn(odd)
+    yield lambda: one.seal(expected_head=7)
+    yield lambda: one.seal(refs=iter([MISSING]))
+    yield lambda: one.seal(key="k", flags=3, emit=True)
+    yield lambda: two.seal(key="k")
+    yield context.last
+    yield two.discard
+    for opened in (one, two):
+        yield from (opened.info, opened.read, opened.seal, opened.discard)
+        yield lambda opened=opened: opened.append_delta("x")
+    yield context.history
+
+
+def of_blobs(memory: Any) -> Iterator[Any]:
+    """Put, get, hold and check blobs."""
+    blobs = memory.blobs
+    given: list[Any] = [
+        b"",
+        b"a",
+        b"a",
+        bytearray(b"b"),
+        memoryview(b"a-b-")[::2],
+        b"text " * 300_000,
+        io.BytesIO(b"file"),
+    ]
+    for data in [*given, "text", None, 5, io.StringIO("x")]:
+        yield lambda data=data: blobs.put(data)
+    yield lambda: len(blobs)
+    yield lambda: bool(blobs)
+    one, two = blobs.put(b"one"), blobs.put(b"two")
+    names: list[Any] = [one.ref, one.hash, bytes.fromhex(one.hash), MISSING, one.hash.upper(), (one.ref,)]
+    for name in [*names, *ODD]:
+        for method in ("get", "has", "stat", "stream", "refs", "holders", "verify"):
+            yield lambda method=method, name=name: getattr(blobs, method)(name)
+        yield lambda name=name: blobs.pin(name, "me")
+        yield lambda name=name: blobs.unpin(name, "you")
+    yield lambda: blobs.put(b"all", refs=(blob.ref for blob in (one, two)))
+    yield lambda: blobs.refs(blobs.put(b"all").ref)
+    yield lambda: blobs.holders(one.ref, 1)
+    yield lambda: blobs.put(b"none", refs=[MISSING])
+    yield lambda: blobs.put(b"none", refs=one.ref)
+    yield lambda: blobs.put(b"some", expect_size=5)
+    yield lambda: blobs.put(b"some", expect_hash=one.hash)
+    yield lambda: blobs.put(b"some", expect_hash="x")
+    for owner in NAMES:
+        yield lambda owner=owner: blobs.pin(one.ref, owner)
+    yield lambda: blobs.unpin(one.ref, "me")
+    yield lambda: blobs.unpin(one.ref, "me")
+    yield blobs.pins
+    yield lambda: iter(blobs)
+    yield lambda: [one in blobs, "x" in blobs]
+    yield blobs.verify
+    yield blobs.faults
+    yield blobs.put
+    yield lambda: blobs.get(one.ref, 2)
+
+
+def of_large_bytes(memory: Any) -> Iterator[Any]:
+    """Give bytes and files that no single message holds, and promises that they break."""
+    context, blobs = memory.contexts.create("main"), memory.blobs
+    data = bytes(range(256)) * (20 << 10) + b"the end"  # 5 MiB
+    yield lambda: blobs.put(data)
+    for given in (
+        lambda: data,
+        lambda: memoryview(data),
+        lambda: io.BytesIO(data),
+        lambda: io.BytesIO(data[: 2 * MIB]),
+    ):
+        yield lambda given=given: blobs.put(given())
+        yield lambda given=given: context.append(given())
+        yield lambda given=given: context.patch(1, given())
+        for size in (len(data), 2 * MIB, 5, -1):
+            yield lambda given=given, size=size: blobs.put(given(), expect_size=size)
+        for name in (blobs.put(data).hash, MISSING, "x"):
+            yield lambda given=given, name=name: blobs.put(given(), expect_hash=name)
+            yield lambda given=given, name=name: context.append(given(), refs=[name])
+    opened = context.open_turn()
+    yield lambda: opened.append_delta(data)
+    yield lambda: opened.append_delta("é" * (3 * MIB))
+    yield opened.seal
+    yield lambda: context.append(["x" * (5 * MIB)], canonical="eventq-json-1")
+    yield context.replay
+    yield lambda: b"".join(blobs.stream(blobs.put(data).ref)) == data
+    yield lambda: blobs.get(blobs.put(data).ref) == data
+
+
+BODIES = [of_contexts, of_appending, of_reading, of_open_turns, of_blobs, of_large_bytes]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_same_as_at_home(body: Callable[[Any], Iterator[Any]], clock: Clock, tmp_path: Any) -> None:
+    """Every call gives the same over a connection as on the thread itself: values, their types, and errors with all of theirs."""
+    found: list[list[Any]] = []
+    for place in ("home", "away"):
+        path = eventq.init(tmp_path / place)
+        if place == "home":
+            with eventq.open(path) as thread:
+                found.append([seen(call) for call in body(thread)])
+        else:
+            served = Served(path)
+            try:
+                with connect(served.url) as connection:
+                    found.append([seen(call) for call in body(connection)])
+            finally:
+                served.stop()
+        with eventq.open(path) as thread:
+            assert thread.check() == []
+            found.append([list(thread.blobs), list(thread.contexts), list(thread.peek(limit=None))])
+    home, home_after, away, away_after = found
+    for number, (one, other) in enumerate(zip(home, away, strict=True)):
+        assert repr(one) == repr(other), number
+    assert home_after == away_after
+    assert len(home) > 20
+
+
+def test_damage_is_told_where_it_is(path: str, serve: Callable[..., Served], raw: apsw.Connection) -> None:
+    """A damaged payload is the same error, at the same turn and after the same turns, and so is what verify says."""
+    with eventq.open(path) as thread:
+        context = thread.contexts.create("main")
+        hashes = [context.append(f"turn {number}").hash for number in range(600)]
+        raw.execute("UPDATE blobs SET raw_len = raw_len + 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),))
+    try:
+        with eventq.open(path) as thread, connect(serve().url) as connection:
+            calls: list[Callable[[Any], Any]] = [
+                lambda memory: memory.contexts.get("main").replay(),
+                lambda memory: memory.contexts.get("main").last(100),
+                lambda memory: memory.blobs.get(hashes[550]),
+                lambda memory: memory.blobs.stream(hashes[550]),
+                lambda memory: memory.blobs.verify(),
+                lambda memory: memory.blobs.verify(hashes[550]),
+                lambda memory: memory.blobs.faults(),
+            ]
+            for call in calls:
+                home = seen(partial(call, thread))
+                assert seen(partial(call, connection)) == home
+                assert hashes[550] in repr(home)
+    finally:
+        raw.execute("UPDATE blobs SET raw_len = raw_len - 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),))
+
+
+def test_methods_look_like_those_at_home(connection: Connection) -> None:
+    """Each method has the name, the words and the signature of the local one, and one that is not there is not there."""
+    for kind, methods in CALLS.items():
+        for name in methods if kind in LOCAL else ():
+            mine, local = getattr(client.REMOTE[kind], name), getattr(LOCAL[kind], name)
+            assert (mine.__name__, mine.__doc__, inspect.signature(mine)) == (
+                name,
+                local.__doc__,
+                inspect.signature(local),
+            )
+    assert connection.contexts.__doc__ == LOCAL["contexts"].__doc__
+    for name in ("_add", "move_inside", "load", "prepare"):
+        assert not hasattr(connection.contexts, name)
+        assert not hasattr(connection.blobs, name)
+
+
+def test_what_it_is_called(connection: Connection) -> None:
+    """A connection and what it gives are named with the place."""
+    assert repr(connection) == f"<eventq.Connection {connection.url}>"
+    assert connection.path == connection.url
+    context = connection.contexts.create("x")
+    assert (repr(context), context.id) == (f"<eventq.Context 1 at {connection.url}>", 1)
+    assert repr(connection.blobs) == f"<eventq.Blobs at {connection.url}>"
+    assert connection.session_id == 1
+
+
+def test_what_is_of_another_connection(connection: Connection, serve: Callable[..., Served], path: str) -> None:
+    """A context of another connection or of a thread is refused, rather than taken for one with the same number."""
+    mine = connection.contexts.create("x")
+    with connect(serve().url) as other, eventq.open(path) as thread:
+        assert other.contexts.head(1) == 0
+        with pytest.raises(InputError, match="is of another connection"):
+            other.contexts.head(mine)
+        with pytest.raises(InputError, match="a Context cannot be sent"):
+            other.contexts.head(thread.contexts.get("x"))
+
+
+# Where it goes.
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("eventq://127.0.0.1:9009", ("127.0.0.1", 9009)),
+        ("eventq://host.example:1", ("host.example", 1)),
+        ("eventq://[::1]:65535", ("::1", 65535)),
+        ("unix:/run/eventq.sock", "/run/eventq.sock"),
+        ("unix:x", "x"),
+        ("unix:/a b:c", "/a b:c"),
+    ],
+)
+def test_an_address(url: str, address: object) -> None:
+    """A URL is host and port, or the path of a socket."""
+    assert parse(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "eventq://", "eventq://h", "eventq://h:", "eventq://:1", "eventq://h:0", "eventq://h:65536", "eventq://h:x", "eventq://h:-1",
+        "eventq://h:1/", "eventq://h:1/x", "eventq://u@h:1", "eventq://h/x:1", "eventq://::1:1", "eventq://[::1]", "eventq://[]:1", "h:1",
+        "http://h:1", "EVENTQ://h:1", "eventq:h:1", "unix:", "unix:\0", "unix:a\nb", "eventq://h h:1", "eventq://h:１",
+        "eventq://eventq://h:1", " eventq://h:1", "eventq://h:1 ", "eventq://\ud800:1", None, 5, b"eventq://h:1",
+    ],
+)  # fmt: skip
+def test_what_is_no_address(url: Any) -> None:
+    """Anything else is refused, with the form."""
+    with pytest.raises(UsageError, match="is not the address of a server - give eventq://HOST:PORT or unix:PATH"):
+        connect(url)
+
+
+def test_nobody_is_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens, the error says where, why and what to run; no socket is left behind."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        with pytest.raises(LogicError, match=f"no server answers at eventq://127.0.0.1:{port} .* - run 'eventq serve'"):
+            connect(f"eventq://127.0.0.1:{port}")
+    for path in (tmp_path / "nothing", tmp_path / ("x" * 200)):
+        with pytest.raises(LogicError, match="no server answers at unix:"):
+            connect(f"unix:{path}")
+
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(LogicError, match=r"no server answers at eventq://nowhere:1 \(Name or service not known\)"):
+        connect("eventq://nowhere:1")
+
+
+def test_a_socket_with_a_path(serve: Callable[..., Served], tmp_path: Any) -> None:
+    """A server on a socket in the file system is connected to by its path."""
+    served = serve(f"unix:{tmp_path}/s")
+    with connect(f"unix:{tmp_path}/s") as connection:
+        assert connection.contexts.create("x").id == 1
+    assert served.url == connection.url
+
+
+def test_the_token(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that wants a token gets the one that is given, or else that of the environment."""
+    url = serve(token="s3cret").url
+    for wrong in (None, "wrong", ""):
+        with pytest.raises(EventqError, match="token"):
+            connect(url, token=wrong)
+    with connect(url, token="s3cret") as connection:
+        assert list(connection.contexts) == []
+    monkeypatch.setenv("EVENTQ_TOKEN", "s3cret")
+    with connect(url) as connection:
+        assert list(connection.contexts) == []
+    for wrong in ("wrong", ""):
+        with pytest.raises(EventqError, match="token"):
+            connect(url, token=wrong)
+
+
+# When something breaks.
+
+
+class Peer:
+    """A server in a few lines, which answers calls with a real thread and breaks where it is told to.
+
+    `faults` maps the number of a request, over all connections and hellos included, to what is done instead of
+    answering it: a function of the socket and the frame. What comes after that on the socket is not read.
+    """
+
+    def __init__(
+        self, thread: Thread, faults: dict[int, Callable[[socket.socket, Frame], object]] | None = None
+    ) -> None:
+        self.thread = thread
+        self.faults = faults or {}
+        self.count = 0
+        self.hellos: list[Hello] = []
+        self.asked: list[str] = []
+        self.calls: list[Calls] = []
+        self._runners: list[threading.Thread] = []
+        self.sockets: list[socket.socket] = []
+
+    def reach(self) -> socket.socket:
+        """Give the client's end of a new connection."""
+        mine, theirs = socket.socketpair()
+        self.sockets.append(mine)
+        self._runners.append(threading.Thread(target=self._serve, args=(mine,)))
+        self._runners[-1].start()
+        return theirs
+
+    def connect(self, **options: Any) -> Connection:
+        """Give a connection to it."""
+        return Connection("eventq://peer:1", self.reach, **options)
+
+    def cut(self) -> None:
+        """Close the newest connection, and wait until that is done."""
+        self.sockets[-1].shutdown(socket.SHUT_RDWR)
+        self.ended()
+
+    def ended(self) -> None:
+        """Wait until the newest connection is closed."""
+        self._runners[-1].join(60)
+        assert not self._runners[-1].is_alive()
+
+    def close(self) -> None:
+        """Wait until nobody is connected."""
+        for one in self.sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        for runner in self._runners:
+            runner.join(60)
+            assert not runner.is_alive()
+
+    def _serve(self, mine: socket.socket) -> None:
+        reader, answers = Reader(), Calls(self.thread.layout.run)
+        self.calls.append(answers)
+        with mine, suppress(OSError):
+            while data := mine.recv(1 << 16):
+                reader.feed(data)
+                for frame in reader.frames():
+                    self.count += 1
+                    if self.count in self.faults:
+                        self.faults[self.count](mine, frame)
+                        answers.close()
+                        return
+                    mine.sendall(self._answer(answers, frame))
+        answers.close()
+
+    def _answer(self, answers: Calls, frame: Frame) -> bytes:
+        request = decode_request(frame)
+        if isinstance(request, Hello):
+            self.hellos.append(request)
+            return encode_reply(Welcome(len(self.hellos)), frame.req_id, frame.type)
+        assert isinstance(request, Call)
+        self.asked.append(".".join([json.loads(request.told)[0], json.loads(request.told)[2]]))
+        try:
+            writes, run = answers.plan(request)
+            if not writes:
+                return encode_reply(run(self.thread), frame.req_id, frame.type)
+            with self.thread.write():
+                reply = run(self.thread)
+            return encode_reply(reply, frame.req_id, frame.type)
+        except EventqError as error:
+            return encode_reply(failure(error, as_json=True), frame.req_id)
+
+
+def silently(_: socket.socket, __: Frame) -> None:
+    """Close the connection without a word."""
+
+
+def saying(text: str, req_id: int | None = 0) -> Callable[[socket.socket, Frame], None]:
+    """Close it with these words, for a request or for all."""
+    return lambda mine, frame: mine.sendall(
+        encode_reply(failure(LogicError(text, "wait"), as_json=True), frame.req_id if req_id is None else req_id)
+    )
+
+
+def sending(data: bytes) -> Callable[[socket.socket, Frame], None]:
+    """Send some bytes, and close it."""
+    return lambda mine, _: mine.sendall(data)
+
+
+@pytest.fixture
+def peer(thread: Thread) -> Iterator[Peer]:
+    """Give a peer with a fresh thread that has a context."""
+    thread.contexts.create("main")
+    made = Peer(thread)
+    yield made
+    made.close()
+
+
+def test_the_first_words(peer: Peer) -> None:
+    """HELLO asks for errors as JSON, and holds a token if there is one."""
+    peer.connect().close()
+    peer.connect(token="\ud800é").close()
+    assert [(hello.version, hello.tag, json.loads(hello.meta)) for hello in peer.hellos] == [
+        (1, "eventq", {"errors": "json"}), (1, "eventq", {"errors": "json", "token": "\ud800é"}),
+    ]  # fmt: skip
+
+
+def test_a_connection_that_was_closed_in_between(peer: Peer) -> None:
+    """A call on a connection that the server has closed meanwhile goes over another one, a write too."""
+    with peer.connect() as connection:
+        context = connection.contexts.get("main")
+        assert connection.session_id == 1
+        peer.cut()
+        context.append("x")
+        peer.cut()
+        assert context.head_id() == 1
+        assert connection.session_id == 3
+    assert [turn.payload for turn in peer.thread.contexts.get("main").last()] == [b"x"]
+
+
+def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
+    """An iteration and an upload end with their connection, with an error that says so; nothing else is taken for them."""
+    with peer.thread.write():
+        for _ in range(600):
+            peer.thread.contexts.create()
+    with peer.connect() as connection:
+        items = iter(connection.contexts)
+        again = iter(connection.contexts)
+        assert [next(items).context_id for _ in range(512)] == list(range(1, 513))
+        peer.cut()
+        assert connection.contexts.head(1) == 0
+        others = iter(connection.contexts)
+        with pytest.raises(LogicError, match=r"broke, and with it what was begun on it: .* - begin it again"):
+            next(items)
+        assert list(items) == []
+        assert len(list(others)) == 601
+        del again
+        connection.contexts.head(1)
+        assert "pages.close" not in peer.asked  # that number is another's now
+        assert connection.session_id == 2
+
+        class File(io.BytesIO):
+            """A file in whose middle the connection is lost."""
+
+            def read(self, size: int | None = -1) -> bytes:
+                """Read on."""
+                if self.tell() > 2 * MIB:
+                    peer.cut()
+                return super().read(size)
+
+        for call in (
+            lambda: connection.blobs.put(File(bytes(4 * MIB))),
+            lambda: connection.contexts.get(1).append(File(bytes(4 * MIB))),
+        ):
+            with pytest.raises(LogicError, match="and with it what was begun on it"):
+                call()
+    assert not list(peer.thread.blobs)
+
+
+@pytest.mark.parametrize("fault", [silently, saying("the server is stopping"), sending(b"\x01\x02")])
+def test_a_connection_that_breaks_under_a_call(peer: Peer, fault: Callable[[socket.socket, Frame], object]) -> None:
+    """What reads is asked once more; what writes is not, and nobody says that it was or was not done."""
+    peer.faults = {2: fault, 5: fault, 7: fault, 9: fault}
+    with peer.connect() as connection:
+        context = connection.contexts.get("main")  # the second request and, again, the fourth
+        assert context.id == 1
+        with pytest.raises(
+            LogicError, match=r"whether the call was done is not known: .* - look at the head, or .* same key"
+        ):
+            context.append("x")
+        assert peer.thread.contexts.get("main").head_id() == 0
+        with pytest.raises(LogicError, match="broke twice"):
+            context.head_id()
+        assert context.append("y").turn_id == 1
+
+
+def test_the_last_words_are_told(peer: Peer) -> None:
+    """What the server says for all, rather than in reply, stands in the error."""
+    peer.faults = {2: saying("the server is stopping"), 3: saying("still stopping")}
+    connection = peer.connect()
+    with pytest.raises(LogicError, match="the server at eventq://peer:1 did not say hello: still stopping"):
+        connection.contexts.get("main")
+    peer.faults = {6: saying("no longer")}
+    context = connection.contexts.get("main")
+    with pytest.raises(LogicError, match="not known: no longer"):
+        context.append("x")
+    connection.close()
+    peer.faults = {peer.count + 1: saying("too many connections")}
+    with pytest.raises(LogicError, match="did not say hello: too many connections"):
+        peer.connect()
+
+
+def test_the_words_before_nobody_answered(peer: Peer) -> None:
+    """When a connection was closed with some words, and another cannot be made, both are told."""
+    connection = peer.connect()
+    peer.sockets[-1].sendall(encode_reply(failure(LogicError("it was silent for 5 seconds", "x"), as_json=True), 0))
+    peer.cut()
+
+    def nobody() -> socket.socket:
+        raise LogicError("no server answers", "run it")
+
+    connection._make_socket = nobody
+    with pytest.raises(
+        LogicError, match="no server answers; before, the server had said: it was silent for 5 seconds - run it"
+    ):
+        connection.contexts.get("main")
+    with pytest.raises(LogicError, match=r"^no server answers - run it"):
+        connection.contexts.get("main")
+    connection._make_socket = peer.reach
+    assert connection.contexts.get("main").id == 1
+    connection.close()
+
+
+def test_a_refused_frame(peer: Peer) -> None:
+    """A request that is refused as its frame arrives is that refusal, not a broken connection."""
+    peer.faults = {2: saying("the payload is too large", None)}
+    with peer.connect() as connection:
+        with pytest.raises(LogicError, match=r"^the payload is too large - wait"):
+            connection.blobs.put(b"x")
+        peer.ended()
+        assert connection.blobs.put(b"x").size == 1
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
+    """What a server says of a frame that it does not read to its end is the error; without words it is sent once more."""
+    ends: list[socket.socket] = []
+
+    def refuse() -> None:
+        with ends[1]:
+            hello = ends[1].recv(1 << 16)
+            ends[1].sendall(encode_reply(Welcome(9), struct.unpack_from("<Q", hello, 8)[0], Type.HELLO))
+            head = ends[1].recv(16, socket.MSG_WAITALL)
+            error = TooLargeError(4 << 20, 1 << 20, "frame", "send less at once")
+            if refused:
+                ends[1].sendall(encode_reply(failure(error, as_json=True), struct.unpack_from("<Q", head, 8)[0]))
+
+    def reach() -> socket.socket:
+        if ends:
+            return peer.reach()
+        ends.extend(socket.socketpair())
+        runner.start()
+        return ends[0]
+
+    runner = threading.Thread(target=refuse)
+    with Connection("eventq://peer:1", reach) as connection:
+        if refused:
+            with pytest.raises(TooLargeError, match=r"the frame is too large .* - send less at once"):
+                connection.blobs.put(NOISE * 3)
+        else:
+            assert connection.blobs.put(NOISE * 3).size == 3 * MIB
+        runner.join(60)
+        assert connection.blobs.put(b"x").size == 1
+
+
+def raw(type: int, req_id: int, payload: bytes) -> bytes:
+    """Give a frame."""
+    return struct.pack("<IHHQ", len(payload), type, 0, req_id) + payload
+
+
+def reply(told: str, *parts: bytes) -> Callable[[socket.socket, Frame], None]:
+    """Answer the request with this, and close the connection."""
+    return lambda mine, frame: mine.sendall(encode_reply(Called(told, parts), frame.req_id, Type.CALL))
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (lambda mine, frame: mine.sendall(raw(64, frame.req_id + 1, bytes(8))), "came as a reply where one to CALL 2 was due"),
+        (lambda mine, frame: mine.sendall(raw(9, frame.req_id, bytes(4))), "came as a reply where one to CALL 2 was due"),
+        (lambda mine, frame: mine.sendall(raw(64, frame.req_id, bytes(9))), "1 bytes follow its last field"),
+        (lambda mine, _: mine.sendall(struct.pack("<IHHQ", (64 << 20) + 1, 64, 0, 2)), "the payload of CALL is too large"),
+        (reply("nonsense"), "not JSON"),
+        (reply('{"bytes":0}'), "names part 0"),
+        (reply('{"thread":0}'), "the answer holds a 'thread'"),
+        (reply('{"context":"x"}'), "the answer holds a 'context'"),
+        (reply('{"pages":[1,5]}'), "the answer holds a 'pages'"),
+        (reply('{"pages":["x",[]]}'), "the answer holds a 'pages'"),
+        (reply('{"diff":[]}'), "the answer holds a 'diff'"),
+        (reply('{"Turn":[]}'), "its Turn has 0 fields"),
+        (reply('{"__import__":["os"]}'), "the answer holds a '__import__'"),
+    ],
+)  # fmt: skip
+def test_a_server_that_talks_nonsense(peer: Peer, fault: Callable[[socket.socket, Frame], object], text: str) -> None:
+    """A reply that is none is an error of ours; the next call goes over a new connection."""
+    peer.faults = {2: fault}
+    with peer.connect() as connection:
+        with pytest.raises(EventqError, match=text):
+            connection.contexts.get("main")
+        assert connection.contexts.get("main").id == 1
+        assert connection.session_id == 2
+
+
+def test_a_server_that_does_not_answer(peer: Peer) -> None:
+    """A reply that does not come in time is not waited for, and what reads is not asked again; nor is a late one taken."""
+    go_on = threading.Event()
+    late = lambda mine, frame: (go_on.wait(60), saying("late", None)(mine, frame))  # noqa: E731
+    peer.faults = {2: late, 4: late}
+    connection = peer.connect(reply_seconds=0.02)
+    with pytest.raises(LogicError, match=r"broke: no reply came within 0.02 seconds"):
+        connection.contexts.get("main")
+    assert peer.count == 2
+    with pytest.raises(LogicError, match="not known: no reply came within"):
+        connection.blobs.put(b"x")
+    go_on.set()
+    connection._reply_seconds = 60
+    assert connection.contexts.get("main").id == 1
+    connection.close()
+
+
+def test_an_interrupt(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupt in the middle of a call, its reply is not taken for that of the next."""
+    with peer.connect() as connection:
+        fill = client._Link._fill
+
+        def interrupted(_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client._Link, "_fill", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.contexts.get("nobody")
+        monkeypatch.setattr(client._Link, "_fill", fill)
+        assert connection.contexts.get("main").id == 1
+        assert connection.session_id == 2
+
+
+# Uploads and iterations.
+
+
+def test_a_file_that_fails(peer: Peer) -> None:
+    """A file that fails in the middle leaves nothing, at the server neither, and the error is its own."""
+
+    class File(io.BytesIO):
+        """A file that cannot be read to its end."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            """Read on."""
+            if self.tell() > 3 * MIB:
+                raise OSError(5, "Input/output error")
+            return super().read(size)
+
+    with peer.connect() as connection:
+        for call in (connection.blobs.put, connection.contexts.get("main").append):
+            with pytest.raises(OSError, match="Input/output error"):
+                call(File(os.urandom(5 * MIB)))
+        assert len(peer.calls[0]._uploads) == 1
+        assert len(connection.blobs) == 0
+        assert not peer.calls[0]._uploads
+        for _ in range(20):  # more than may be under way
+            with pytest.raises(OSError, match="Input/output error"):
+                connection.blobs.put(File(os.urandom(5 * MIB)))
+    assert list(peer.thread.blobs) == []
+
+
+def test_large_bytes_go_ahead(peer: Peer) -> None:
+    """Bytes up to 4 MiB go with their call, more of them in pieces of a MiB ahead of it."""
+    with peer.connect() as connection:
+        connection.blobs.put(bytes(4 * MIB))
+        connection.blobs.put(bytes(4 * MIB + 1))
+    assert peer.asked == ["blobs.put", *["upload.append"] * 5, "blobs.put"]
+
+
+def test_an_iteration_that_breaks_under_a_call(peer: Peer) -> None:
+    """An iteration whose connection breaks while its next page is awaited is not asked for on another connection."""
+    with peer.thread.write():
+        for _ in range(600):
+            peer.thread.contexts.create()
+    peer.faults = {3: silently}
+    with peer.connect() as connection:
+        with pytest.raises(LogicError, match=r"with it what was begun on it: the server closed .* - begin it again"):
+            list(connection.contexts)
+        assert peer.count == 3
+
+
+def test_memory_is_bounded(peer: Peer) -> None:
+    """A file of 32 MiB is put and streamed in a few MiB on both sides together."""
+
+    class File:
+        """A long file that is not in memory."""
+
+        left = 32 * MIB
+
+        def read(self, size: int) -> bytes:
+            """Give the next MiB, or less."""
+            size = min(size, MIB, self.left)
+            self.left -= size
+            return os.urandom(size)
+
+    with peer.connect() as connection:
+        tracemalloc.start()
+        blob = connection.blobs.put(File())  # type: ignore[arg-type]
+        assert sum(map(len, connection.blobs.stream(blob.ref))) == blob.size == 32 * MIB
+        assert tracemalloc.get_traced_memory()[1] < 24 * MIB
+        tracemalloc.stop()
+
+
+def test_an_iteration_that_is_dropped(peer: Peer) -> None:
+    """An iterator that is closed or let go of, begun or not, is forgotten by the server with the next call."""
+    with peer.thread.write():
+        for _ in range(1100):
+            peer.thread.contexts.create()
+    with peer.connect() as connection:
+        for drop in range(3):
+            items: Any = iter(connection.contexts)
+            assert isinstance(items, Pages)
+            if drop:
+                next(items)
+            if drop == 2:
+                items.close()
+                items.close()
+                assert list(items) == []
+            assert len(peer.calls[0]._cursors) == 1
+            del items
+            gc.collect()
+            connection.contexts.head(1)
+            assert not peer.calls[0]._cursors
+        assert sum(1 for _ in connection.contexts) == 1101
+        connection.contexts.head(1)
+        assert peer.asked.count("pages.close") == 3
+
+
+def test_an_error_ends_an_iteration(peer: Peer) -> None:
+    """After its error an iterator is over, as a generator is."""
+    with peer.connect() as connection:
+        items = connection.contexts.history(99)
+        with pytest.raises(EventqError, match="there is no context"):
+            next(items)
+        assert list(items) == []
+
+
+# Its life.
+
+
+def test_after_close(peer: Peer) -> None:
+    """A closed connection says so; closing twice is fine."""
+    connection = peer.connect()
+    context, items = connection.contexts.get("main"), iter(connection.contexts)
+    connection.close()
+    connection.close()
+    assert connection.session_id == 0
+    for call in (context.head_id, lambda: list(connection.contexts), lambda: connection.blobs.put(b"x")):
+        with pytest.raises(ClosedError, match=r"the connection is closed - connect again with eventq.connect"):
+            call()
+    assert len(list(items)) == 1  # which had come already
+    with pytest.raises(ZeroDivisionError), peer.connect() as connection:
+        1 // 0  # noqa: B018
+    with pytest.raises(ClosedError):
+        connection.contexts.head(1)
+
+
+def test_after_a_fork(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a forked process the connection is refused, even while the parent uses it, and closing leaves it to its opener."""
+    connection = peer.connect()
+    context = connection.contexts.get("main")
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    with connection._lock:
+        with pytest.raises(ClosedError, match="was made before this process was forked - connect again after the fork"):
+            context.head_id()
+        connection.close()
+    monkeypatch.undo()
+    assert context.head_id() == 0
+    connection.close()
+
+
+def test_several_threads(connection: Connection) -> None:
+    """Threads may share a connection: each gets the replies to what it asked."""
+    contexts = [connection.contexts.create(f"c{number}") for number in range(4)]
+    found: list[list[bytes | None]] = [[] for _ in contexts]
+
+    def work(number: int) -> None:
+        for at in range(25):
+            contexts[number].append(f"{number}: {at}")
+            found[number].append(contexts[number].last(1).turns[0].payload)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert found == [[f"{number}: {at}".encode() for at in range(25)] for number in range(4)]
+
+
+def test_two_connections_see_each_other(connection: Connection, serve: Callable[..., Served]) -> None:
+    """What one connection has stored another one reads, and a head that moved meanwhile is a conflict with the actual one."""
+    mine = connection.contexts.create("x")
+    with connect(connection.url) as other:
+        theirs = other.contexts.get("x")
+        turn = theirs.append("theirs", expected_head=0)
+        assert isinstance(turn, Turn)
+        with pytest.raises(ConflictError) as caught:
+            mine.append("mine", expected_head=0)
+        assert caught.value.actual == turn.turn_id
+        assert isinstance(mine.last(), Page)
+        assert isinstance(mine, Remote)

@@ -1,0 +1,973 @@
+"""What a server allows: how many, how much, how long; who may speak, where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blake3 import blake3
+
+import eventq
+from eventq.errors import LogicError, NotAThreadError, UsageError
+from eventq.wire import server
+from eventq.wire.frames import (
+    MAX_FRAME,
+    Appended,
+    BlobBytes,
+    BlobPut,
+    CreateContext,
+    Failure,
+    GetBlob,
+    GetHead,
+    GetLast,
+    Head,
+    Hello,
+    PutBlob,
+    Reader,
+    Turns,
+    Type,
+    Welcome,
+)
+from eventq.wire.server import HELLO_BYTES, SMALL, STALL_SECONDS, Limits, Server
+from tests.doors.support import run
+from tests.wire.support import DEADLINE, Peer, Process, Served, append, connected, frame, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import Until
+    from tests.wire.support import Message
+
+    Serve = Callable[..., Served]
+
+BIG = random.Random(7).randbytes(4 << 20)
+BIG_HASH = blake3(BIG).digest()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def serve(path: str, until: Until) -> Iterator[Serve]:
+    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
+    with serving(path, until) as begin:
+        yield begin
+
+
+def code(reply: object) -> int:
+    """Give the code of a failure, 0 for anything else."""
+    return reply.code if isinstance(reply, Failure) else 0
+
+
+def short_of(data: bytes, bytes_kept: int) -> bytes:
+    """Give the beginning of the frame of a PUT_BLOB, with the header of the whole."""
+    return frame(11, blake3(data).digest() + struct.pack("<I", len(data)) + data, 1)[:bytes_kept]
+
+
+# --- a frame ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [b"", b"x" * 5000, frame(4, bytes(8)) * 100])
+@pytest.mark.parametrize("kind", [11, 99])
+def test_a_frame_beyond_the_limit_is_answered_and_ends_the_connection(
+    kind: int, more: bytes, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came before it is answered, then 413 with its id, then at once the end; nothing after it is done."""
+    monkeypatch.setattr(server, "LINGER_SECONDS", 2 * DEADLINE)
+    served = serve(frame=2000)
+    peer = served.peer()
+    peer.send(CreateContext(0), GetHead(1))
+    peer.socket.sendall(frame(kind, b"", 77, length=2001) + more)
+    assert [peer.reply(), peer.reply()] == [Head(1, 0, 0)] * 2
+    (told,) = peer.rest()
+    assert (told.type, told.req_id, bytes(told.payload[:4])) == (Type.ERROR, 77, struct.pack("<I", 413))
+
+
+def test_a_frame_at_the_limit_is_taken(serve: Serve) -> None:
+    """Its payload may be as long as the limit, and not a byte longer."""
+    peer = serve(frame=2000).peer()
+    data = b"x" * (2000 - 36)
+    assert isinstance(peer.ask(PutBlob(blake3(data).digest(), data)), BlobPut)
+    peer.send(PutBlob(BIG_HASH, data + b"x"))
+    assert code(peer.reply()) == 413
+    assert peer.rest() == []
+
+
+@pytest.mark.parametrize("length", [MAX_FRAME + 1, (1 << 32) - 1])
+def test_the_error_arrives_though_the_peer_goes_on_sending(length: int, serve: Serve) -> None:
+    """Megabytes that are still under way do not take it back."""
+    served = serve()
+    peer = served.peer(SO_SNDBUF=1 << 16)
+
+    def go_on() -> None:
+        with suppress(OSError):
+            for _ in range(32):
+                peer.socket.sendall(BIG)
+
+    peer.socket.sendall(frame(5, b"", 9, length=length))
+    sending = threading.Thread(target=go_on)
+    sending.start()
+    try:
+        (told,) = peer.rest()
+        assert (told.type, told.req_id) == (Type.ERROR, 9)
+    finally:
+        peer.socket.shutdown(socket.SHUT_RDWR)
+        sending.join()
+
+
+def test_a_peer_that_never_hangs_up_is_cut_off(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its last words a connection lingers for a moment, and no longer."""
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.05)
+    served = serve()
+    peer = served.peer()
+    peer.socket.sendall(frame(5, b"", 9, length=MAX_FRAME + 1))
+    assert len(peer.rest()) == 1
+    until(lambda: not served.server.connections, "it is cut off", 20)
+
+
+@pytest.mark.parametrize("cut", [1, 15, 16, 17, 60])
+def test_a_peer_that_ends_within_a_frame_is_told(cut: int, serve: Serve) -> None:
+    """Half a frame and then the end: all before it is answered, then an error that belongs to no request."""
+    peer = serve().peer()
+    peer.send(CreateContext(0))
+    peer.socket.sendall(short_of(b"x" * 1000, cut))
+    peer.socket.shutdown(socket.SHUT_WR)
+    assert peer.reply() == Head(1, 0, 0)
+    assert "within a frame" in peer.last_words().text
+
+
+@pytest.mark.parametrize("cut", [3, 16, 200, SMALL + 100])
+def test_half_a_frame_is_not_waited_for_forever(cut: int, serve: Serve, until: Until) -> None:
+    """So long, and a second more for each 64 KiB, and it ends with an error; the room for it is free again."""
+    served = serve()
+    peer = served.peer()
+    whole = BIG[: 4 * SMALL]
+    peer.socket.sendall(short_of(whole, cut))
+    connection = served.connection()
+    until(lambda: connection._reader.pending == cut, "it has come")
+    patience = STALL_SECONDS + (4 if cut > 15 else 0)
+    served.pass_time(patience - 1)
+    assert served.call(lambda: connection._ending) is False
+    assert served.server.held == (len(whole) + 36 if cut > 15 else 0)
+    served.pass_time(2)
+    assert "the rest of a frame" in peer.last_words().text
+
+
+def test_a_frame_that_comes_slowly_is_taken(serve: Serve, until: Until) -> None:
+    """Each frame has its own time: what is in order never runs out of it."""
+    served = serve()
+    peer = served.peer()
+    for number in range(1, 4):
+        data = short_of(b"%d" % number * 1000, 2000)
+        peer.socket.sendall(data[:500])
+        connection = served.connection()
+        until(lambda: connection._reader.pending == 500, "half of it has come")  # noqa: B023
+        served.pass_time(STALL_SECONDS - 5)
+        peer.due.append((1, 11, False))
+        peer.socket.sendall(data[500:])
+        assert isinstance(peer.reply(), BlobPut)
+        assert served.call(lambda: connection._deadline) is None  # noqa: B023
+
+
+# --- how much ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Until) -> None:
+    """While others hold the memory it is 500 before it is read; the next requests work, and later this one too."""
+    served = serve(frame=6 << 20, in_flight=6 << 20)
+    holder, peer = served.peer(), served.peer()
+    holder.socket.sendall(short_of(BIG, 100_000))
+    until(lambda: served.server.held > len(BIG), "there is little room")
+    held = served.server.held
+    found = peer.talk([CreateContext(0), PutBlob(BIG_HASH, BIG), append(1, b"x"), PutBlob(BIG_HASH, BIG), GetHead(1)])
+    assert [code(reply) for reply in found] == [0, 500, 0, 500, 0]
+    assert found[4] == Head(1, 1, 0)
+    assert "has no room" in getattr(found[1], "text", "")
+    until(lambda: served.server.held == held, "nothing else is held")
+    holder.close()
+    until(lambda: len(served.server.connections) == 1, "it has gone")
+    until(lambda: served.server.held == 0, "its memory is free")
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+
+
+def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
+    """Once all of it has come and was dropped, nothing is waited for any more; before that it is."""
+    served = serve(frame=6 << 20, in_flight=6 << 20)
+    holder = served.peer()
+    holder.socket.sendall(short_of(BIG, 100_000))
+    until(lambda: served.server.held > len(BIG), "there is little room")
+    peer, slow = served.peer(), served.peer()
+    assert [code(one) for one in peer.talk([PutBlob(BIG_HASH, BIG)])] == [500]
+    until(lambda: all(one._reader._dropping == 0 for one in list(served.server.connections)), "all of it was dropped")
+    slow.socket.sendall(short_of(BIG, 100_000))
+    slow.due.append((1, 11, False))
+    assert code(slow.reply()) == 500
+    left = len(BIG) + 36 - (100_000 - 16)
+    slow.socket.sendall(BIG[:50_000])
+    until(lambda: any(one._reader._dropping == left - 50_000 for one in list(served.server.connections)), "it goes on")
+    served.pass_time(STALL_SECONDS + len(BIG) / server.SLOWEST + 5)
+    assert "the rest of a frame" in holder.last_words().text
+    assert "the rest of a frame" in slow.last_words().text
+    peer.lives()
+
+
+def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
+    """What is read without asking is refused as well when nothing is left, and the connection lives on."""
+    served = serve(frame=5 << 20, in_flight=5 << 20)
+    holder, peer = served.peer(), served.peer()
+    size = (5 << 20) - 36 - 1000
+    holder.socket.sendall(frame(11, bytes(100_000), length=size + 36))
+    until(lambda: served.server.held == size + 36, "there is no room")
+    assert code(peer.ask(PutBlob(BIG_HASH, b"x" * 2000))) == 500
+    assert code(peer.ask(GetHead(1))) == 404
+
+
+def test_a_peer_that_never_reads_is_dropped(serve: Serve, until: Until) -> None:
+    """One that asks for megabytes and takes none is cut off in time, and what was kept for it is freed."""
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    peer.send(*[GetBlob(BIG_HASH)] * 20)
+    connection = served.connection()
+    until(lambda: connection._blocked, "the peer does not read")
+    held = served.server.held
+    assert 0 < held < 3 * len(BIG)  # the other replies are not even made
+    served.pass_time(STALL_SECONDS + connection._unsent / server.SLOWEST - 5)
+    assert served.server.connections
+    served.pass_time(10)
+    until(lambda: not served.server.connections, "it was dropped", 20)
+    until(lambda: served.server.held == 0, "its memory is free", 20)
+
+
+def test_a_peer_that_reads_late_gets_all(serve: Serve, until: Until) -> None:
+    """Replies that had to wait come whole and in order once they are read."""
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    asked: list[Message] = [GetBlob(BIG_HASH), CreateContext(0), GetBlob(BIG_HASH), GetHead(1), (77, b""), GetHead(1)]
+    peer.send(*asked)
+    until(lambda: served.connection()._blocked, "the peer does not read")
+    head = Head(1, 0, 0)
+    assert [peer.reply() for _ in range(4)] == [BlobBytes(BIG), head, BlobBytes(BIG), head]
+    assert code(peer.reply()) == 422
+    assert peer.reply() == head
+    until(lambda: served.server.held == 0, "nothing is held")
+    assert served.connection()._read_deadline is None
+
+
+def half_read(served: Served, until: Until) -> tuple[Peer, Any]:
+    """Give a peer that has not read all of its replies, yet so much that the server goes on, and its connection."""
+    peer = served.peer(SO_RCVBUF=4096)
+    connection = served.connection()
+    connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    data = BIG[:30_000]
+    assert isinstance(peer.ask(PutBlob(blake3(data).digest(), data)), BlobPut)
+    sent: list[int] = []
+    send = connection._send
+    connection._send = lambda reply: sent.append(send(reply) or 1)
+    for number in range(1, 1000):
+        peer.send(GetBlob(blake3(data).digest()))
+        until(lambda: len(sent) >= number, "it is answered")  # noqa: B023
+        if served.call(connection._size_unsent):
+            break
+    assert not connection._blocked
+    return peer, connection
+
+
+def room(peer: Peer, other: socket.socket) -> bool:
+    """Read on until the other end could send more; say whether it could."""
+    readable, writable, _ = select.select([peer.socket], [other], [], 0)
+    if readable and not writable:
+        peer.reader.feed(peer.socket.recv(1 << 16))
+    return bool(writable)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_replies_keep_their_order_whoever_sends_them(
+    count: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that is sent by the thread that made it overtakes no part of one that the busy loop has yet to send."""
+    gate, busy, go = threading.Event(), threading.Event(), threading.Event()
+    do, send_now = server.Writer._do, server.Connection.send_now
+    made: list[object] = []
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    def noted(connection: Any, job: Any, reply: bytes) -> bytes:
+        rest = send_now(connection, job, reply)
+        made.append(job)
+        return rest
+
+    def block() -> None:
+        busy.set()
+        go.wait(60)
+
+    served = serve()
+    peer, connection = half_read(served, until)
+    blobs = len(peer.due)
+    monkeypatch.setattr(server.Writer, "_do", held)
+    monkeypatch.setattr(server.Connection, "send_now", noted)
+    peer.send(CreateContext(0))
+    until(lambda: connection._running, "it waits for the writer")
+    if count == 2:  # the first began while replies were unsent, the second one when all was sent
+        for _ in range(blobs):
+            assert isinstance(peer.reply(), BlobBytes)
+        until(lambda: not served.call(connection._size_unsent), "all is sent")
+        peer.send(CreateContext(0))
+        until(lambda: len(connection._running) == 2, "both wait for the writer")
+    loop = threading.Thread(target=served.call, args=(block,))
+    loop.start()
+    try:
+        assert busy.wait(DEADLINE)
+        until(lambda: room(peer, connection._transport.get_extra_info("socket")), "there is room again")
+        gate.set()
+        until(lambda: len(made) == count, "the replies are made")
+    finally:
+        gate.set()
+        go.set()
+        loop.join()
+    kinds = [type(peer.reply()) for _ in range(len(peer.due))]
+    assert kinds == ([BlobBytes] * blobs + [Head] if count == 1 else [Head] * 2)
+
+
+def test_a_peer_that_ended_and_never_reads_is_dropped_too(serve: Serve, until: Until) -> None:
+    """However little is left that it does not read: a connection that ends has its time as well."""
+    served = serve()
+    peer, connection = half_read(served, until)
+    peer.socket.shutdown(socket.SHUT_WR)
+    until(lambda: connection._ended, "it has ended")
+    assert served.server.connections
+    served.pass_time(1)
+    assert served.server.connections
+    served.pass_time(STALL_SECONDS + 5)
+    until(lambda: not served.server.connections, "it was dropped", 20)
+
+
+@pytest.mark.parametrize("message", [(77, b""), GetHead(1)], ids=["answered at once", "read"])
+def test_a_peer_that_is_far_ahead_is_read_no_further(message: Message, serve: Serve, until: Until) -> None:
+    """While its replies are not read the server stops reading; once they are it goes on, to the last request."""
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    peer.send(CreateContext(0), GetBlob(BIG_HASH))
+    connection = served.connection()
+    until(lambda: connection._blocked, "the peer does not read")
+    count = 100_000
+    data = b"".join(peer.framed(message) for _ in range(count))
+    sending = threading.Thread(target=peer.socket.sendall, args=(data,))
+    sending.start()
+    until(lambda: connection._paused, "it is read no further")
+    assert connection._queued < 300_000
+    assert connection._reader.pending < 1 << 20
+    assert served.server.held < len(BIG) + 300_000
+    assert isinstance(peer.reply(), Head)
+    assert isinstance(peer.reply(), BlobBytes)
+    for _ in range(count if message == (77, b"") else 3000):
+        peer.reply()
+    if message != (77, b""):
+        peer.socket.shutdown(socket.SHUT_RDWR)
+        peer.due.clear()
+    sending.join(DEADLINE)
+    assert not sending.is_alive()
+
+
+def test_requests_that_are_refused_are_not_kept(serve: Serve, until: Until) -> None:
+    """However long they were: while their errors wait for a peer that does not read, they take next to nothing."""
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    peer.send(GetBlob(BIG_HASH))
+    connection = served.connection()
+    until(lambda: connection._blocked, "the peer does not read")
+    before = served.server.held
+    peer.send(*[(4, bytes(50_000))] * 20)
+    until(lambda: len(connection._waiting) == 20, "all wait")
+    assert served.server.held < before + 20 * 1000
+    assert isinstance(peer.reply(), BlobBytes)
+    assert [code(peer.reply()) for _ in range(20)] == [400] * 20
+
+
+@pytest.mark.parametrize("skipped", [False, True], ids=["a frame that is taken", "a frame that is skipped"])
+def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
+    skipped: bool, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a frame that waits behind a server that reads no further has all of its time when it does again."""
+    monkeypatch.setattr(server, "AHEAD", 2 if skipped else 1)
+    gate = threading.Event()
+    do = server.Writer._do
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    monkeypatch.setattr(server.Writer, "_do", held)
+    served = serve(frame=1 << 20, in_flight=1 << 20)
+    holder, peer = served.peer(), served.peer()
+    if skipped:
+        holder.socket.sendall(frame(11, b"", length=1 << 20))
+        until(lambda: served.server.held == 1 << 20, "there is no room")
+        served.call(lambda: setattr(served.server, "held", served.server.held - 5000))
+    first, second, third = (peer.framed(one) for one in (CreateContext(0), GetHead(1), append(1, BIG[:100_000])))
+    peer.socket.sendall(first + second + third[:500])
+    connections = served.server.connections
+    until(lambda: any(one._paused for one in list(connections)), "it is read no further")
+    connection = next(one for one in served.call(lambda: list(connections)) if one._paused)
+    served.pass_time(STALL_SECONDS * 3)
+    assert served.call(lambda: connection._ending) is False
+    gate.set()
+    assert [peer.reply(), peer.reply()] == [Head(1, 0, 0)] * 2
+    until(lambda: not connection._paused, "it is read on")
+    served.pass_time(STALL_SECONDS - 5)
+    peer.socket.sendall(third[500:])
+    assert code(peer.reply()) == (500 if skipped else 0)
+    peer.lives()
+    if skipped:
+        served.call(lambda: setattr(served.server, "held", served.server.held + 5000))
+
+
+# --- how many, and how long -------------------------------------------------------------------------------------------
+
+
+def test_connections_beyond_the_limit_are_told_so(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is told with an error and closed; when another has gone there is room again."""
+    served = serve(connections=3)
+    peers = [served.peer() for _ in range(3)]
+    for peer in peers:
+        peer.lives()
+    taken: list[int] = []
+    feed = Reader.feed
+
+    def fed(reader: Any, data: bytes) -> None:
+        taken.append(len(data))
+        feed(reader, data)
+
+    monkeypatch.setattr(Reader, "feed", fed)
+    more = Peer(served.address)
+    more.socket.sendall(bytes(5000))
+    failure = more.last_words()
+    more.close()
+    until(lambda: len(served.server.connections) == 3, "it has gone")
+    assert sum(taken) < 5000  # the error, by the client; of such a peer the server keeps nothing
+    assert (failure.code, "has 3 connections, its limit" in failure.text) == (500, True)
+    peers[0].close()
+    until(lambda: len(served.server.connections) == 2, "it has gone")
+    served.peer().lives()
+    for peer in peers[1:]:
+        peer.lives()
+
+
+def test_a_silent_connection_is_closed(serve: Serve, until: Until) -> None:
+    """After so much silence, not before; each request starts the time anew, each reply too.
+
+    A client of ours is told why; another one would take the error for the reply to its next request.
+    """
+    served = serve(idle=50)
+    peer, other = served.peer(), served.peer()
+    assert isinstance(other.ask(Hello(meta='{"errors": "json"}')), Welcome)
+    for each in ([peer, other], [peer]):
+        for one in each:
+            one.lives()
+        until(lambda: not any(one._busy for one in list(served.server.connections)), "all is noted")
+        served.pass_time(45)
+    peer.lives()
+    failure = other.last_words()
+    assert (failure.code, "silent for 50 seconds" in failure.text) == (409, True)
+    until(lambda: not any(one._busy for one in list(served.server.connections)), "all is noted")
+    served.pass_time(51)
+    assert peer.rest() == []
+
+
+def test_a_connection_that_waits_for_its_reply_is_not_silent(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """However long a write takes, whoever waits for it is not cut off."""
+    gate = threading.Event()
+    do = server.Writer._do
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    monkeypatch.setattr(server.Writer, "_do", held)
+    served = serve(idle=50)
+    peer = served.peer()
+    peer.send(CreateContext(0))
+    until(lambda: served.connection()._busy, "it waits")
+    served.pass_time(500)
+    gate.set()
+    assert peer.reply() == Head(1, 0, 0)
+    served.pass_time(49)
+    peer.lives()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_idle_peers_cost_no_thread_and_busy_ones_are_served(path: str) -> None:
+    """Of 250 connections 200 are silent and 50 at work: all are served, by as many threads as one connection takes."""
+    with Process(path) as process, ExitStack() as stack:
+        first = stack.enter_context(process.peer())
+        first.ask(CreateContext(0))
+        assert isinstance(first.ask(append(1, b"x")), Appended)
+        first.ask(GetHead(1))
+
+        def threads() -> int:
+            with open(f"/proc/{process.process.pid}/status", encoding="ascii") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("Threads:"))
+
+        before = threads()
+        idle = [stack.enter_context(process.peer()) for _ in range(200)]
+        busy = [stack.enter_context(process.peer()) for _ in range(50)]
+        for _ in range(3):
+            for peer in busy:
+                peer.send(append(1, b"y"), GetHead(1), GetLast(1, 3, include_payload=True))
+            for peer in busy:
+                kinds = [type(peer.reply()) for _ in range(3)]
+                assert kinds == [Appended, Head, Turns]
+        assert threads() == before < 12
+        for peer in idle:
+            peer.lives()
+        found = first.ask(GetHead(1))
+        assert isinstance(found, Head)
+        assert found.head_depth == 150
+        assert process.end()[0] == 0
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_answered_before_the_token(serve: Serve) -> None:
+    """Without it, or with another one, all is 409, and nothing is done; with it the same connection is served."""
+    served = serve(token="sesame")
+    peer = served.peer()
+    for message in (GetHead(1), CreateContext(0), (77, b""), (4, b""), Hello(), (1, b""), Hello(1, "open"),
+                    Hello(1, "", '{"token": "Sesame"}'), Hello(1, "sesame", '{"token": ""}'),
+                    Hello(1, "sesame", '{"token": 7}'), Hello(1, "sesame", '{"token": null}'),
+                    Hello(1, "sesame ", "{"), Hello(1, "", '["sesame"]'), Hello(1, "é\u2028")):  # fmt: skip
+        assert code(peer.ask(message)) == 409, message
+    assert peer.ask(Hello(1, "", '{"token": "sesame"}')) == Welcome(1, 1)
+    assert peer.ask(CreateContext(0)) == Head(1, 0, 0)
+
+
+@pytest.mark.parametrize("token", ["sesame", "é ü", "x" * 1000])
+@pytest.mark.parametrize("where", ["meta", "tag"])
+def test_a_token_stands_in_meta_or_in_the_tag(token: str, where: str, serve: Serve) -> None:
+    """Both are taken, and requests may follow in the same send; a later HELLO needs it again, and locks nobody out."""
+    peer = serve(token=token).peer()
+    right = Hello(1, token) if where == "tag" else Hello(1, "me", json.dumps({"token": token}))
+    assert peer.talk([right, CreateContext(0)]) == [Welcome(1, 1), Head(1, 0, 0)]
+    assert code(peer.ask(Hello(1, "wrong"))) == 409
+    assert peer.ask(GetHead(1)) == Head(1, 0, 0)
+
+
+def test_little_is_read_before_the_token(serve: Serve) -> None:
+    """A frame longer than a HELLO can be ends the connection of who has not shown the token; then any length goes."""
+    served = serve(token="sesame")
+    stranger, peer = served.peer(), served.peer()
+    stranger.socket.sendall(frame(11, b"", 5, length=HELLO_BYTES + 1))
+    (told,) = stranger.rest()
+    assert (told.type, told.req_id, bytes(told.payload[:4])) == (Type.ERROR, 5, struct.pack("<I", 413))
+    peer.ask(Hello(1, "sesame"))
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+
+
+@pytest.mark.parametrize("sent", [b"", frame(4, bytes(8)), frame(1, b"x" * 70_000)[:-1]], ids=["none", "4", "half"])
+def test_a_token_that_does_not_come_is_not_waited_for(sent: bytes, serve: Serve, until: Until) -> None:
+    """Whatever else a stranger sends, the time for the token goes on."""
+    served = serve(token="sesame")
+    peer = served.peer()
+    connection = served.connection()
+    served.pass_time(STALL_SECONDS - 3)
+    peer.socket.sendall(sent)
+    if sent:
+        until(
+            lambda: connection._heard > connection._deadline - 5 or connection._reader.pending == len(sent), "it came"
+        )
+    assert served.call(lambda: connection._ending) is False
+    served.pass_time(4)
+    assert "a token did not come in time" in bytes(peer.rest()[-1].payload).decode(errors="replace")
+
+
+def test_a_peer_that_showed_the_token_has_all_the_time(serve: Serve) -> None:
+    """The time for the token is over with it."""
+    served = serve(token="sesame")
+    peer = served.peer()
+    peer.ask(Hello(1, "sesame"))
+    served.pass_time(STALL_SECONDS * 10)
+    peer.lives()
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0"])
+def test_a_token_is_required_where_other_machines_reach(listen: str, path: str) -> None:
+    """Without one such an address is refused, with the next step; on this machine alone none is needed."""
+    with pytest.raises(UsageError, match="can be reached from other machines - give --token, or listen on"):
+        Server(path, listen)
+    assert Server(path, listen, token="t").token == "t"
+    for local in ("127.0.0.1:0", "localhost:0", "[::1]:0", "127.9.9.9:0", "unix:x"):
+        assert Server(path, local).token == ""
+
+
+# --- where it listens -------------------------------------------------------------------------------------------------
+
+
+def test_a_unix_socket_is_its_owners_and_goes_with_the_server(serve: Serve, tmp_path: Path) -> None:
+    """Mode 0600 from the first moment, whatever the umask; the file is gone after the end."""
+    place = tmp_path / "s.sock"
+    before = os.umask(0)
+    try:
+        served = serve(f"unix:{place}")
+    finally:
+        assert os.umask(before) == 0
+    assert served.address == f"unix:{place}"
+    found = os.stat(place)
+    assert (stat.S_ISSOCK(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o600)
+    peer = served.peer()
+    assert peer.ask(CreateContext(0)) == Head(1, 0, 0)
+    peer.close()
+    served.stop()
+    assert not place.exists()
+
+
+def test_a_socket_that_a_dead_server_left_is_replaced(serve: Serve, tmp_path: Path) -> None:
+    """Nobody listens on it any more, so it is in nobody's way."""
+    place = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(place))
+        dead.listen()
+    assert place.exists()
+    serve(f"unix:{place}").peer().lives()
+
+
+def test_the_socket_of_a_living_server_is_left_alone(serve: Serve, path: str, tmp_path: Path) -> None:
+    """The second server is refused with the next step, and the first goes on."""
+    first = serve(f"unix:{tmp_path / 's.sock'}")
+    with pytest.raises(LogicError, match=r"another server listens on .* - choose another path, or stop it"):
+        Served(path, first.address)
+    first.peer().lives()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_another_file_is_left_alone(kind: str, path: str, tmp_path: Path) -> None:
+    """What is no socket is never deleted."""
+    place = tmp_path / "s.sock"
+    if kind == "file":
+        place.write_text("precious")
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(LogicError, match="is no socket - choose another path"):
+        Served(path, f"unix:{place}")
+    assert os.path.lexists(place)
+    assert kind != "file" or place.read_text() == "precious"
+
+
+def test_a_socket_that_became_anothers_is_left_alone(serve: Serve, tmp_path: Path) -> None:
+    """A server that ends removes its own socket, not one that stands at the same path now."""
+    place = tmp_path / "s.sock"
+    first = serve(f"unix:{place}")
+    place.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(place))
+        first.stop()
+        assert place.exists()
+
+
+@pytest.mark.parametrize("place", ["missing/s.sock", "x" * 300])
+def test_a_place_where_no_socket_can_be_is_an_error(place: str, path: str, tmp_path: Path) -> None:
+    """With the reason and the next step."""
+    with pytest.raises(LogicError, match=r"cannot listen on unix:.* - choose another address, or stop who is there"):
+        Served(path, f"unix:{tmp_path}/{place}")
+
+
+def test_a_port_that_is_taken_is_an_error(serve: Serve, path: str) -> None:
+    """With the reason and the next step; who was there first goes on."""
+    first = serve()
+    with pytest.raises(LogicError, match=f"cannot listen on {first.address}: .* - choose another address"):
+        Served(path, first.address)
+    first.peer().lives()
+
+
+def test_a_host_that_is_none_is_an_error(path: str) -> None:
+    """A name that nothing has is told as such, before anything begins."""
+    with pytest.raises(LogicError, match=r"'no\.such\.host\.invalid' is no host"):
+        Server(path, "no.such.host.invalid:1")
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["", "9009", ":9009", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:٣",
+     "::1:9009", "[]:1", "unix:", "unix:a\0b", "127.0.0.1: 1"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused(listen: str, path: str) -> None:
+    """Each malformed address is a UsageError that shows a good one."""
+    with pytest.raises(UsageError, match=r"give (HOST:PORT, for example 127\.0\.0\.1:9009, or )?unix:PATH"):
+        Server(path, listen)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+def test_ipv6_is_served_and_told_in_brackets(serve: Serve) -> None:
+    """The address that is told can be connected to as it is."""
+    served = serve("[::1]:0")
+    assert served.address.startswith("[::1]:")
+    served.peer().lives()
+
+
+def test_each_reply_goes_out_at_once(serve: Serve) -> None:
+    """TCP_NODELAY is set on the server's side: a reply does not wait for an acknowledgement."""
+    served = serve()
+    served.peer().lives()
+    mine = served.connection()._transport.get_extra_info("socket")
+    assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_stops_answers_what_was_begun(
+    serve: Serve, path: str, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends that the writer has are answered and then the connection ends; idle peers are let go; no new ones come."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    gate = threading.Event()
+    do = server.Writer._do
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    monkeypatch.setattr(server.Writer, "_do", held)
+    served = serve()
+    peers = [served.peer() for _ in range(5)]
+    idle = served.peer()
+    until(lambda: len(served.server.connections) == 6, "all are connected")
+    for number, peer in enumerate(peers):
+        peer.send(*[append(1, b"%d %d" % (number, each)) for each in range(20)], GetHead(1))
+    until(
+        lambda: sum(len(one._waiting) + len(one._running) for one in list(served.server.connections)) == 105, "all wait"
+    )
+    served.server.stop()
+    assert idle.rest() == []
+    with pytest.raises(OSError, match=r"refused|reset"):
+        connected(served.address)
+    gate.set()
+    for peer in peers:
+        assert [type(peer.reply()) for _ in range(21)] == [Appended] * 20 + [Head]
+        assert peer.rest() == []
+    served.stop()
+    with eventq.open(path) as thread:
+        assert len(list(thread.contexts.get(1).replay())) == 100
+
+
+@pytest.mark.parametrize("ahead", [0, 100_000])
+def test_a_server_that_stops_takes_no_reply_back(ahead: int, serve: Serve, until: Until) -> None:
+    """What was asked before is answered as a whole, though the peer has sent more than the server reads."""
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    peer.send(GetBlob(BIG_HASH))
+    connection = served.connection()
+    until(lambda: connection._blocked, "the peer does not read")
+    more = frame(77, b"") * ahead
+
+    def go_on() -> None:
+        with suppress(OSError):
+            peer.socket.sendall(more)
+
+    sending = threading.Thread(target=go_on)
+    sending.start()
+    try:
+        until(lambda: connection._paused or not ahead, "it is read no further")
+        served.server.stop()
+        until(lambda: connection._ending, "it ends")
+        assert peer.reply() == BlobBytes(BIG)
+    finally:
+        with suppress(OSError):
+            peer.socket.shutdown(socket.SHUT_RDWR)
+        sending.join()
+
+
+def test_a_server_that_stops_waits_so_long_and_no_longer(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that does not read its replies keeps a server from ending for a while only."""
+    monkeypatch.setattr(server, "DRAIN_SECONDS", 0.1)
+    served = serve()
+    peer = served.peer(SO_RCVBUF=4096)
+    assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
+    peer.send(*[GetBlob(BIG_HASH)] * 5)
+    until(lambda: served.connection()._blocked, "the peer does not read")
+    began = time.monotonic()
+    served.stop()
+    assert time.monotonic() - began < 10
+    assert (served.server.connections, served.server.held) == (set(), 0)
+
+
+@pytest.mark.parametrize(("number", "wanted"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
+def test_a_signal_ends_a_server_under_load(number: int, wanted: int, unix: bool, path: str, tmp_path: Path) -> None:
+    """All that was acknowledged is there, the exit code says which signal it was, and the socket is removed."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    place = tmp_path / "s.sock"
+    acked: list[set[int]] = [set() for _ in range(4)]
+    under_way = threading.Event()
+
+    def load(process: Process, mine: set[int]) -> None:
+        with process.peer() as peer, suppress(OSError, AssertionError):
+            while True:
+                peer.send(*[append(1, b"x" * 100)] * 10)
+                for _ in range(10):
+                    reply = peer.reply()
+                    mine.add(getattr(reply, "turn_id", 0))
+                    if len(mine) > 30:
+                        under_way.set()
+
+    with Process(path, listen=f"unix:{place}" if unix else "127.0.0.1:0") as process:
+        loads = [threading.Thread(target=load, args=(process, mine)) for mine in acked]
+        for one in loads:
+            one.start()
+        assert under_way.wait(DEADLINE)
+        assert process.end(number) == (wanted, "", "")
+        for one in loads:
+            one.join()
+    assert not place.exists()
+    with eventq.open(path) as thread:
+        there = {turn.turn_id for turn in thread.contexts.get(1).replay(payload=False)}
+        assert set.union(*acked) <= there
+        assert thread.check() == []
+
+
+def test_a_server_says_where_it_listens(path: str) -> None:
+    """On stderr as a line, with --json on stdout too; the port is the one that was picked."""
+    with Process(path, "--json") as process:
+        host, _, port = process.address.rpartition(":")
+        assert process.said == f"listening on 127.0.0.1:{port}\n"
+        assert (host, int(port) > 0) == ("127.0.0.1", True)
+        with process.peer() as peer:
+            peer.lives()
+        code_, out, err = process.end()
+        assert (code_, json.loads(out), err) == (0, {"listening": process.address}, "")
+
+
+def test_the_command_passes_on_what_it_was_told(path: str) -> None:
+    """Limits, token and keys; the token also from the environment, and a peer without it is refused."""
+    with Process(path, "--ignore-keys", "--frame", "2000", "--in-flight", "5000", "--connections", "2", "--idle", "60.5",
+                 EVENTQ_TOKEN="sesame") as process, process.peer() as peer:  # fmt: skip
+        assert code(peer.ask(CreateContext(0))) == 409
+        keyed = append(1, b"x", idempotency_key=b"k")
+        found = peer.talk([Hello(1, "sesame"), CreateContext(0), keyed, keyed])
+        assert [getattr(one, "turn_id", 0) for one in found] == [0, 0, 1, 2]
+        with process.peer(), process.peer() as third:
+            assert "has 2 connections" in third.last_words().text
+        peer.socket.sendall(frame(11, b"", length=2001))
+        assert len(peer.rest()) == 1
+    with Process(path, "--token", "other", EVENTQ_TOKEN="sesame") as process, process.peer() as peer:
+        assert [code(one) for one in peer.talk([Hello(1, "sesame"), Hello(1, "other")])] == [409, 0]
+
+
+# --- what is no server ------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"connections": 0}, "0 connections serves nobody"),
+    ({"connections": -1}, "-1 connections serves nobody"),
+    ({"idle": 0}, "silent for 0 seconds"),
+    ({"idle": -0.5}, "silent for -0.5 seconds"),
+    ({"frame": 1023}, "limited to 1023 bytes"),
+    ({"frame": MAX_FRAME + 1}, f"limited to {MAX_FRAME + 1} bytes"),
+    ({"frame": 2000, "in_flight": 1999}, "1999 bytes in flight have no room for a frame of 2000"),
+    ({"in_flight": 1 << 20}, "have no room for a frame"),
+]
+
+
+@pytest.mark.parametrize(("limits", "told"), WRONG, ids=str)
+def test_limits_that_make_no_server_are_refused(limits: dict[str, Any], told: str, path: str) -> None:
+    """Each with a sentence and the next step; the extremes that make one are taken."""
+    with pytest.raises(UsageError, match=told):
+        Server(path, limits=Limits(**limits))
+    Limits(connections=1, idle=0.001, frame=1024, in_flight=1024).check()
+    Limits(frame=MAX_FRAME, in_flight=MAX_FRAME).check()
+
+
+def test_a_server_of_no_thread_is_refused(tmp_path: Path) -> None:
+    """Before it listens anywhere."""
+    with pytest.raises(NotAThreadError):
+        Server(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "told"),
+    [
+        (["--connections", "0"], 2, "--connections"),
+        (["--connections", "x"], 2, "--connections"),
+        (["--idle", "0"], 2, "silent for 0"),
+        (["--idle", "soon"], 2, "--idle must be a number of seconds"),
+        (["--frame", "1000"], 2, "1024 to"),
+        (["--frame", "67108865"], 2, "1024 to"),
+        (["--in-flight", "5000"], 2, "allow at least one frame"),
+        (["--listen", "nowhere"], 2, "is no address to listen on"),
+        (["--listen", "0.0.0.0:0"], 2, "give --token"),
+        (["--listen", "unix:"], 2, "names no socket"),
+        (["--listen", "unix:/"], 1, "is no socket"),
+    ],
+)
+def test_a_command_that_makes_no_server_says_why(words: list[str], wanted: int, told: str, path: str) -> None:
+    """Exit code 2 for wrong words, 1 for what the system refuses, and the reason on stderr."""
+    done = run("serve", "--thread", path, *words)
+    assert (done.code, done.out, told in done.err) == (wanted, "", True), done.err
+
+
+def test_a_command_for_no_thread_says_so(tmp_path: Path) -> None:
+    """Exit code 1, and how to make one."""
+    done = run("serve", "--thread", str(tmp_path))
+    assert (done.code, "is not a thread" in done.err) == (1, True)
+
+
+def test_many_files_may_be_open() -> None:
+    """The limit of open files is raised so far that all connections have one, within what the system allows."""
+    code_ = (
+        "import resource, sys\nfrom eventq.wire.server import _raise_file_limit\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))\n"
+        "_raise_file_limit(36)\nfirst = resource.getrlimit(resource.RLIMIT_NOFILE)[0]\n"
+        "_raise_file_limit(200)\nthen = resource.getrlimit(resource.RLIMIT_NOFILE)[0]\n"
+        "_raise_file_limit(10)\nprint(first, then, resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code_], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["100", "264", "264"]
+
+
+def test_stopping_twice_or_too_early_or_too_late_is_harmless(serve: Serve, path: str) -> None:
+    """`stop` may be called at any time."""
+    Server(path).stop()
+    served = serve()
+    served.server.stop()
+    served.stop()
+    served.server.stop()

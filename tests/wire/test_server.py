@@ -1,0 +1,977 @@
+"""What the server answers to each message of the protocol, over a real socket: its replies, its refusals, its order."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+import zstandard
+from blake3 import blake3
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import eventq
+from eventq.errors import BusyError, DiskError
+from eventq.wire import requests, server
+from eventq.wire.frames import (
+    MAX_FRAME,
+    MAX_KEY,
+    Appended,
+    AttachFs,
+    BlobBytes,
+    BlobPut,
+    CreateContext,
+    Failure,
+    ForkContext,
+    FsAttached,
+    GetBefore,
+    GetBlob,
+    GetHead,
+    GetLast,
+    GetRange,
+    Head,
+    Hello,
+    PutBlob,
+    Turns,
+    Type,
+    Welcome,
+    WireTurn,
+    turn_size,
+)
+from eventq.wire.requests import key_text
+from tests.wire.support import ROOT, Peer, Served, append, frame, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.wire.frames import Reply
+    from tests.conftest import Until
+    from tests.wire.support import Message
+
+    Serve = Callable[..., Served]
+
+FIXTURES = os.path.join(os.path.dirname(ROOT), "shared", "wire-fixtures")
+FAR = (99, 1 << 63, (1 << 64) - 1)  # ids that nothing has
+A, B = b"\xaa" * 32, b"\xbb" * 32
+ONE, TWO, SIDE = b"one", b"two " * 100, b"aside"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def serve(path: str, until: Until) -> Iterator[Serve]:
+    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
+    with serving(path, until) as begin:
+        yield begin
+
+
+@pytest.fixture
+def peer(serve: Serve) -> Peer:
+    """Give a client of a server of the fresh thread."""
+    return serve().peer()
+
+
+@pytest.fixture
+def told(peer: Peer) -> Peer:
+    """Give a client of a thread with turns 1 and 2 in context 1, and turn 3, after turn 1, in context 2."""
+    head = Head(1, 0, 0)
+    assert peer.talk([CreateContext(0), append(1, ONE), append(1, TWO), ForkContext(1), append(2, SIDE)]) == [
+        head, Appended(1, 1, 0, hashed(ONE)), Appended(1, 2, 1, hashed(TWO)), Head(2, 1, 0),
+        Appended(2, 3, 1, hashed(SIDE)),
+    ]  # fmt: skip
+    return peer
+
+
+def hashed(data: bytes) -> bytes:
+    """Give the hash of bytes."""
+    return blake3(data).digest()
+
+
+def turn(number: int, parent: int, depth: int, payload: bytes, *, included: bool = True) -> WireTurn:
+    """Give a turn as it is read."""
+    return WireTurn(
+        number, parent, depth, "t", 1, 0, 0, len(payload), hashed(payload), payload if included else None
+    )  # fmt: skip
+
+
+def last(peer: Peer, context_id: int = 1, limit: int = 100) -> list[Any]:
+    """Give the payloads of a context."""
+    reply = peer.ask(GetLast(context_id, limit, include_payload=True))
+    assert isinstance(reply, Turns), reply
+    return [bytes(one.payload or b"") for one in reply.turns]
+
+
+def zstd(data: bytes, level: int = 3) -> bytes:
+    """Give bytes as one zstd frame."""
+    return zstandard.ZstdCompressor(level=level).compress(data)
+
+
+def counts(raw: apsw.Connection) -> dict[str, int]:
+    """Give how many rows each table has."""
+    names = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    return {str(name): raw.execute(f'SELECT count(*) FROM "{name}"').get for (name,) in names}
+
+
+# --- what is answered -------------------------------------------------------------------------------------------------
+
+
+def test_a_hello_opens_a_numbered_session(serve: Serve) -> None:
+    """Each HELLO, at any time, gives another session id from 1 on, and the version; its payload may be empty."""
+    served = serve()
+    first, second = served.peer(), served.peer()
+    assert first.ask(Hello()) == Welcome(1, 1)
+    assert second.ask((1, b"")) == Welcome(2, 1)
+    assert isinstance(first.ask(CreateContext(0)), Head)
+    assert first.ask(Hello(7, "tag", "no json")) == Welcome(3, 1)
+
+
+@pytest.mark.parametrize("meta", ["", "{", "[]", "null", '"x"', "7", '{"keys": 1}', "[" * 60_000, '{"token": 1}'])
+def test_what_a_hello_says_of_its_sender_is_free(meta: str, peer: Peer) -> None:
+    """Whatever stands in meta_json, JSON or not, the peer is welcome."""
+    assert peer.ask(Hello(1, "t", meta)) == Welcome(1, 1)
+    peer.lives()
+
+
+def test_contexts_are_numbered_and_begin_where_they_are_told(told: Peer) -> None:
+    """CTX_CREATE and CTX_FORK give id, head and depth: of an empty context, or of one at any turn."""
+    asked: list[Message] = [CreateContext(0), ForkContext(0), CreateContext(2), ForkContext(3), GetHead(3), GetHead(5)]
+    assert told.talk(asked) == [
+        Head(3, 0, 0), Head(4, 0, 0), Head(5, 2, 1), Head(6, 3, 1), Head(3, 0, 0), Head(5, 2, 1),
+    ]  # fmt: skip
+
+
+def test_turns_count_from_one_and_roots_have_depth_nought(told: Peer) -> None:
+    """Ids are 1, 2, 3 … over all contexts; the head moves with each append."""
+    assert told.talk([GetHead(1), GetHead(2)]) == [Head(1, 2, 1), Head(2, 3, 1)]
+    assert told.talk([CreateContext(0), append(3, b"")]) == [Head(3, 0, 0), Appended(3, 4, 0, hashed(b""))]
+
+
+def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
+    """The turn goes after the parent that is told, on the chain or not, and the head is the new turn."""
+    assert told.ask(append(1, b"after one", 1)) == Appended(1, 4, 1, hashed(b"after one"))
+    assert told.ask(GetHead(1)) == Head(1, 4, 1)
+    assert last(told) == [ONE, b"after one"]
+    assert told.ask(append(1, b"after aside", 3)) == Appended(1, 5, 2, hashed(b"after aside"))
+    assert last(told) == [ONE, SIDE, b"after aside"]
+    assert last(told, 2) == [ONE, SIDE]
+
+
+def test_what_is_said_of_a_turn_is_kept(peer: Peer) -> None:
+    """Type, version, encoding, length and hash come back as they were given, at their extremes too."""
+    most = (1 << 32) - 1
+    peer.ask(CreateContext(0))
+    peer.ask(append(1, b"x", type_id="é/Ü", type_version=most, encoding=most))
+    peer.ask(append(1, b"\0" * 5000, type_id="", type_version=0))
+    for payloads in (False, True):
+        x, zeros = (b"x", b"\0" * 5000) if payloads else (None, None)
+        assert peer.ask(GetLast(1, 9, include_payload=payloads)) == Turns((
+            WireTurn(1, 0, 0, "é/Ü", most, most, 0, 1, hashed(b"x"), x),
+            WireTurn(2, 1, 1, "", 0, 0, 0, 5000, hashed(b"\0" * 5000), zeros),
+        ))  # fmt: skip
+
+
+def test_the_last_turns_come_oldest_first(told: Peer) -> None:
+    """GET_LAST gives as many as are asked for, all where there are fewer, none for 0 or for an empty context."""
+    both = (turn(1, 0, 0, ONE), turn(2, 1, 1, TWO))
+    told.ask(CreateContext(0))
+    asked = [(1, 2), (1, 1), (1, (1 << 32) - 1), (1, 0), (3, 5), (3, 0)]
+    wanted = [Turns(both), Turns(both[1:]), Turns(both), Turns(()), Turns(()), Turns(())]
+    assert told.talk([GetLast(*one, include_payload=True) for one in asked]) == wanted
+
+
+def test_turns_before_one_come_oldest_first(told: Peer) -> None:
+    """GET_BEFORE gives those above a turn of the chain, nearest last; none above a root."""
+    told.ask(append(1, b"three"))
+    before = [(4, 1), (4, 2), (4, 9), (2, 1), (1, 5), (4, 0)]
+    found = told.talk([GetBefore(1, *one, include_payload=False) for one in before])
+    one, two = turn(1, 0, 0, ONE, included=False), turn(2, 1, 1, TWO, included=False)
+    assert found == [Turns((two,)), Turns((one, two)), Turns((one, two)), Turns((one,)), Turns(()), Turns(())]
+    assert told.ask(GetBefore(1, 2, 1, include_payload=True)) == Turns((turn(1, 0, 0, ONE),))
+
+
+def test_turns_from_a_depth_come_with_the_heads_depth(told: Peer) -> None:
+    """GET_RANGE_BY_DEPTH gives the window that there is, and always how deep the head is."""
+    one, two = turn(1, 0, 0, ONE), turn(2, 1, 1, TWO)
+    told.ask(CreateContext(0))
+    most = (1 << 32) - 1
+    asked = [
+        (1, 0, 1), (1, 1, 1), (1, 0, most), (1, 1, most), (1, 2, 1), (1, most, most), (1, 0, 0), (1, 5, 0), (3, 0, 9),
+    ]  # fmt: skip
+    found = told.talk([GetRange(*each, include_payload=True) for each in asked])
+    windows: list[tuple[WireTurn, ...]] = [(one,), (two,), (one, two), (two,), (), (), (), (), ()]
+    assert found == [Turns(window, 0 if each[0] == 3 else 1) for each, window in zip(asked, windows, strict=True)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
+    """Backwards by GET_BEFORE and forwards by GET_RANGE_BY_DEPTH, without a gap or a repeat, past a fork's base."""
+    peer.ask(CreateContext(0))
+    peer.talk([append(1, b"%d" % number) for number in range(11)])
+    peer.ask(ForkContext(7))
+    peer.talk([append(2, b"fork %d" % number) for number in range(9)])
+    whole = peer.ask(GetLast(2, 100, include_payload=True))
+    assert isinstance(whole, Turns)
+    assert [one.payload for one in whole.turns] == [*(b"%d" % n for n in range(7)), *(b"fork %d" % n for n in range(9))]
+    back = peer.ask(GetLast(2, size, include_payload=True))
+    found: tuple[WireTurn, ...] = ()
+    while isinstance(back, Turns) and back.turns:
+        found = back.turns + found
+        back = peer.ask(GetBefore(2, found[0].turn_id, size, include_payload=True))
+    assert found == whole.turns
+    found = ()
+    while isinstance(page := peer.ask(GetRange(2, len(found), size, include_payload=True)), Turns) and page.turns:
+        assert page.head_depth == 15
+        found += page.turns
+    assert found == whole.turns
+
+
+def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
+    """PUT_BLOB says whether the bytes are new, also to what turns hold; GET_BLOB gives bytes of either."""
+    for data, new in ((b"", True), (b"", False), (b"x" * 100_000, True), (b"x" * 100_000, False), (TWO, False)):
+        assert told.ask(PutBlob(hashed(data), data)) == BlobPut(hashed(data), new)
+        assert told.ask(GetBlob(hashed(data))) == BlobBytes(data)
+    assert told.ask(GetBlob(hashed(ONE))) == BlobBytes(ONE)
+
+
+def test_blobs_that_were_put_stay(peer: Peer, path: str) -> None:
+    """A collection without grace leaves them: their owner is `wire`, once however often they are put."""
+    digest = hashed(b"kept")
+    peer.talk([PutBlob(digest, b"kept"), PutBlob(digest, b"kept")])
+    with eventq.open(path) as thread:
+        assert thread.blobs.pins() == [("wire", digest.hex())]
+        thread.blobs.put(b"not kept")
+        thread.gc(apply=True, grace=0)
+        assert thread.blobs.has(digest)
+        assert not thread.blobs.has(hashed(b"not kept"))
+    assert peer.ask(GetBlob(digest)) == BlobBytes(b"kept")
+
+
+def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str) -> None:
+    """A patch shows with its own length and hash; of a hidden payload nothing is left but the turn."""
+    with eventq.open(path) as thread:
+        thread.contexts.patch(1, b"mended")
+        thread.contexts.tombstone(2)
+    wanted = Turns((turn(1, 0, 0, b"mended"), turn(2, 1, 1, b"")))
+    bare = Turns((turn(1, 0, 0, b"mended", included=False), turn(2, 1, 1, b"", included=False)))
+    assert told.ask(GetLast(1, 9, include_payload=True)) == wanted
+    assert told.ask(GetLast(1, 9, include_payload=False)) == bare
+    assert told.ask(GetRange(1, 0, 9, include_payload=True)) == Turns(wanted.turns, 1)
+
+
+def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
+    """Each reply byte by byte, written down by hand."""
+    peer = serve().peer()
+    a, b = "0100000000000000", "0000000000000000"
+    digest, hidden = hashed(b"hi").hex(), "01000000 74 01000000 00000000 00000000 02000000"
+    asked: list[tuple[Message, int, str]] = [
+        (Hello(), 1, f"{a} 0100"),
+        (CreateContext(0), 2, f"{a} {b} 00000000"),
+        (append(1, b"hi"), 5, f"{a} {a} 00000000 {digest}"),
+        (ForkContext(1), 3, f"0200000000000000 {a} 00000000"),
+        (GetHead(1), 4, f"{a} {a} 00000000"),
+        (GetLast(1, 1, include_payload=True), 6, f"01000000 {a} {b} 00000000 {hidden} {digest} 02000000 6869"),
+        (GetLast(1, 1, include_payload=False), 6, f"01000000 {a} {b} 00000000 {hidden} {digest}"),
+        (GetBefore(1, 1, 1, include_payload=True), 7, "00000000"),
+        (GetRange(1, 0, 1, include_payload=False), 8, f"00000000 01000000 {a} {b} 00000000 {hidden} {digest}"),
+        (GetBlob(hashed(b"hi")), 9, "02000000 6869"),
+        (AttachFs(1, A), 10, f"{a} {A.hex()}"),
+        (PutBlob(hashed(b"hi"), b"hi"), 11, f"{digest} 00"),
+        (PutBlob(hashed(b"ho"), b"ho"), 11, f"{hashed(b'ho').hex()} 01"),
+    ]
+    for number, (message, kind, payload) in enumerate(asked, 1):
+        peer.send(message)
+        found = peer.raw()
+        assert (found.type, found.flags, found.req_id, bytes(found.payload)) == (
+            kind,
+            0,
+            number,
+            bytes.fromhex(payload),
+        )
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def _bare(payload: bytes, *, compression: int, length: int = 3, digest: bytes = b"") -> tuple[int, bytes]:
+    """Give an APPEND_TURN to context 1 that need not be right."""
+    fixed = struct.pack("<QQI1sIIII", 1, 0, 1, b"t", 1, 0, compression, length)
+    return 5, fixed + (digest or hashed(ONE)) + len(payload).to_bytes(4, "little") + payload + bytes(4)
+
+
+REFUSED: list[tuple[str, Message, int]] = [
+    *((f"create at {far}", CreateContext(far), 404) for far in FAR),
+    *((f"fork at {far}", ForkContext(far), 404) for far in FAR),
+    *((f"head of {far}", GetHead(far), 404) for far in (0, *FAR)),
+    *((f"append to {far}", append(far, b"new"), 404) for far in (0, *FAR)),
+    *((f"append after {far}", append(1, b"new", far), 404) for far in FAR),
+    *((f"append after {far} with a root", append(1, b"new", far, fs_root=A), 404) for far in FAR),
+    *((f"last of {far}", GetLast(far, 1, include_payload=True), 404) for far in (0, *FAR)),
+    *((f"before, of {far}", GetBefore(far, 1, 1, include_payload=True), 404) for far in (0, *FAR)),
+    *((f"before {far}", GetBefore(1, far, 1, include_payload=True), 404) for far in (0, *FAR)),
+    *((f"range of {far}", GetRange(far, 0, 1, include_payload=True), 404) for far in (0, *FAR)),
+    *((f"attach to {far}", AttachFs(far, A), 404) for far in (0, *FAR)),
+    ("before a turn of another chain", GetBefore(1, 3, 1, include_payload=True), 409),
+    ("before a turn, of an empty context", GetBefore(3, 1, 1, include_payload=True), 409),
+    ("an unknown blob", GetBlob(A), 404),
+    ("a blob of another hash", PutBlob(A, b"new"), 422),
+    ("a large blob of another hash", PutBlob(A, random.Random(1).randbytes(2 << 20)), 422),
+    ("a payload of another hash", append(1, b"new", hash=A), 422),
+    ("a payload that is longer", append(1, b"new", uncompressed_len=2), 422),
+    ("a payload that is shorter", append(1, b"new", uncompressed_len=4), 422),
+    ("a payload said to take 4 GiB", append(1, b"new", uncompressed_len=(1 << 32) - 1), 422),
+    ("a control character in the type", append(1, b"new", type_id="a\nb"), 422),
+    ("too long a type", append(1, b"new", type_id="x" * 65_537), 422),
+    ("no zstd", append(1, ONE, compression=1), 422),
+    ("half a zstd frame", _bare(zstd(ONE)[:-1], compression=1), 422),
+    ("zstd of other bytes", _bare(zstd(b"two"), compression=1), 422),
+    ("zstd of more", _bare(zstd(ONE), compression=1, length=2), 422),
+    ("zstd of more, the beginning of which is right", _bare(zstd(ONE + b"!"), compression=1), 422),
+    ("zstd of less", _bare(zstd(ONE), compression=1, length=4), 422),
+    ("zstd of less, said to be much", _bare(zstd(ONE), compression=1, length=MAX_FRAME), 422),
+    ("a bomb", _bare(zstd(bytes(32 << 20)), compression=1, length=3), 422),
+    ("a bomb that admits it", _bare(zstd(ONE), compression=1, length=(1 << 32) - 1), 413),
+    ("a little too much", _bare(zstd(ONE), compression=1, length=MAX_FRAME + 1), 413),
+    ("compression 2", _bare(ONE, compression=2), 422),
+    ("a type that is not UTF-8", (5, struct.pack("<QQI1s", 1, 0, 1, b"\xff") + bytes(56)), 400),
+    ("too long a key", (5, _bare(ONE, compression=0)[1][:-4] + struct.pack("<I", MAX_KEY + 1) + bytes(MAX_KEY + 1)), 413),
+    ("neither with payload nor without", (6, struct.pack("<QII", 1, 1, 2)), 422),
+    *((f"type {kind}", (kind, b""), 422) for kind in (0, 12, 63, 65, 254, 255, 65_535)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "code"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+def test_what_is_wrong_is_refused_and_changes_nothing(
+    message: Message, code: int, told: Peer, raw: apsw.Connection
+) -> None:
+    """The documented code, then the connection goes on; every table has as many rows as before."""
+    told.ask(CreateContext(0))
+    before = counts(raw)
+    assert told.refused(message) == code
+    assert told.ask(GetHead(1)) == Head(1, 2, 1)
+    assert counts(raw) == before
+
+
+@pytest.mark.parametrize("flags", [1, 2, 3, 0x8000])
+def test_flags_mean_nothing_but_a_root(flags: int, told: Peer) -> None:
+    """A flag that the table does not know is malformed: 400."""
+    assert told.refused(GetHead(1), flags) == 400
+    assert told.refused(append(1, ONE), flags) == 400  # 1 says that a root follows, and none does
+
+
+def test_a_payload_that_is_cut_or_too_long_is_malformed(told: Peer, raw: apsw.Connection) -> None:
+    """Any part of any request, or a byte more than it, is 400 and changes nothing; all in one go."""
+    whole: list[tuple[int, bytes]] = [
+        (1, struct.pack("<HHxII", 1, 0, 0, 0)[:4] + struct.pack("<I2s", 2, b"{}")),
+        (2, bytes(8)), (3, bytes(8)), (4, struct.pack("<Q", 1)), (6, struct.pack("<QII", 1, 1, 1)),
+        (7, struct.pack("<QQII", 1, 1, 1, 1)), (8, struct.pack("<QIII", 1, 0, 1, 1)), (9, hashed(ONE)),
+        (10, struct.pack("<Q", 1) + A), (11, hashed(b"hi") + b"\2\0\0\0hi"), _bare(ONE, compression=0),
+    ]  # fmt: skip
+    before = counts(raw)
+    wrong = [(kind, data[:end]) for kind, data in whole for end in range(int(kind == 1), len(data))]
+    wrong += [(kind, data + b"\0") for kind, data in whole]
+    found = told.talk(wrong)
+    assert [reply.code for reply in found if isinstance(reply, Failure)] == [400] * len(wrong)
+    assert counts(raw) == before
+    told.lives()
+
+
+def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
+    """The context of a run has steps: an append is 409; a fork of it is free."""
+    with eventq.open(path) as thread:
+        run = thread.runs.start("w", "prompt")
+        head = run.info().head_turn_id
+    assert told.refused(append(run.id, b"x")) == 409
+    found = told.ask(ForkContext(head))
+    assert isinstance(found, Head)
+    assert isinstance(told.ask(append(found.context_id, b"x")), Appended)
+
+
+def test_a_large_append_that_is_refused_leaves_nothing_for_long(told: Peer, raw: apsw.Connection, path: str) -> None:
+    """A payload of several MiB to a context or after a turn that is unknown is neither turn nor blob."""
+    data = random.Random(2).randbytes(3 << 20)
+    before = counts(raw)
+    for message in (append(99, data), append(1 << 63, data), append(1, data, 99)):
+        assert told.refused(message) == 404
+    assert {name: counts(raw)[name] for name in ("turns", "blobs")} == {
+        name: before[name] for name in ("turns", "blobs")
+    }
+    assert told.ask(GetHead(1)) == Head(1, 2, 1)
+
+
+def test_a_fault_of_ours_is_500_and_told_in_the_journal(told: Peer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody thought of is answered too, and the connection goes on."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("thought of by nobody")
+
+    monkeypatch.setitem(requests._PLAIN, GetBlob, (broken, False))
+    monkeypatch.setitem(requests._PLAIN, AttachFs, (broken, True))
+    assert told.refused(GetBlob(A)) == 500
+    assert told.refused(AttachFs(1, A)) == 500
+    with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
+        assert file.read().count("thought of by nobody") == 2
+
+
+def test_a_reply_that_is_too_long_is_refused_before_it_is_read(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Payloads beyond a frame are 413, and none was loaded; without them, or with fewer, there is an answer."""
+    monkeypatch.setattr(requests, "MAX_FRAME", frame_size := 10_000)
+    peer.ask(CreateContext(0))
+    peer.talk([append(1, b"%04d" % number * 100) for number in range(30)])
+    fits = (frame_size - 8) // turn_size("t", 400)
+    loaded: list[int] = []
+    load = eventq.dag.turns.Turns._load
+
+    def counted(self: Any, rows: list[Any]) -> Any:
+        loaded.append(len(rows))
+        return load(self, rows)
+
+    monkeypatch.setattr(eventq.dag.turns.Turns, "_load", counted)
+    head = 30
+    for message in (GetLast(1, fits + 1, include_payload=True), GetBefore(1, head, fits + 1, include_payload=True),
+                    GetRange(1, 0, fits + 1, include_payload=True)):  # fmt: skip
+        assert peer.refused(message) == 413
+    assert loaded == []
+    found = peer.ask(GetLast(1, fits, include_payload=True))
+    assert isinstance(found, Turns)
+    assert len(found.turns) == fits == sum(loaded)
+    assert isinstance(peer.ask(GetLast(1, 30, include_payload=False)), Turns)
+
+
+def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> None:
+    """Two turns of 40 MiB do not fit into one reply, and each alone does; what is not asked for is not counted."""
+    peer.ask(CreateContext(0))
+    for number in range(2):
+        data = b"%d" % number * (40 << 20)
+        assert isinstance(
+            peer.ask(append(1, zstd(data), hash=hashed(data), uncompressed_len=40 << 20, compression=1)), Appended
+        )
+    assert peer.refused(GetLast(1, 2, include_payload=True)) == 413
+    (whole,) = last(peer, limit=1)
+    assert whole == b"1" * (40 << 20)
+    found = peer.ask(GetLast(1, 2, include_payload=False))
+    assert isinstance(found, Turns)
+    assert [one.uncompressed_len for one in found.turns] == [40 << 20] * 2
+
+
+def test_a_blob_beyond_a_frame_is_refused(peer: Peer, path: str) -> None:
+    """A blob that others have stored may be too long for a reply: 413; one that just fits comes."""
+    with eventq.open(path) as thread:
+        long, fits = bytes(MAX_FRAME - 3), bytes(MAX_FRAME - 4)
+        thread.blobs.put(long)
+        thread.blobs.put(fits)
+    assert peer.refused(GetBlob(hashed(long))) == 413
+    assert peer.ask(GetBlob(hashed(fits))) == BlobBytes(fits)
+
+
+def test_too_many_turns_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 65,536 turns a reply is refused, whatever it holds; up to there it comes."""
+    assert requests.MOST_TURNS == 1 << 16
+    monkeypatch.setattr(requests, "MOST_TURNS", 20)
+    peer.ask(CreateContext(0))
+    peer.talk([append(1, b"x") for _ in range(22)])
+    for limit, code in ((19, 0), (20, 0), (21, 413), ((1 << 32) - 1, 413)):
+        for message in (GetLast(1, limit, include_payload=False), GetBefore(1, 22, limit, include_payload=False),
+                        GetRange(1, 0, limit, include_payload=False)):  # fmt: skip
+            found = peer.ask(message)
+            assert (found.code if isinstance(found, Failure) else 0) == code
+
+
+# --- what comes compressed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"text " * 1000, random.Random(3).randbytes(3 << 20), bytes(8 << 20)])
+def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
+    """It is stored as it is when it is not compressed: what is read has compression 0, and the bytes."""
+    peer.ask(CreateContext(0))
+    sizeless = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(data)
+    about: dict[str, Any] = {"compression": 1, "hash": hashed(data), "uncompressed_len": len(data)}
+    for number, packed in enumerate((zstd(data), sizeless, zstd(data, 19))):
+        assert peer.ask(append(1, packed, **about)) == Appended(1, number + 1, number, hashed(data))
+    found = peer.ask(GetLast(1, 1, include_payload=True))
+    assert found == Turns((turn(3, 2, 2, data),))
+    assert peer.ask(GetBlob(hashed(data))) == BlobBytes(data)
+
+
+# --- idempotency keys -------------------------------------------------------------------------------------------------
+
+KEYS = [b"k", b"\0", b"\xff\xfe", b"a\nb", "é".encode(), b"hex:6b", b"blake3:", b"x" * MAX_KEY, b"\xff" * MAX_KEY]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
+def test_a_key_stands_for_one_turn(key: bytes, told: Peer) -> None:
+    """The same bytes again give the first turn, other bytes or another type 409; another context is free."""
+    first = Appended(1, 4, 2, hashed(b"keyed"))
+    assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
+    told.ask(append(1, b"between"))
+    assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
+    assert told.ask(GetHead(1)) == Head(1, 5, 3)
+    for other in (append(1, b"other", idempotency_key=key), append(1, b"keyed", idempotency_key=key, type_version=2),
+                  append(1, b"keyed", idempotency_key=key, type_id="u"),
+                  append(1, b"keyed", idempotency_key=key, encoding=1)):  # fmt: skip
+        assert told.refused(other) == 409
+    assert told.ask(append(2, b"keyed", idempotency_key=key)) == Appended(2, 6, 2, hashed(b"keyed"))
+    assert told.ask(append(1, b"keyed", idempotency_key=key + b"!" if len(key) < MAX_KEY else key[1:])) == Appended(
+        1, 7, 4, hashed(b"keyed")
+    )
+
+
+def test_no_key_is_no_key(peer: Peer) -> None:
+    """Turns without a key stay two, however equal they are."""
+    peer.ask(CreateContext(0))
+    assert [getattr(one, "turn_id", 0) for one in peer.talk([append(1, b"x")] * 3)] == [1, 2, 3]
+
+
+def test_a_key_outlives_connection_and_server(serve: Serve) -> None:
+    """A client that comes again after a break gets its first turn."""
+    message = append(1, b"x", idempotency_key=b"k")
+    first = serve()
+    peer = first.peer()
+    peer.ask(CreateContext(0))
+    assert peer.ask(message) == Appended(1, 1, 0, hashed(b"x"))
+    first.stop()
+    assert serve().peer().ask(message) == Appended(1, 1, 0, hashed(b"x"))
+
+
+def test_keys_are_ignored_where_they_are_hashes(serve: Serve) -> None:
+    """By the server's choice, whatever a peer says, or by that of one connection, which may change its mind."""
+    ignored, told = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
+    served = serve(keys=False)
+    peer = served.peer()
+    asked: list[Message] = [CreateContext(0), ignored, ignored, Hello(meta='{"keys": true}'), ignored]
+    assert [getattr(one, "turn_id", 0) for one in peer.talk(asked)] == [0, 1, 2, 0, 3]
+    served.stop()
+    served = serve()
+    peer, other = served.peer(), served.peer()
+    peer.ask(told)
+    assert [getattr(one, "turn_id", 0) for one in peer.talk([ignored, ignored])] == [4, 5]
+    assert [getattr(one, "turn_id", 0) for one in other.talk([ignored, ignored])] == [6, 6]
+    peer.ask(Hello())
+    assert getattr(peer.ask(ignored), "turn_id", 0) == 6
+
+
+@given(st.binary(min_size=1, max_size=300), st.binary(min_size=1, max_size=300))
+@example(b"\xff", b"hex:ff")
+@example(b"\xff", b"hex:ff".hex().encode())
+@example(b"\n", b"hex:0a")
+@example(b"hex:0a", b"hex:6865783a3061")
+@example(b"blake3:" + blake3(b"\xff" * MAX_KEY).hexdigest().encode(), b"\xff" * MAX_KEY)
+@example("é".encode(), b"hex:c3a9")
+@example(b"x" * MAX_KEY, b"x" * (MAX_KEY - 1))
+@example(b"\xff" * 32_766, b"\xff" * 32_767)
+@example("é".encode(), "e\u0301".encode())
+def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> None:
+    """Each key of bytes has a text of its own that a thread takes, and always the same."""
+    assert (key_text(one) == key_text(other)) == (one == other)
+    for key in (one, other):
+        eventq.event.check_name(key_text(key), "key")
+
+
+# --- fs roots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str) -> None:
+    """Flag 0 and ATTACH_FS give a root, which what follows inherits; ATTACH_FS replaces it."""
+    told.talk([append(1, b"3", fs_root=A), append(1, b"4"), append(1, b"5", fs_root=B)])
+    with eventq.open(path) as thread:
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [None, None, None, A, A, B]
+        assert told.ask(AttachFs(1, B)) == FsAttached(1, B)
+        assert told.ask(AttachFs(4, B)) == FsAttached(4, B)
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [B, B, B, B, B, B]
+        assert told.ask(AttachFs(4, A)) == FsAttached(4, A)
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [B, B, B, A, A, B]
+
+
+def test_an_append_again_keeps_the_root_of_the_first(told: Peer, path: str) -> None:
+    """With the same key a turn comes back as it was, also when its root was replaced meanwhile."""
+    message = append(1, b"3", fs_root=A, idempotency_key=b"k")
+    first = told.ask(message)
+    assert told.ask(message) == first == Appended(1, 4, 2, hashed(b"3"))
+    told.ask(AttachFs(4, B))
+    assert told.ask(message) == first
+    with eventq.open(path) as thread:
+        assert thread.contexts.root(4) == B
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def conversation(chance: random.Random, length: int) -> list[Message]:
+    """Give requests of all kinds, good and bad, over contexts and turns that the earlier ones have made."""
+    contexts, turns = 1, 0
+    asked: list[Message] = [CreateContext(0)]
+    while len(asked) < length:
+        kind = chance.randrange(14)
+        context, which = chance.randrange(1, contexts + 2), chance.randrange(turns + 2)
+        if kind < 5:
+            data = chance.choice([b"", b"x" * chance.randrange(3000), chance.randbytes(20)])
+            if context <= contexts:
+                turns += 1
+            asked.append(append(context, data))
+        elif kind == 5:
+            asked.append(CreateContext(which) if chance.random() < 0.5 else ForkContext(which))
+            contexts += which <= turns
+        elif kind == 6:
+            asked.append(GetLast(context, chance.randrange(20), include_payload=chance.random() < 0.5))
+        elif kind == 7:
+            asked.append(GetBefore(context, which, 5, include_payload=True))
+        elif kind == 8:
+            asked.append(GetRange(context, chance.randrange(20), 5, include_payload=True))
+        elif kind == 9:
+            blobs: list[Message] = [GetBlob(hashed(b"")), PutBlob(hashed(b"p"), b"p"), PutBlob(A, b"p")]
+            asked.append(chance.choice(blobs))
+        elif kind == 10:
+            asked.append(AttachFs(which, A))
+        elif kind == 11:
+            asked.append(chance.choice([(4, b"\0"), (77, b""), (5, bytes(40)), (6, bytes(17))]))
+        elif kind == 12:
+            key = chance.choice([b"a", b"b"])
+            asked.append(append(1 + contexts, b"", idempotency_key=key))
+        else:
+            hello = Hello(meta=chance.choice(["", "{}", "{"]))
+            asked.append(hello if chance.random() < 0.5 else GetHead(context))
+    return asked
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replies_come_in_order_however_the_requests_come(seed: int, serve: Serve, tmp_path: Any, until: Until) -> None:
+    """All in one send, in small pieces, and one by one: the same replies, each to its request."""
+    asked = conversation(random.Random(seed), 900)
+    together = serve().peer().talk(asked)
+    for number, step in enumerate((1, 7, 4097, 0)):
+        with serving(eventq.init(tmp_path / f"{number}"), until) as begin:
+            peer = begin().peer()
+            some = asked if step > 1 else asked[:150]
+            found = peer.talk(some, step=step) if step else [peer.ask(one) for one in asked]
+            assert found == together[: len(found)]
+    assert len(together) == 900
+
+
+def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
+    """In one send: keys hold for the appends before a HELLO that says otherwise, and not for those after it."""
+    peer.ask(CreateContext(0))
+    one, off = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
+    found = peer.talk([one, GetHead(1), one, off, one, GetHead(1), Hello(), one])
+    assert [getattr(reply, "turn_id", None) for reply in found] == [1, None, 1, None, 2, None, None, 1]
+
+
+def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
+    """A HELLO that asks for errors as JSON leaves those of earlier requests sentences, also of those in flight."""
+    asked: list[Message] = [GetHead(9), GetHead(9), (77, b""), Hello(meta='{"errors": "json"}'), GetHead(9), (77, b"")]
+    found = [reply.text if isinstance(reply, Failure) else "" for reply in peer.talk(asked)]
+    assert [text[:1] == "{" for text in found] == [False, False, False, False, True, True]
+    assert json.loads(found[4])["error"] == "UnknownContextError"
+
+
+def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
+    """Of one connection each reading shows all appends that were sent before it, and none sent after it."""
+    peer.ask(CreateContext(0))
+    asked: list[Message] = []
+    for number in range(100):
+        asked += [append(1, b"%d" % number), GetLast(1, 1, include_payload=True)]
+    found = peer.talk(asked)
+    for number in range(100):
+        reply = found[2 * number + 1]
+        assert isinstance(reply, Turns)
+        assert [one.payload for one in reply.turns] == [b"%d" % number]
+
+
+@pytest.mark.parametrize("message", [(77, b""), (4, b""), Hello(), GetHead(1), append(1, b"x")], ids=repr)
+def test_no_number_of_requests_in_one_send_is_too_large(message: Message, peer: Peer) -> None:
+    """Thousands of requests of one kind, answered at once or not, are all answered, without anything else coming."""
+    peer.ask(CreateContext(0))
+    assert len(peer.talk([message] * 2000)) == 2000
+
+
+@pytest.mark.parametrize("message", [(77, b""), append(1, b"x")], ids=repr)
+def test_all_that_came_before_the_end_is_answered(message: Message, peer: Peer) -> None:
+    """A peer that sends all and then no more gets all its replies, and then the end."""
+    peer.ask(CreateContext(0))
+    peer.send(*[message] * 2000)
+    peer.socket.shutdown(1)
+    for _ in range(2000):
+        peer.reply()
+    assert peer.rest() == []
+
+
+# --- the fixtures of the contract -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.isdir(FIXTURES), reason="the fixtures lie beside the project")
+def test_the_fixtures_are_answered(serve: Serve) -> None:
+    """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
+    asked: dict[str, Message] = {}
+    flags: dict[str, int] = {}
+    for name in sorted(os.listdir(FIXTURES)):
+        with open(os.path.join(FIXTURES, name), encoding="utf-8") as file:
+            given = json.load(file)
+        asked[given["name"]] = given["msg_type"], bytes.fromhex(given["payload_hex"])
+        flags[given["name"]] = given["flags"]
+    peer = serve().peer()
+    fresh = {
+        "append_idempotent": 404, "append_parent0": 404, "append_parent7": 404, "append_with_fs": 404, "attach_fs": 404,
+        "ctx_fork_base123": 404, "get_blob": 404, "get_head_ctx42": 404, "get_last_default": 404,
+        "get_last_payload": 404, "ctx_create_base0": Head(1, 0, 0), "hello_empty": Welcome(1), "hello_tag": Welcome(2),
+        "put_blob": BlobPut(hashed(b"hello blob"), new=True),
+    }  # fmt: skip
+    for name in sorted(asked, key=lambda name: (not name.startswith(("append", "get_last")), name)):
+        reply = peer.ask(asked[name], flags[name])
+        assert (reply.code if isinstance(reply, Failure) else reply) == fresh[name], name
+    peer.talk([append(1, b"%d" % number) for number in range(123)])
+    peer.talk([CreateContext(number) for number in range(2, 43)])
+    found: dict[str, Reply] = {name: peer.ask(asked[name], flags[name]) for name in sorted(asked)}
+    for number, name in enumerate(("append_idempotent", "append_parent0", "append_parent7", "append_with_fs")):
+        reply = found.pop(name)
+        depth = {0: 123, 1: 124, 2: 7, 3: 8}[number]
+        data = bytes([0x91, (3, 1, 2, 4)[number]])
+        assert reply == Appended(1, 124 + number, depth, hashed(data)), name
+    for name, limit, payloads in (("get_last_default", 10, False), ("get_last_payload", 5, True)):
+        reply = found.pop(name)
+        assert isinstance(reply, Turns)
+        assert [one.depth for one in reply.turns] == list(range(8, -1, -1))[:limit][::-1]
+        assert all((one.payload is not None) == payloads for one in reply.turns)
+        assert reply.turns[-1].type_id == "cxdb.ConversationItem"
+    assert found.pop("get_blob") == peer.ask(GetBlob(b"\xcc" * 32))
+    assert found == {
+        "attach_fs": FsAttached(99, A), "ctx_create_base0": Head(43, 0, 0), "ctx_fork_base123": Head(44, 123, 122),
+        "get_head_ctx42": Head(42, 42, 41), "hello_empty": Welcome(3), "hello_tag": Welcome(4),
+        "put_blob": BlobPut(hashed(b"hello blob"), new=False),
+    }  # fmt: skip
+
+
+# --- group commit -----------------------------------------------------------------------------------------------------
+
+
+class Commits:
+    """The writer of a server, held at a gate; `groups` are the sizes of what it did at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: list[int] = []
+        self.gate = threading.Event()
+        self.reached = threading.Event()
+        do = server.Writer._do
+
+        def counted(writer: Any, thread: Any, group: list[Any]) -> Any:
+            self.reached.set()
+            assert self.gate.wait(60)
+            self.groups.append(len(group))
+            return do(writer, thread, group)
+
+        monkeypatch.setattr(server.Writer, "_do", counted)
+
+
+def gather(served: Served, held: Commits, until: Until, *messages: Message) -> list[Peer]:
+    """Have the writer wait with one request, and send others, each of its own peer; then let it go on."""
+    first = served.peer()
+    first.send(PutBlob(hashed(b"first"), b"first"))
+    assert held.reached.wait(60)
+    peers = [served.peer() for _ in messages]
+    for peer, message in zip(peers, messages, strict=True):
+        peer.send(message)
+    until(lambda: served.server.writer._jobs.qsize() == len(messages), "all wait")
+    held.gate.set()
+    assert isinstance(first.reply(), BlobPut)
+    return peers
+
+
+def test_what_waits_at_once_is_committed_at_once(
+    serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends of forty peers that wait take one transaction; one of them that fails undoes itself alone."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    held, served = Commits(monkeypatch), serve()
+    messages: list[Message] = [append(99 if number % 10 == 7 else 1, b"%d" % number) for number in range(40)]
+    peers = gather(served, held, until, *messages)
+    replies = [peer.reply() for peer in peers]
+    assert held.groups == [1, 40]
+    assert [number for number, one in enumerate(replies) if isinstance(one, Failure)] == [7, 17, 27, 37]
+    assert {one.code for one in replies if isinstance(one, Failure)} == {404}
+    assert sorted(one.turn_id for one in replies if isinstance(one, Appended)) == list(range(1, 37))
+    assert sorted(last(served.peer())) == sorted(b"%d" % n for n in range(40) if n % 10 != 7)
+    with eventq.open(path) as thread:
+        assert not thread.blobs.has(hashed(b"7"))
+
+
+def test_a_group_is_one_commit_of_the_database(
+    serve: Serve, until: Until, path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty appends change the database once, as others see it: they see none of them or all."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    held, served = Commits(monkeypatch), serve()
+    seen: set[int] = set()
+
+    def looked(*fields: Any) -> Appended:
+        seen.add(raw.execute("SELECT count(*) FROM turns").get)
+        return Appended(*fields)
+
+    monkeypatch.setattr("eventq.wire.requests.frames.Appended", looked)
+    for peer in gather(served, held, until, *[append(1, b"%d" % number) for number in range(40)]):
+        assert isinstance(peer.reply(), Appended)
+    assert seen == {0}
+    assert raw.execute("SELECT count(*) FROM turns").get == 40
+
+
+@pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError, RuntimeError])
+def test_a_commit_that_fails_refuses_all_of_its_group(
+    error: type[Exception], serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told that it was done, nothing of it is there, and the next writes work."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    held, served = Commits(monkeypatch), serve()
+    commit = eventq.backends.sqlite.Store.commit
+    left = [1]
+
+    def refused(store: Any) -> None:
+        if store.depth == 1 and len(held.groups) == 2 and left:
+            left.pop()
+            store._undo()
+            store._leave()
+            raise store._explain(error("refused by the test")) if issubclass(error, apsw.Error) else error("refused")
+        commit(store)
+
+    monkeypatch.setattr(eventq.backends.sqlite.Store, "commit", refused)
+    messages = [append(1, b"%d" % number) for number in range(10)]
+    peers = gather(served, held, until, *messages)
+    replies = [peer.reply() for peer in peers]
+    assert [one.code for one in replies if isinstance(one, Failure)] == [500] * 10
+    assert left == []
+    reader = served.peer()
+    assert last(reader) == []
+    assert [isinstance(peer.ask(one), Appended) for peer, one in zip(peers, messages, strict=True)] == [True] * 10
+    assert sorted(last(reader)) == sorted(b"%d" % number for number in range(10))
+
+
+def test_a_step_that_the_disk_refuses_refuses_all_of_its_group(
+    serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite undoes a transaction when the disk is full: those of the group before and after the step are refused."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    held, served = Commits(monkeypatch), serve()
+    add = eventq.backends.turns.TurnTable.add
+    calls = [0]
+
+    def refused(table: Any, *fields: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 5:
+            table.store.connection.execute("ROLLBACK")
+            raise DiskError("the disk is full", "free some space")
+        return add(table, *fields)
+
+    monkeypatch.setattr(eventq.backends.turns.TurnTable, "add", refused)
+    peers = gather(served, held, until, *[append(1, b"%d" % number) for number in range(10)])
+    replies = [peer.reply() for peer in peers]
+    assert [one.code for one in replies if isinstance(one, Failure)] == [500] * 10
+    assert last(served.peer()) == []
+    assert isinstance(peers[0].ask(append(1, b"again")), Appended)
+
+
+def test_a_large_request_has_a_transaction_of_its_own(
+    serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a MiB on, of bytes or of what they inflate to; the small ones around it share theirs."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    held, served = Commits(monkeypatch), serve()
+    large, zeros = random.Random(4).randbytes(1 << 20), bytes(1 << 20)
+    small: Message = PutBlob(hashed(b"s"), b"s")
+    packed = append(1, zstd(zeros), compression=1, hash=hashed(zeros), uncompressed_len=len(zeros))
+    under = append(1, large[:-1])
+    asked = [small, under, small, append(1, large), small, small, PutBlob(hashed(large), large), packed, small]
+    first = served.peer()
+    first.send(small)
+    assert held.reached.wait(60)
+    peers = []
+    for number, message in enumerate(asked, 1):
+        peers.append(served.peer())
+        peers[-1].send(message)
+        until(lambda number=number: served.server.writer._jobs.qsize() == number, "it waits")  # type: ignore[misc]
+    held.gate.set()
+    assert not any(isinstance(peer.reply(), Failure) for peer in [first, *peers])
+    assert held.groups == [1, 3, 1, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("name", "most"), [("GROUP", 5), ("GROUP_BYTES", 3000)])
+def test_a_group_is_bounded(name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many requests, or so many bytes of them, make a transaction; what is left makes the next."""
+    monkeypatch.setattr(server, name, most)
+    held, served = Commits(monkeypatch), serve()
+    data = [b"%d" % number * 200 for number in range(12)]
+    for peer in gather(served, held, until, *[PutBlob(hashed(one), one) for one in data]):
+        assert isinstance(peer.reply(), BlobPut)
+    assert sum(held.groups) == 13
+    assert max(held.groups) == 5 if name == "GROUP" else 1 < max(held.groups) < 12
+
+
+def test_another_process_may_write_meanwhile(serve: Serve, path: str, run_python: Callable[..., str]) -> None:
+    """Events that another process pushes and turns that peers append are all there."""
+    code = "import sys, eventq\nwith eventq.open(sys.argv[1]) as t:\n [t.push('self', 'x', str(n)) for n in range(200)]"
+    other = threading.Thread(target=run_python, args=(code, path))
+    served = serve()
+    peers = [served.peer() for _ in range(4)]
+    for peer in peers:
+        peer.ask(CreateContext(0))
+    other.start()
+    rounds = 0
+    while other.is_alive() or rounds < 5:
+        rounds += 1
+        for context_id, peer in enumerate(peers, 1):
+            peer.send(*[append(context_id, b"%d" % rounds)] * 10)
+        for peer in peers:
+            assert all(isinstance(peer.reply(), Appended) for _ in range(10))
+    other.join()
+    with eventq.open(path) as thread:
+        assert thread.last_id() == 200
+        assert [one.head_depth for one in thread.contexts] == [10 * rounds - 1] * 4
+
+
+# --- reading beside a writer ------------------------------------------------------------------------------------------
+
+
+def test_readings_do_not_wait_for_writers(told: Peer, serve: Serve, raw: apsw.Connection, until: Until) -> None:
+    """While another process holds the database and an append waits, other connections read, and new ones too."""
+    served = serve()
+    reader, writer = served.peer(), served.peer()
+    raw.execute("BEGIN IMMEDIATE")
+    writer.send(append(1, b"late"))
+    until(lambda: any(connection._running for connection in list(served.server.connections)), "the append waits")
+    for peer in (reader, served.peer()):
+        for _ in range(5):
+            assert last(peer) == [ONE, TWO]
+            assert peer.ask(GetHead(1)) == Head(1, 2, 1)
+            assert peer.ask(GetBlob(hashed(ONE))) == BlobBytes(ONE)
+    writer.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        writer.socket.recv(1)
+    writer.socket.settimeout(60)
+    raw.execute("COMMIT")
+    assert writer.reply() == Appended(1, 4, 2, hashed(b"late"))
+
+
+def test_a_store_that_is_busy_for_too_long_is_500(
+    told: Peer, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes that the protocol does not have become 500; nothing was stored, and the next append works."""
+    monkeypatch.setattr(eventq.backends.sqlite, "BUSY_SECONDS", 0.05)
+    raw.execute("BEGIN IMMEDIATE")
+    assert told.refused(append(1, b"x")) == BusyError.wire_code // 100 * 100
+    raw.execute("COMMIT")
+    assert told.ask(append(1, b"x")) == Appended(1, 4, 2, hashed(b"x"))
+
+
+def test_frames_of_our_own_helper_are_right() -> None:
+    """The helper of these tests writes what the table says, or all of the above means little."""
+    assert frame(4, b"12345678", 9) == bytes.fromhex("08000000 0400 0000 0900000000000000") + b"12345678"
+    assert int(Type.GET_HEAD) == 4
