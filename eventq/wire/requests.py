@@ -8,6 +8,7 @@ import zstandard
 from blake3 import blake3
 
 from eventq.backends.roots import RootTable
+from eventq.blobs import CUT_BYTES
 from eventq.errors import (
     EventqError,
     InputError,
@@ -136,7 +137,7 @@ def _append(request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
                 turns.depth(parent)
         new = turns.prepare(
             payload, type_id=request.type_id, type_version=request.type_version, encoding=request.encoding,
-            expect_hash=request.hash, expect_size=request.uncompressed_len,
+            expect_hash=request.hash, expect_size=request.uncompressed_len, new=len(payload) < CUT_BYTES,
         )  # fmt: skip
         with thread.write():
             turn = turns.append_inside(context_id, new, parent=parent, key=key)

@@ -162,7 +162,7 @@ class Workers:
                     done = self._do(thread, group)
                 except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
                     done = [(job, job.refusal(error)) for job in group]
-                self._deliver([(job, job.owner.send_now(job, reply)) for job, reply in done])
+                self._deliver(_sent(done))
                 del group, done  # a thread that waits holds no payloads
         finally:
             if thread:
@@ -174,6 +174,11 @@ class Workers:
 
     def _do(self, thread: Thread, group: list[Job]) -> Done:
         return [(job, _done(thread, job)) for job in group]
+
+
+def _sent(done: Done) -> Done:
+    """Send a lone reply, and give what is left of it; those of a group are sent faster by the loop, in one go."""
+    return [(job, job.owner.send_now(job, reply)) for job, reply in done] if len(done) == 1 else done
 
 
 def _done(thread: Thread, job: Job) -> bytes:
