@@ -299,6 +299,7 @@ class Connection:
                 return self._ask(call, None)
             except Broken as error:
                 self._drop()
+                self._excuse(error, how, None)
                 raise _lost(f"the connection to {self.url} broke twice: {error}") from error
 
     def _check(self) -> None:
@@ -362,8 +363,12 @@ class Connection:
         """Let go of a cursor or an upload at the server."""
         if link is not self._link:
             return
-        with suppress(EventqError):  # of no concern to the call that is to come
+        try:
             link.ask(Call(json.dumps([kind, number, "close" if kind == "pages" else "drop", [], {}])))
+        except Broken as error:
+            raise Broken(str(error), sent=False) from error  # the call that is to come was not
+        except EventqError:
+            pass  # of no concern to that call
 
     def leave(self, link: _Link, kind: str, number: int) -> None:
         """Have a cursor or an upload dropped with the next call: this may come at any moment, from any thread."""

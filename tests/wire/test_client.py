@@ -1028,6 +1028,34 @@ def test_an_iteration_that_is_dropped(peer: Peer) -> None:
         assert peer.asked.count("pages.close") == 3
 
 
+def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
+    """A connection that breaks while the server is told of a dropped iterator had the call after it not sent yet."""
+    with peer.thread.write():
+        for _ in range(1100):
+            peer.thread.contexts.create()
+    peer.faults = {3: silently}
+    with peer.connect() as connection:
+        iter(connection.contexts).close()
+        assert connection.contexts.create("made").id == 1102
+    assert peer.asked.count("contexts.create") == 1
+
+
+def test_a_second_connection_that_breaks_under_a_call(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that was not sent is sent again; when that breaks too, nobody knows whether it was done."""
+    ask, broken = client._Link.ask, iter([True])
+
+    def asked(link: Any, request: Any) -> Any:
+        if next(broken, False):
+            raise client.Broken("it is full", sent=False)
+        return ask(link, request)
+
+    with peer.connect() as connection:
+        peer.faults = {3: silently}  # after a second hello
+        monkeypatch.setattr(client._Link, "ask", asked)
+        with pytest.raises(LogicError, match="whether the call was done is not known"):
+            connection.contexts.create("made")
+
+
 def test_an_error_ends_an_iteration(peer: Peer) -> None:
     """After its error an iterator is over, as a generator is."""
     with peer.connect() as connection:
