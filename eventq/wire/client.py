@@ -16,7 +16,6 @@ import select
 import socket
 from _thread import allocate_lock
 from collections import deque
-from contextlib import suppress
 from functools import update_wrapper
 
 from eventq import system
