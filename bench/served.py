@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -25,10 +26,13 @@ from eventq.wire.frames import (
     Reader,
     Welcome,
     decode_reply,
+    decode_request,
+    encode_reply,
     encode_request,
 )
 
 if TYPE_CHECKING:
+    from eventq.dag.contexts import Context
     from eventq.wire.frames import Reply, Request
 
     Address = tuple[str, int]
@@ -37,15 +41,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _RECEIVE = 1 << 18  # bytes at once
 
+# Modules and their words; the last word, a directory, follows.
+_SERVE = ("serve", "--json", "--listen", "127.0.0.1:0", "--thread")
+SERVE = ("eventq", *_SERVE)
+FLOOR = ("bench.served",)
+
+
+def serve_slowed(sync: float) -> tuple[str, ...]:
+    """Give the server on a disk where a sync takes so many seconds."""
+    return "bench.disk", str(sync), *_SERVE
+
 
 class Served:
-    """A new thread behind `eventq serve` on a free port of the loopback interface."""
+    """A new thread behind a server on a free port of the loopback interface: `eventq serve`, or another program."""
 
-    def __init__(self, directory: str, synchronous: str) -> None:
+    def __init__(self, directory: str, synchronous: str, program: tuple[str, ...] = SERVE) -> None:
         """Make the thread, and start the server."""
         eventq.open(directory, create=True).close()
-        words = ("serve", "--json", "--thread", directory, "--listen", "127.0.0.1:0")
-        self._child = Child([PYTHON, "-m", "eventq", *words], EVENTQ_SYNCHRONOUS=synchronous)
+        self._child = Child([PYTHON, "-m", *program, directory], EVENTQ_SYNCHRONOUS=synchronous)
         try:
             host, port = json.loads(self._child.hear())["listening"].rsplit(":", 1)
         except BaseException:
@@ -188,3 +201,32 @@ class Crowd:
         self._selector.close()
         for store in self._stores:
             store.close()
+
+
+# --- the least that a server can be -------------------------------------------------------------------------------
+
+
+def serve_one(directory: str) -> None:
+    """Serve one context to one connection, with one thread, until it is closed: frames and the library, no more."""
+    with eventq.open(directory) as thread, socket.create_server(("127.0.0.1", 0)) as listener:
+        print(json.dumps({"listening": f"127.0.0.1:{listener.getsockname()[1]}"}), flush=True)
+        context = thread.contexts.create()
+        peer, _ = listener.accept()
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = Reader()
+        while data := peer.recv(_RECEIVE):
+            reader.feed(data)
+            for frame in reader.frames():
+                reply = _answer(context, decode_request(frame))
+                peer.sendall(encode_reply(reply, frame.req_id, frame.type))
+
+
+def _answer(context: Context, request: Request) -> Reply:
+    if isinstance(request, AppendTurn):
+        turn = context.append(request.payload, expect_hash=request.hash)
+        return Appended(context.id, turn.turn_id, turn.depth, request.hash)
+    return Welcome(1) if isinstance(request, Hello) else Head(context.id, 0, 0)
+
+
+if __name__ == "__main__":
+    serve_one(sys.argv[1])

@@ -1,4 +1,7 @@
-"""A thread that is served over the loopback interface, beside the library and bare apsw in the same rounds."""
+"""A thread that is served over the loopback interface, beside the library and bare apsw in the same rounds.
+
+What is asked of a disk of some speed is measured on one that is slowed down to it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 import eventq
+from bench.disk import slow_disk
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import p50
-from bench.served import Crowd, Line, Served, WireTurns
+from bench.served import FLOOR, Crowd, Line, Served, WireTurns, serve_slowed
 from bench.turn_stores import EventqTurns, Payloads, RawTurns
 from eventq.wire.frames import BlobBytes, BlobPut, GetBlob, GetHead, GetLast, Head, Hello, PutBlob, Turns, Welcome
 
@@ -22,19 +26,23 @@ if TYPE_CHECKING:
 
     from bench.rounds import Plan
 
+    Task = Callable[[], Sequence[float]]
+    Tasks = dict[str, Task]
+
 CROWDS = (1, 2, 4, 8, 16, 64)  # connections at once
 MANY = 16
 AHEAD = 64  # requests on their way at once on one connection
 STARTS = 3  # servers, one after the other
 IDLE = 2_000  # connections that say nothing
 BLOB = 1 << 20  # bytes
-DISK = 700  # bare commits a second of the disk that the rates are asked of; a slower one has to give as much less
+DISK = 700  # bare commits a second of the disk that the rates are asked of
+SLOWER = 0.9  # of these: what gives less cannot be made into such a disk
 _SPARE_FILES = 200
 
 
 def run(plan: Plan) -> Iterator[Row]:
     """Measure appends, then reads and what a round trip costs at least, blobs, and what idle connections cost."""
-    for part in (_append, _append_normal, _read, _blobs, _idle):
+    for part in (_append, _append_normal, _append_slowed, _read, _blobs, _idle):
         with ExitStack() as stack:
             yield from part(plan, stack)
         plan.clear()
@@ -44,59 +52,81 @@ def run(plan: Plan) -> Iterator[Row]:
 
 
 def _append(plan: Plan, _: ExitStack) -> Iterator[Row]:
-    found = _appends(plan, "full", CROWDS)
-    yield from _single_rows("append a turn of 10 KB, one connection, FULL", found, most=1.5)
+    found = _appends(plan, _full)
+    what = "append a turn of 10 KB, one connection, FULL"
+    yield from _single_rows(what, found, most=1.5)
+    yield from _floor_rows(what, found)
     yield from _crowd_rows("append turns of 10 KB, FULL", found)
 
 
 def _append_normal(plan: Plan, _: ExitStack) -> Iterator[Row]:
-    found = _appends(plan, "normal", ())
+    found = _appends(plan, _normal)
     what = "append a turn of 10 KB, one connection, NORMAL"
     yield from _single_rows(what, found)
     yield alone(f"{what}: appends", _rate(found["wire"]), f"{_rate(found['raw'])} (bare apsw)", least=1_500)
 
 
-def _appends(plan: Plan, synchronous: str, crowds: Sequence[int]) -> dict[str, list[Sequence[float]]]:
+def _append_slowed(plan: Plan, _: ExitStack) -> Iterator[Row]:
+    yield from _slowed_rows(f"a disk of {DISK} commits/s, FULL", _appends(plan, _slowed))
+
+
+def _appends(plan: Plan, make: Callable[[Plan, ExitStack], Tasks]) -> dict[str, list[Sequence[float]]]:
     """Measure some servers one after the other: two starts of one program differ by more than their rounds do."""
     found: dict[str, list[Sequence[float]]] = {}
     for _ in range(plan.size(STARTS, 1)):
         with ExitStack() as stack:
-            tasks = _tasks(plan, stack, synchronous, crowds)
-            for name, rounds in plan.take(tasks, rounds=2).items():
+            for name, rounds in plan.take(make(plan, stack), rounds=2).items():
                 found.setdefault(name, []).extend(rounds)
         plan.clear()
     return found
 
 
-def _tasks(
-    plan: Plan, stack: ExitStack, synchronous: str, sizes: Sequence[int]
-) -> dict[str, Callable[[], Sequence[float]]]:
-    """Give what runs in a round: ms of each append of those that append one by one, turns a second of a crowd."""
-    served = stack.enter_context(Served(plan.place("served"), synchronous))
-    singles = _singles(plan, stack, served, synchronous)
-    crowds = {str(size): stack.enter_context(closing(Crowd(served.address, size))) for size in sizes}
-    if crowds:
-        crowds["ahead"] = stack.enter_context(closing(Crowd(served.address, 1, AHEAD)))
-    count, many = plan.size(400, 40), plan.size(800, 100)
-    tasks: dict[str, Callable[[], Sequence[float]]] = {}
-    for name, times in singles.items():
-        tasks[name] = lambda times=times: times(count)  # type: ignore[misc]
-    for name, crowd in crowds.items():
-        tasks[name] = lambda crowd=crowd: [crowd.rate(many)]  # type: ignore[misc]
-    return tasks
+# What runs in a round: it gives the ms of each append of one who appends one by one, or turns a second of a crowd.
 
 
-def _singles(
-    plan: Plan, stack: ExitStack, served: Served, synchronous: str
-) -> dict[str, Callable[[int], Sequence[float]]]:
-    """Give who appends one turn after the other, by name: each says how long its appends took, in ms."""
+def _full(plan: Plan, stack: ExitStack) -> Tasks:
+    served = stack.enter_context(Served(plan.place("served"), "full"))
+    floor = stack.enter_context(Served(plan.place("floor"), "full", FLOOR))
+    count = plan.size(400, 40)
+    tasks = _singles(plan, stack, served, "full", count)
+    tasks["client"] = _client(stack, served, count)
+    lone = stack.enter_context(closing(WireTurns(floor.address)))
+    tasks["floor"] = lambda: lone.times(count)
+    return tasks | _crowds(stack, served, CROWDS, plan.size(800, 100), AHEAD)
+
+
+def _normal(plan: Plan, stack: ExitStack) -> Tasks:
+    served = stack.enter_context(Served(plan.place("served"), "normal"))
+    count = plan.size(400, 40)
+    return _singles(plan, stack, served, "normal", count) | {"client": _client(stack, served, count)}
+
+
+def _slowed(plan: Plan, stack: ExitStack) -> Tasks:
+    """Give the same on the disk that rates are asked of, made of the one that there is."""
+    disk = stack.enter_context(slow_disk())
+    with closing(RawTurns(plan.place("bare"), "full")) as bare:
+        disk.slow_to(DISK, bare, plan.size(80, 20))  # about as many as fill a WAL
+    served = stack.enter_context(Served(plan.place("served"), "full", serve_slowed(disk.sync)))
+    tasks = _singles(plan, stack, served, "full", plan.size(200, 20))
+    return tasks | _crowds(stack, served, (1, MANY), plan.size(400, 50))
+
+
+def _singles(plan: Plan, stack: ExitStack, served: Served, synchronous: str, count: int) -> Tasks:
     raw = stack.enter_context(closing(RawTurns(plan.place("raw"), synchronous)))
     library = stack.enter_context(closing(EventqTurns(plan.place("library"), synchronous)))
     wire = stack.enter_context(closing(WireTurns(served.address)))
+    return {
+        "raw": lambda: raw.times(count),
+        "library": lambda: library.times(count),
+        "wire": lambda: wire.times(count),
+    }
+
+
+def _client(stack: ExitStack, served: Served, count: int) -> Task:
     context = stack.enter_context(eventq.connect(served.url)).contexts.create()
     payloads = Payloads(9)
 
-    def client(count: int) -> list[float]:
+    def task() -> list[float]:
         taken = []
         for _ in range(count):
             payload = payloads.next()
@@ -105,7 +135,17 @@ def _singles(
             taken.append((time.perf_counter() - start) * 1_000)
         return taken
 
-    return {"raw": raw.times, "library": library.times, "wire": wire.times, "client": client}
+    return task
+
+
+def _crowds(stack: ExitStack, served: Served, sizes: Sequence[int], count: int, ahead: int = 0) -> Tasks:
+    crowds = {str(size): stack.enter_context(closing(Crowd(served.address, size))) for size in sizes}
+    if ahead:
+        crowds["ahead"] = stack.enter_context(closing(Crowd(served.address, 1, ahead)))
+    tasks: Tasks = {}
+    for name, crowd in crowds.items():
+        tasks[name] = lambda crowd=crowd: [crowd.rate(count)]  # type: ignore[misc]
+    return tasks
 
 
 def _share(rounds: Sequence[Sequence[float]], share: float = 0.5) -> Sample:
@@ -117,6 +157,10 @@ def _rate(rounds: Sequence[Sequence[float]]) -> Sample:
     return Sample([len(taken) * 1_000 / sum(taken) for taken in rounds], "/s")
 
 
+def _crowd(rounds: Sequence[Sequence[float]]) -> Sample:
+    return Sample([rate for (rate,) in rounds], "/s")
+
+
 def _single_rows(what: str, found: dict[str, list[Sequence[float]]], *, most: float = 0) -> Iterator[Row]:
     wire, library, raw, client = (_share(found[name]) for name in ("wire", "library", "raw", "client"))
     yield versus(f"{what}, p50, against the library", wire, library, most=most, note=" (`context.append`)")
@@ -125,21 +169,38 @@ def _single_rows(what: str, found: dict[str, list[Sequence[float]]], *, most: fl
     yield alone(f"{what}, p99", _share(found["wire"], 0.99), _share(found["raw"], 0.99))
 
 
+def _floor_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[Row]:
+    """Show what a round trip to another process costs at least, beside the target for ours."""
+    wire, library, floor = (_share(found[name]) for name in ("wire", "library", "floor"))
+    least = "a server of one thread and one connection"
+    yield versus(f"{what}, p50, against {least}", wire, floor, note=" (the floor)")
+    yield versus(f"{what}, p50, {least} against the library", floor, library, note=" (`context.append`)")
+
+
 def _crowd_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[Row]:
-    """Judge what many connections give; a rate is asked for of a disk that gives DISK bare commits a second."""
+    one = _crowd(found["1"])
+    yield alone(f"{what}: one connection", one, f"{_rate(found['raw'])} (bare commits, one after the other)")
+    for name in (*map(str, CROWDS[1:]), "ahead"):
+        who = f"one connection with {AHEAD} on their way" if name == "ahead" else f"{name} connections"
+        yield versus(f"{what}: {who}, against one", _crowd(found[name]), one, note=" (one connection)")
+
+
+def _slowed_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[Row]:
+    """Judge what is asked of a disk that gives DISK bare commits a second; a slower one has to give as much less."""
     raw = _rate(found["raw"])
     bare = f"{raw} (bare commits, one after the other)"
-    scale = min(1, raw.median / DISK)
-    names = [*map(str, CROWDS), "ahead"]
-    rates = {name: Sample([taken[0] for taken in found[name]], "/s") for name in names}
-    one, many = rates["1"], rates[str(MANY)]
-    yield alone(f"{what}: one connection", one, bare, least=round(500 * scale))
-    yield alone(f"{what}: {MANY} connections", many, bare, least=round(1_500 * scale))
-    yield versus(f"{what}: {MANY} connections, against one", many, one, least=3, note=" (one connection)")
-    for name, rate in rates.items():
-        if name not in {"1", str(MANY)}:
-            who = f"one connection with {AHEAD} on their way" if name == "ahead" else f"{name} connections"
-            yield versus(f"{what}: {who}, against one", rate, one, note=" (one connection)")
+    scale = raw.median / DISK if raw.median < SLOWER * DISK else 1
+    one, many = _crowd(found["1"]), _crowd(found[str(MANY)])
+    yield alone(f"{what}: bare commits, one after the other", raw)
+    yield versus(
+        f"{what}: append a turn of 10 KB, one connection, p50, against the library",
+        _share(found["wire"]), _share(found["library"]), most=1.5, note=" (`context.append`)",
+    )  # fmt: skip
+    yield alone(f"{what}: append turns of 10 KB, one connection", one, bare, least=round(500 * scale))
+    yield alone(f"{what}: append turns of 10 KB, {MANY} connections", many, bare, least=round(1_500 * scale))
+    yield versus(
+        f"{what}: append turns of 10 KB, {MANY} connections, against one", many, one, least=3, note=" (one connection)"
+    )
 
 
 # --- reads, and the least that a round trip costs -----------------------------------------------------------------

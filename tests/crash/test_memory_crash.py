@@ -279,7 +279,7 @@ def test_the_same_thread_goes_on(
 def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
     """Row 35: wherever an append or a collection is killed, an id that was ever given is not given again."""
     path = str(tmp_path / "thread")
-    for name, stride in (("append", 11), ("gc", 13)):
+    for name, stride in (("append", 23), ("gc", 29)):
         number, going = 0, True
         while going:
             number += stride
