@@ -22,6 +22,7 @@ from eventq import system
 from eventq.blobs import PART_BYTES, _check_hash, _check_size, _read, digest_of, digests_of, flat
 from eventq.dag.turns import Diff, encoded
 from eventq.errors import ClosedError, EventqError, InputError, LogicError, UsageError
+from eventq.wire.address import host_and_port, unix_path
 from eventq.wire.calls import CALLS, LOCAL, PAGE_BYTES, WRITE, Unpacked, pack, raised, signature_of, stands_for
 from eventq.wire.frames import (
     Call,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 REPLY_SECONDS = 300
 _MOST_READ = 1 << 20  # bytes at once
+_SCHEME = "eventq://"
 _FORM = "give eventq://HOST:PORT or unix:PATH"
 
 
@@ -78,13 +80,11 @@ def connect(
 def parse(url: str) -> Address:
     """Give host and port of a URL, or the path of its socket. Raises UsageError, which shows the form."""
     if isinstance(url, str) and url.isprintable():
-        if url.startswith("unix:") and len(url) > len("unix:"):
-            return url.removeprefix("unix:")
-        host, colon, port = url.removeprefix("eventq://").rpartition(":")
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", "/")
-        number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
-        if url.startswith("eventq://") and colon and bare and 0 < number < 1 << 16 and not set(bare) & set("/@[]?# "):
-            return bare, number
+        if path := unix_path(url):
+            return path
+        found = host_and_port(url.removeprefix(_SCHEME)) if url.startswith(_SCHEME) else None
+        if found is not None and found[1]:
+            return found
     raise UsageError(f"{url!r:.200} is not the address of a server", _FORM)
 
 

@@ -17,19 +17,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import os
 import socket
-import stat
-import sys
-import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
-from eventq.errors import BusyError, EventqError, LogicError, PlatformError, StoreError, UsageError
+from eventq.errors import BusyError, EventqError, LogicError, UsageError
 from eventq.thread import open_thread
 from eventq.wire import calls
+from eventq.wire.address import Address
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -41,28 +37,23 @@ from eventq.wire.frames import (
     Type,
     Welcome,
     decode_request,
-    encode_reply,
 )
 from eventq.wire.requests import Requests
+from eventq.wire.workers import Job, Workers, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.thread import Thread
-    from eventq.wire.frames import Frame, Reply, Request
-    from eventq.wire.requests import Work
-
-    Done = list[tuple["Job", bytes]]
+    from eventq.wire.frames import Frame
+    from eventq.wire.workers import Done
 
 DEFAULT = "127.0.0.1:9009"
 HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META  # all that is taken from who has not shown the token yet
 SMALL = 1 << 16  # bytes: a shorter frame is read before anybody asks whether there is room for it
 AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before it is read no further
 AHEAD = 256  # requests, likewise
-GROUP = 512  # writes in one transaction, at most
-GROUP_BYTES = 16 << 20
 READERS = 4
 STALL_SECONDS = 30  # that a peer may take over a frame, over reading a reply and over its token, and …
 SLOWEST = 64 << 10  # … for each so many bytes of it another second
@@ -93,137 +84,6 @@ class Limits:
             raise UsageError(
                 f"{self.in_flight} bytes in flight have no room for a frame of {self.frame}", "allow at least one frame"
             )
-
-
-class Job:
-    """One request on its way: what it came as, what it comes to, and what it holds."""
-
-    __slots__ = ("alone", "json_errors", "keys", "owner", "reply", "req_id", "request", "size", "type", "work")
-
-    def __init__(self, owner: Connection, type: int, req_id: int, size: int) -> None:
-        self.owner = owner
-        self.type = type
-        self.req_id = req_id
-        self.size = size
-        self.json_errors = owner.json_errors  # a HELLO that comes later changes nothing for it
-        self.keys = owner.keys
-        self.request: Request | None = None
-        self.work: Work | None = None
-        self.reply: bytes | None = None  # when there is nothing to be done
-        self.alone = False  # nothing else of its connection runs
-
-    def answer(self, reply: Reply) -> bytes:
-        """Give the frame of its reply; one that is too long becomes an error."""
-        try:
-            return encode_reply(reply, self.req_id, self.type)
-        except EventqError as error:
-            return self.refusal(error)
-
-    def refusal(self, error: BaseException) -> bytes:
-        """Give the frame that says what went wrong."""
-        if not isinstance(error, EventqError):
-            error = StoreError(
-                f"the server failed: {type(error).__name__}: {error}", "see its journal, logs/thread.log"
-            )
-        return encode_reply(calls.failure(error, as_json=self.json_errors), self.req_id)
-
-
-# The threads that do the work.
-
-
-class Workers:
-    """Threads that take jobs from one queue, each with its own connection to the database."""
-
-    def __init__(self, path: str, count: int, deliver: Callable[[Done], None], name: str) -> None:
-        self._path = path
-        self._deliver = deliver
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, job: Job) -> None:
-        """Have a job done, after those before it."""
-        self._jobs.put(job)
-
-    def stop(self) -> None:
-        """End the threads after what they were given."""
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        thread: Thread | None = None
-        try:
-            while group := self._next():
-                try:
-                    thread = thread or open_thread(self._path)
-                    done = self._do(thread, group)
-                except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
-                    done = [(job, job.refusal(error)) for job in group]
-                self._deliver(_sent(done))
-                del group, done  # a thread that waits holds no payloads
-        finally:
-            if thread:
-                thread.close()
-
-    def _next(self) -> list[Job]:
-        job = self._jobs.get()
-        return [job] if job else []
-
-    def _do(self, thread: Thread, group: list[Job]) -> Done:
-        return [(job, _done(thread, job)) for job in group]
-
-
-def _sent(done: Done) -> Done:
-    """Send a lone reply, and give what is left of it; those of a group are sent faster by the loop, in one go."""
-    return [(job, job.owner.send_now(job, reply)) for job, reply in done] if len(done) == 1 else done
-
-
-def _done(thread: Thread, job: Job) -> bytes:
-    """Do a job; give the frame of its reply."""
-    assert job.work is not None
-    try:
-        return job.answer(job.work.run(thread))
-    except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
-        if not isinstance(error, EventqError):
-            thread.journal.error(f"serve: {type(error).__name__}: {error}")
-        return job.refusal(error)
-
-
-class Writer(Workers):
-    """The one that writes: what waits at the same time is committed together."""
-
-    def __init__(self, path: str, deliver: Callable[[Done], None]) -> None:
-        self._kept: Job | None = None
-        super().__init__(path, 1, deliver, "eventq-writer")
-
-    def _next(self) -> list[Job]:
-        """Give the jobs of the next transaction; a large one has one of its own, or several."""
-        job = self._kept or self._jobs.get()
-        self._kept = None
-        group: list[Job] = []
-        size = 0
-        while job and not (group and job.work and job.work.large):
-            group.append(job)
-            size += job.size
-            if len(group) >= GROUP or size >= GROUP_BYTES or (job.work and job.work.large):
-                return group
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                return group
-        if job is None and group:
-            self._jobs.put(None)  # the end, once these are done
-        self._kept = job
-        return group
-
-    def _do(self, thread: Thread, group: list[Job]) -> Done:
-        if len(group) == 1:
-            return super()._do(thread, group)
-        with thread.write():  # each of them undoes itself alone; if the commit fails, all of them did
-            return super()._do(thread, group)
 
 
 # Connections.
@@ -749,108 +609,3 @@ def _raise_file_limit(connections: int) -> None:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-
-
-# Where it listens.
-
-
-class Address:
-    """A place to listen at: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`; raises UsageError for anything else."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.unix = text.removeprefix("unix:") if text.startswith("unix:") else None
-        self.host, self.port = "", 0
-        self._inode: tuple[int, int] | None = None
-        if self.unix is None:
-            self.host, self.port = _host_and_port(text)
-        elif not self.unix or "\0" in self.unix:
-            raise UsageError(f"'{text}' names no socket", "give unix:PATH")
-
-    def is_local(self) -> bool:
-        """Say whether only this machine can reach it."""
-        import ipaddress
-
-        if self.unix is not None:
-            return True
-        try:
-            found = {info[4][0] for info in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)}
-            return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
-        except OSError as error:
-            raise LogicError(
-                f"'{self.host}' is no host: {error.strerror}", "give an address of this machine"
-            ) from error
-
-    async def listen(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Connection]) -> asyncio.AbstractServer:
-        """Begin to listen. Raises LogicError with the next step."""
-        try:
-            if self.unix is None:
-                return await loop.create_server(make, self.host, self.port, backlog=1024)
-            return await self._listen_unix(loop, make, self.unix)
-        except OSError as error:
-            raise LogicError(
-                f"cannot listen on {self.text}: {error.strerror or error}",
-                "choose another address, or stop who is there",
-            ) from error
-
-    async def _listen_unix(
-        self, loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], path: str
-    ) -> asyncio.AbstractServer:
-        """Listen on a socket that only its owner may use, in the place of one that a dead server left."""
-        if sys.platform == "win32":
-            raise PlatformError("there are no UNIX sockets here", "listen on 127.0.0.1")
-        _remove_dead(path)
-        before = os.umask(0o177)
-        try:
-            listener = await loop.create_unix_server(make, path, backlog=1024)
-        finally:
-            os.umask(before)
-        found = os.stat(path)
-        self._inode = found.st_dev, found.st_ino
-        return listener
-
-    def told(self, listener: asyncio.AbstractServer) -> str:
-        """Give the address with the port that was picked."""
-        if self.unix is not None:
-            return self.text
-        sockets = listener.sockets  # type: ignore[attr-defined]
-        port = sockets[0].getsockname()[1]
-        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
-
-    def unlink(self) -> None:
-        """Remove the socket, if it is still ours."""
-        if self.unix is not None and self._inode:
-            with suppress(OSError):
-                found = os.stat(self.unix)
-                if (found.st_dev, found.st_ino) == self._inode:
-                    os.unlink(self.unix)
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise UsageError(
-            f"'{text}' is no address to listen on", "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH"
-        )
-    return host, int(port)
-
-
-def _remove_dead(path: str) -> None:
-    """Remove a socket that nobody listens on any more; raise LogicError for one that somebody does, or another file."""
-    try:
-        kind = os.lstat(path).st_mode
-    except OSError:
-        return
-    if not stat.S_ISSOCK(kind):
-        raise LogicError(f"'{path}' is there, and is no socket", "choose another path")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise LogicError(f"another server listens on '{path}'", "choose another path, or stop it")

@@ -23,6 +23,7 @@ LEVELS = {
     "eventq.__main__": 9,
     "eventq.cli": 8,
     "eventq.wire.server": 7,
+    "eventq.wire.workers": 6.7,
     "eventq.wire.requests": 6.5,
     "eventq.aio": 7,
     "eventq.thread": 6,

@@ -33,7 +33,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import EventqError, LogicError
-from eventq.wire import calls, client, frames, requests, server
+from eventq.wire import calls, client, frames, requests, server, workers
 from eventq.wire.frames import Called, Failure, Frame, Type
 
 if TYPE_CHECKING:
@@ -394,14 +394,14 @@ class Transport(asyncio.Transport):
             self.peer.world.soon.append(lambda: self.peer.connection.connection_lost(None))
 
 
-class Hand(server.Writer):
+class Hand(workers.Writer):
     """The writer or the readers: nothing is done before `work`, and then here."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[server.Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[workers.Job | None] = SimpleQueue()
         self._kept = None
 
-    def work(self, thread: eventq.Thread) -> server.Done:
+    def work(self, thread: eventq.Thread) -> workers.Done:
         """Do what the next transaction holds; give the replies."""
         if self._jobs.empty() and self._kept is None:
             return []
@@ -659,14 +659,14 @@ def _check_failure(failure: Failure, asked: Asked) -> None:
         assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
 
 
-def _strict(job: server.Job, error: BaseException) -> bytes:
+def _strict(job: workers.Job, error: BaseException) -> bytes:
     """Let out what the server would answer as a fault of its own."""
     if not isinstance(error, EventqError):
         raise error
     return REFUSAL(job, error)
 
 
-REFUSAL = server.Job.refusal
+REFUSAL = workers.Job.refusal
 _world: list[World] = []
 
 
@@ -677,7 +677,7 @@ def feed(data: bytes) -> None:
     world, tape = _world[0], Tape(data)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(server, SMALL=SMALL, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
-        stack.enter_context(mock.patch.object(server.Job, "refusal", _strict))
+        stack.enter_context(mock.patch.object(workers.Job, "refusal", _strict))
         stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
         stack.enter_context(mock.patch.multiple(calls, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2))
         try:

@@ -1035,7 +1035,8 @@ def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
             peer.thread.contexts.create()
     peer.faults = {3: silently}
     with peer.connect() as connection:
-        iter(connection.contexts).close()
+        items: Any = iter(connection.contexts)
+        items.close()
         assert connection.contexts.create("made").id == 1102
     assert peer.asked.count("contexts.create") == 1
 

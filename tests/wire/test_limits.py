@@ -22,7 +22,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import LogicError, NotAThreadError, UsageError
-from eventq.wire import server
+from eventq.wire import server, workers
 from eventq.wire.frames import (
     MAX_FRAME,
     Appended,
@@ -305,7 +305,7 @@ def test_replies_keep_their_order_whoever_sends_them(
 ) -> None:
     """A reply that is sent by the thread that made it overtakes no part of one that the busy loop has yet to send."""
     gate, busy, go = threading.Event(), threading.Event(), threading.Event()
-    do, send_now = server.Writer._do, server.Connection.send_now
+    do, send_now = workers.Writer._do, server.Connection.send_now
     made: list[object] = []
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
@@ -324,7 +324,7 @@ def test_replies_keep_their_order_whoever_sends_them(
     served = serve()
     peer, connection = half_read(served, until)
     blobs = len(peer.due)
-    monkeypatch.setattr(server.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     monkeypatch.setattr(server.Connection, "send_now", noted)
     peer.send(CreateContext(0))
     until(lambda: connection._running, "it waits for the writer")
@@ -413,13 +413,13 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     """Half a frame that waits behind a server that reads no further has all of its time when it does again."""
     monkeypatch.setattr(server, "AHEAD", 2 if skipped else 1)
     gate = threading.Event()
-    do = server.Writer._do
+    do = workers.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(server.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     served = serve(frame=1 << 20, in_flight=1 << 20)
     holder, peer = served.peer(), served.peer()
     if skipped:
@@ -501,13 +501,13 @@ def test_a_connection_that_waits_for_its_reply_is_not_silent(
 ) -> None:
     """However long a write takes, whoever waits for it is not cut off."""
     gate = threading.Event()
-    do = server.Writer._do
+    do = workers.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(server.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     served = serve(idle=50)
     peer = served.peer()
     peer.send(CreateContext(0))
@@ -757,13 +757,13 @@ def test_a_server_that_stops_answers_what_was_begun(
     with eventq.open(path) as thread:
         thread.contexts.create()
     gate = threading.Event()
-    do = server.Writer._do
+    do = workers.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(server.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     served = serve()
     peers = [served.peer() for _ in range(5)]
     idle = served.peer()

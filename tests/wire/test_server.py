@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import BusyError, DiskError
-from eventq.wire import requests, server
+from eventq.wire import requests, workers
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
@@ -758,7 +758,7 @@ class Commits:
         self.groups: list[int] = []
         self.gate = threading.Event()
         self.reached = threading.Event()
-        do = server.Writer._do
+        do = workers.Writer._do
 
         def counted(writer: Any, thread: Any, group: list[Any]) -> Any:
             self.reached.set()
@@ -766,7 +766,7 @@ class Commits:
             self.groups.append(len(group))
             return do(writer, thread, group)
 
-        monkeypatch.setattr(server.Writer, "_do", counted)
+        monkeypatch.setattr(workers.Writer, "_do", counted)
 
 
 def gather(served: Served, held: Commits, until: Until, *messages: Message) -> list[Peer]:
@@ -906,7 +906,7 @@ def test_a_large_request_has_a_transaction_of_its_own(
 @pytest.mark.parametrize(("name", "most"), [("GROUP", 5), ("GROUP_BYTES", 3000)])
 def test_a_group_is_bounded(name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many requests, or so many bytes of them, make a transaction; what is left makes the next."""
-    monkeypatch.setattr(server, name, most)
+    monkeypatch.setattr(workers, name, most)
     held, served = Commits(monkeypatch), serve()
     data = [b"%d" % number * 200 for number in range(12)]
     for peer in gather(served, held, until, *[PutBlob(hashed(one), one) for one in data]):
