@@ -67,6 +67,11 @@ def env(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def take_env(name: str) -> str:
+    """Give a variable of the environment, "" when unset, and take it out: no program started from here on gets it."""
+    return os.environ.pop(name, "")
+
+
 def env_number(name: str, default: int) -> int:
     """Give a variable as a whole number; an unset one and nonsense are `default`."""
     text = env(name)

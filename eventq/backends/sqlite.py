@@ -422,6 +422,8 @@ class Store:
         depth = len(self._marks)
         try:
             self._ready(self.connection)
+            if not depth:
+                self.alive()  # or it would be stored in what was moved away, where nobody looks
             self.connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
             self._marks.append(len(self._after))
         except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq.cli import show
-from eventq.cli.log import open_thread
+from eventq.cli.log import local, open_thread
 from eventq.cli.options import number, text
 from eventq.errors import UsageError
 
@@ -21,7 +21,7 @@ def init(raw: Raw) -> None:
     """Make a thread."""
     from eventq.thread import init as make
 
-    path = make(str(raw["PATH"]), shared=bool(raw["shared"]))
+    path = make(local(str(raw["PATH"])), shared=bool(raw["shared"]))
     if raw["json"]:
         show.dump({"thread": path})
     else:

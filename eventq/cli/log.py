@@ -28,7 +28,11 @@ def open_thread(raw: Raw, *, read_only: bool = False) -> Thread:
 
 def directory(raw: Raw) -> str:
     """Give the path that `--thread` names; raise UsageError for the address of a server."""
-    path = text(raw, "thread") or ""
+    return local(text(raw, "thread") or "")
+
+
+def local(path: str) -> str:
+    """Give a path; raise UsageError for the address of a server, which no command takes for a directory."""
     if path.startswith(SERVERS):
         raise UsageError(f"'{path}' is a server, which has contexts, turns and blobs", "give the directory of a thread")
     return path

@@ -279,7 +279,12 @@ MEMORY: Mapping[str, Command] = {
             Option("idle", "SECONDS", "Close a connection after so much silence; 3600 unless told."),
             Option("frame", "BYTES", "Refuse longer requests; 67108864 unless told, which is the most."),
             Option("in-flight", "BYTES", "Hold at most so much of all requests and replies; 268435456 unless told."),
-            Option("ignore-keys", None, "Append whatever its idempotency key, for clients whose key is a hash."),
+            Option(
+                "ignore-keys",
+                None,
+                "Append whatever the idempotency key of an APPEND_TURN, for clients of the protocol whose key is a"
+                " hash; those of eventq.connect and of the commands count as ever.",
+            ),
             THREAD,
             JSON,
         ],

@@ -8,20 +8,26 @@ from eventq import system
 from eventq.cli import show
 from eventq.cli.log import directory
 from eventq.cli.options import maybe, seconds, text
+from eventq.errors import UsageError
 from eventq.wire.server import DEFAULT, Limits, Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from eventq.cli.options import Raw
+
+MAX_TOKEN = 1024  # characters: more might not fit into a HELLO
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(raw: Raw) -> int:
-    """Serve until SIGTERM or SIGINT, then finish what was begun."""
+    """Serve until SIGTERM or SIGINT, then finish what was begun; the second of them ends it at once."""
     ended_by: list[int] = []
     server = Server(
         directory(raw),
         text(raw, "listen") or DEFAULT,
-        token=text(raw, "token") or system.env("EVENTQ_TOKEN"),
+        token=_token(raw),
         limits=_limits(raw),
         keys=not raw["ignore-keys"],
     )
@@ -29,16 +35,31 @@ def serve(raw: Raw) -> int:
     def stop(number: int, _: object) -> None:
         ended_by.append(number)
         server.stop()
+        _on_end(signal.SIG_DFL)  # the system's own: a KeyboardInterrupt would come out somewhere inside asyncio
 
     def ready(address: str) -> None:
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        _on_end(stop)
         show.note(f"listening on {address}")
         if raw["json"]:
             show.dump({"listening": address})
 
     server.run(ready)
     return 130 if ended_by[:1] == [signal.SIGINT] else 0
+
+
+def _on_end(do: Any) -> None:
+    for number in _ENDING:
+        signal.signal(number, do)
+
+
+def _token(raw: Raw) -> str:
+    """Give what every peer has to show. The handlers that their events start do not inherit it."""
+    known = system.take_env("EVENTQ_TOKEN")
+    told = text(raw, "token")
+    name, token = ("--token", told) if told is not None else ("EVENTQ_TOKEN", known)
+    if len(token) > MAX_TOKEN:
+        raise UsageError(f"{name} has {len(token)} characters", f"give a token of at most {MAX_TOKEN}")
+    return token
 
 
 def _limits(raw: Raw) -> Limits:

@@ -6,17 +6,22 @@ import os
 import socket
 import stat
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 
-from eventq.errors import LogicError, PlatformError, UsageError
+from eventq import system
+from eventq.errors import LogicError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     Make = Callable[[], asyncio.Protocol]
 
+BACKLOG = 1024  # connections that may wait to be taken
+LOCK_SECONDS = 5.0  # no server needs that long to begin: a lock on the folder that lasts is somebody else's
 _UNIX = "unix:"
 _NOT_IN_A_HOST = frozenset("/@[]?# ")
 
@@ -41,7 +46,7 @@ class Address:
         self.text = text
         self.unix = unix_path(text)
         self.host, self.port = "", 0
-        self._inode: tuple[int, int] | None = None
+        self._mark: tuple[int, int, int] | None = None
         if self.unix is None:
             found = host_and_port(text)
             if found is None:
@@ -70,27 +75,30 @@ class Address:
         """Begin to listen. Raises LogicError with the next step."""
         try:
             if self.unix is None:
-                return await loop.create_server(make, self.host, self.port, backlog=1024)
+                return await loop.create_server(make, self.host, self.port, backlog=BACKLOG)
             return await self._listen_unix(loop, make, self.unix)
         except OSError as error:
             raise LogicError(
-                f"cannot listen on {self.text}: {error.strerror or error}",
-                "choose another address, or stop who is there",
+                f"cannot listen on {self.text}: {_reason(error)}", "choose another address, or stop who is there"
             ) from error
 
     async def _listen_unix(self, loop: asyncio.AbstractEventLoop, make: Make, path: str) -> asyncio.AbstractServer:
-        """Listen on a socket that only its owner may use, in the place of one that a dead server left."""
-        if sys.platform == "win32":
-            raise PlatformError("there are no UNIX sockets here", "listen on 127.0.0.1")
-        _remove_dead(path)
-        before = os.umask(0o177)
+        """Listen on a socket that only its owner may use, in the place of one that a dead server left.
+
+        The socket is ours before asyncio sees it: asyncio removes whatever socket it finds at a path, also that of a
+        server which began a moment earlier.
+        """
+        with _lock(path):
+            _remove_dead(path)
+            listener = _bound(path)
+            self._mark = _mark(path)
+        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}  # `unlink` does it
         try:
-            listener = await loop.create_unix_server(make, path, backlog=1024)
-        finally:
-            os.umask(before)
-        found = os.stat(path)
-        self._inode = found.st_dev, found.st_ino
-        return listener
+            return await loop.create_unix_server(make, sock=listener, backlog=BACKLOG, **kept)
+        except BaseException:
+            listener.close()
+            self.unlink()
+            raise
 
     def told(self, listener: asyncio.AbstractServer) -> str:
         """Give the address with the port that was picked."""
@@ -102,11 +110,64 @@ class Address:
 
     def unlink(self) -> None:
         """Remove the socket, if it is still ours."""
-        if self.unix is not None and self._inode:
-            with suppress(OSError):
-                found = os.stat(self.unix)
-                if (found.st_dev, found.st_ino) == self._inode:
+        if self.unix is not None and self._mark:
+            with suppress(OSError, LogicError), _lock(self.unix):
+                if _mark(self.unix) == self._mark:
                     os.unlink(self.unix)
+
+
+def _reason(error: OSError) -> str:
+    """Give what is wrong in the words of the system: asyncio's own repeat the address."""
+    if error.errno is None or isinstance(error, socket.gaierror):  # whose numbers are of another kind
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
+@contextmanager
+def _lock(path: str) -> Iterator[None]:
+    """Keep out who else begins or ends to listen in the folder of a socket. Raises OSError, LogicError.
+
+    It is not waited for in the system: anybody who may read the folder can hold it, and for ever.
+    """
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = system.monotonic() + LOCK_SECONDS
+        while not _locked(fd):
+            if system.monotonic() >= deadline:
+                raise LogicError(f"another program holds the folder of '{path}' locked", "choose another folder")
+            system.pause(0.002)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _mark(path: str) -> tuple[int, int, int]:
+    """Give what tells a socket from a later one at the same path, which may well have got the same inode."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _bound(path: str) -> socket.socket:
+    """Give a new socket that listens at a path, of mode 0600 from its first moment."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        made.bind(path)
+        made.listen(BACKLOG)  # within the lock: until it listens, it looks dead
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.umask(before)
+    return made
 
 
 def _remove_dead(path: str) -> None:
@@ -117,10 +178,20 @@ def _remove_dead(path: str) -> None:
         return
     if not stat.S_ISSOCK(kind):
         raise LogicError(f"'{path}' is there, and is no socket", "choose another path")
-    with socket.socket(socket.AF_UNIX) as probe:
+    if _is_dead(path):
+        os.unlink(path)
+        return
+    raise LogicError(f"another server listens on '{path}'", "choose another path, or stop it")
+
+
+def _is_dead(path: str) -> bool:
+    """Say whether nobody listens on a socket; one whose queue is full is not waited for."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise LogicError(f"another server listens on '{path}'", "choose another path, or stop it")
+            return True
+        except BlockingIOError:
+            pass
+    return False

@@ -10,15 +10,18 @@ A call is told as JSON, `[kind, which, method, [arguments], {named arguments}]`:
     {"context": 1}  {"view": 5}  {"open": 3}  {"chain": [head, start, end, payload, as_of]}
     {"diff": [ancestor, chain, chain]}   as an answer only
     {"upload": 1}                        bytes that were sent ahead, in an argument only: a binary file to the method
-    {"pages": [7, [...]]}                an iterator, as an answer only: how it begins, and what `next` goes on with
+    {"pages": [7, [...]]}                an iterator, as an answer only: how it begins, and what `next` goes on with,
+                                         null when that was all
 
-and of nothing else: no other object comes out of a message, whoever sent it.
+and of nothing else: no other object comes out of a message, whoever sent it. A chain is iterated without one: `page`
+answers [as_of, [turns]] with those that it begins with, and is asked again of the rest of the chain as of that seq.
 """
 
 from __future__ import annotations
 
 import json
 from _thread import allocate_lock
+from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from inspect import BoundArguments, Signature
     from typing import Any, BinaryIO, Protocol
 
-    from eventq.wire.frames import Bytes, Call
+    from eventq.wire.frames import Bytes, Call, Reply
 
     Named = tuple[str, Any]  # a kind of handle, and which of them
     Handle = Callable[[object], Named | None]
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
             """The bytes that are kept by their hash."""
 
 
-READ, WRITE = "read", "write"
+READ, WRITE, SCAN = "read", "write", "scan"  # a scan is a reading that may take as long as the store is large
 _VIEW = dict.fromkeys(
     ("head_id", "last", "before", "range", "replay", "at", "ancestor", "has", "common_ancestor", "diff"), READ
 )
@@ -73,26 +76,29 @@ CALLS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("append", "patch", "tombstone", "fork", "move", "delete", "open_turn"), WRITE),
     },
     "view": _VIEW,
-    "chain": {"__iter__": READ},
+    "chain": {"page": READ},  # no method of it: the turns it begins with, see `_chain`
     "open": {
         **dict.fromkeys(("info", "read"), READ),
         **dict.fromkeys(("append_delta", "seal", "discard"), WRITE),
     },
     "blobs": {
         **dict.fromkeys(("get", "stream", "has", "stat", "__iter__", "__len__", "refs", "holders", "pins"), READ),
-        **dict.fromkeys(("verify", "faults"), READ),
+        **dict.fromkeys(("verify", "faults"), SCAN),
         **dict.fromkeys(("put", "pin", "unpin"), WRITE),
     },
     "pages": {"next": READ, "close": READ},
     "upload": {"append": READ, "drop": READ},
-}  # what may be called, on what, and whether it changes the thread
+}  # what may be called, on what, and whether it changes the thread; `next` is as what it goes on with
 RECORDS: dict[str, type] = {one.__name__: one for one in (Blob, ContextInfo, Move, OpenInfo, Page, Turn)}
-MOST_CURSORS = 64  # of a connection
+MOST_CURSORS = 16  # of a connection; each may hold a page of rows, or of what is kept, while nobody asks
 MOST_UPLOADS = 8
 MOST_ITEMS = 1 << 16  # of a list that is given whole
 PAGE_ITEMS = 512  # of an iterator that are given at once
 PAGE_BYTES = 4 << 20
-MAX_TOLD = 4 << 20  # characters of what a call tells: JSON takes ten times that as objects
+LARGE = 1 << 20  # bytes of a call from which on its writing shares no transaction with others
+# Characters of what a call tells: they are read in the loop that serves everybody, and JSON takes ten times that as
+# objects. Two names of 65,536 characters have room in it, each character as \\uXXXX.
+MAX_TOLD = 1 << 20
 ROOM = MAX_FRAME - (1 << 20)  # bytes of payloads in one answer; the rest is for what is told of them
 DEEPEST = 16  # lists within one another
 _TURN_TOLD = 512  # characters that a turn is told in, but for its type, at most
@@ -325,11 +331,24 @@ def _argument(kind: str, which: Any) -> _Handle:
     return _Handle(kind, which)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request comes to: READ, WRITE or SCAN, what gives the reply, and whether it brings LARGE bytes or more.
+
+    What writes is all or nothing by itself, and may be done inside a transaction with others unless it is `large`.
+    """
+
+    how: str
+    run: Callable[[Any], Reply]  # of a thread
+    large: bool = False
+
+
 class _Cursor:
     """An iterator that is given page by page; `error` is what it ended with, after what it gave before."""
 
-    def __init__(self, items: Iterator[Any]) -> None:
+    def __init__(self, items: Iterator[Any], how: str) -> None:
         self.items = items
+        self.how = how  # it was begun
         self.error: EventqError | None = None
         self.ended = False
         self._held: Any = None  # the item that was too large for the page before
@@ -378,8 +397,8 @@ class Calls:
         self._cursors: dict[int, _Cursor] = {}
         self._uploads: dict[int, BinaryIO] = {}
 
-    def plan(self, call: Call) -> tuple[bool, Callable[[Thread], Called]]:
-        """Give whether a call changes the thread, and what does it, once.
+    def plan(self, call: Call) -> Plan:
+        """Say what a call comes to, when those before it have been answered.
 
         Nothing is read or stored yet. Raises Malformed, Unsupported, TooLargeError, UsageError.
         """
@@ -393,9 +412,12 @@ class Calls:
         target = _Handle(kind, read.value(which))
         given = _bound(kind, method, read.value(args), {name: read.value(one) for name, one in named.items()})
         read.end()
-        return how == WRITE, lambda thread: self._run(thread, target, method, given)
+        if target.kind == "pages" and (cursor := self._cursors.get(target.which)) is not None:
+            how = cursor.how if method == "next" else how
+        large = sum(map(len, call.parts)) >= LARGE or any(map(_is_upload, given.arguments.values()))
+        return Plan(how, lambda thread: self._run(thread, target, method, given, how), large)
 
-    def _run(self, thread: Thread, target: _Handle, method: str, given: BoundArguments) -> Called:
+    def _run(self, thread: Thread, target: _Handle, method: str, given: BoundArguments, how: str) -> Called:
         used: list[BinaryIO] = []
         try:
             with self._lock:
@@ -409,7 +431,7 @@ class Calls:
                 one = _MADE[target.kind](thread, target.which)
                 instead = _INSTEAD.get((target.kind, method), _plainly)
                 found = instead(one, method, given)
-                return self._begin(found) if hasattr(found, "__next__") else _answer(found)  # type: ignore[arg-type]
+                return self._begin(found, how) if hasattr(found, "__next__") else _answer(found)  # type: ignore[arg-type]
         finally:
             for file in used:
                 file.close()
@@ -419,7 +441,7 @@ class Calls:
     def _resolve(self, thread: Thread, arguments: dict[str, Any], used: list[BinaryIO]) -> None:
         """Put what they stand for in the place of handles."""
         for name, value in arguments.items():
-            if isinstance(value, _Handle) and value.kind == "upload":
+            if _is_upload(value):
                 used.append(self._take(value.which))
                 arguments[name] = used[-1]
             elif isinstance(value, _Handle):
@@ -442,8 +464,8 @@ class Calls:
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
-    def _begin(self, items: Iterator[Any]) -> Called:
-        cursor = _Cursor(items)
+    def _begin(self, items: Iterator[Any], how: str) -> Called:
+        cursor = _Cursor(items, how)
         self._number += 1
         return self._page(self._number, cursor)
 
@@ -553,13 +575,13 @@ def _append(self: Calls, data: bytes) -> None:
 
 
 def _nothing(self: Calls) -> None:
-    """Stand for no arguments."""
+    """Stand for no arguments; of a chain, too."""
 
 
 @cache
 def signature_of(kind: str, method: str) -> Signature:
     """Give the signature of a method that is called, `self` included."""
-    if kind in LOCAL:
+    if kind in LOCAL and kind != "chain":
         return signature(getattr(LOCAL[kind], method))
     return signature(_append if method == "append" else _nothing)
 
@@ -579,8 +601,12 @@ def _bound(kind: str, method: str, args: list[Any], named: dict[str, Any]) -> Bo
     return given
 
 
+def _is_upload(value: object) -> bool:
+    return isinstance(value, _Handle) and value.kind == "upload"
+
+
 def _is_chain_of_turns(value: object) -> bool:
-    return isinstance(value, _Handle) and value.kind != "upload"
+    return isinstance(value, _Handle) and not _is_upload(value)
 
 
 def _is_size(value: object) -> bool:
@@ -679,21 +705,49 @@ def _blob(blobs: Blobs, method: str, given: BoundArguments) -> object:
     return _plainly(blobs, method, given)
 
 
-def _chain(chain: Chain, _: str, __: BoundArguments) -> Iterator[Turn]:
-    """Give the turns as the chain itself does, up to a payload that fits into no frame."""
-    turns, payload = chain.turns, chain._payload
-    if chain._start < chain._end and chain._end > turns.depth(chain._head) + 1:
-        raise _malformed(f"the chain of turn {chain._head} has no turn at depth {chain._end - 1}")
+def _chain(chain: Chain, _: str, __: BoundArguments) -> list[Any]:
+    """Give the overlay that is the newest for a chain, and its first turns; nothing is kept for those after them.
+
+    A payload that fits into no frame is refused when it comes first, before it is read.
+    """
+    turns, start = chain.turns, chain._start
     as_of = turns.table.last_seq() if chain._as_of is None else chain._as_of
-    for start in range(chain._start, chain._end, PAGE_TURNS):
-        end = min(start + PAGE_TURNS, chain._end)
-        rows = turns.rows(turns.ancestor(chain._head, end - 1), end - start, as_of) if payload else []
-        sizes = [row[12] or 0 for row in rows]
-        long = next((at for at, size in enumerate(sizes) if size > ROOM), None)
-        good = end if long is None else start + long
-        yield from Chain(turns, chain._head, start, good, payload=payload, as_of=as_of)
-        if long is not None:
-            _check_room(sizes[long])
+    if start >= chain._end:
+        return [as_of, []]
+    if chain._end > turns.depth(chain._head) + 1:
+        raise _malformed(f"the chain of turn {chain._head} has no turn at depth {chain._end - 1}")
+    end = min(start + PAGE_TURNS, chain._end)
+    rows = turns.rows(turns.ancestor(chain._head, end - 1), end - start, as_of)
+    if len(rows) < end - start:
+        return [as_of, list(Chain(turns, chain._head, start, end, payload=False, as_of=as_of))]  # which says so
+    rows = rows[: _count_fitting(rows, payload=chain._payload)]
+    return [as_of, list(turns.payloads(rows, payload=chain._payload))]
+
+
+def _count_fitting(rows: list[Any], *, payload: bool) -> int:
+    """Give how many rows of turns make a page: up to the one whose payload completes 4 MiB, as they are read at home.
+
+    So damage shows at the same turn as there, but for one next to which those before it have no room in a frame.
+    """
+    told = size = 0
+    for count, row in enumerate(rows):
+        length = (row[12] or 0) if payload else 0
+        told += _TURN_TOLD + len(json.dumps(row[3]))
+        if not count:
+            _check_room(length)
+        elif told > PAGE_BYTES or size + told + length > ROOM:
+            return count
+        size += length
+        if size >= PAGE_BYTES:
+            return count + 1
+    return len(rows)
+
+
+def _open_turns(contexts: Contexts, _: str, __: BoundArguments) -> Iterator[OpenInfo]:
+    """Give open turns, of which only the numbers are held meanwhile; one that was sealed since is left out."""
+    table = contexts.turns.table
+    numbers = [opened.open_id for opened in contexts.open_turns()]
+    return (OpenInfo(*row) for number in numbers if (row := table.open_row(number)) is not None)
 
 
 def _few(target: Any, method: str, given: BoundArguments) -> object:
@@ -739,8 +793,9 @@ _INSTEAD: dict[tuple[str, str], Instead] = {
     **{("turns", method): _in_graph for method in CALLS["turns"]},
     ("contexts", "turn"): _turn,
     ("contexts", "children"): _few,
+    ("contexts", "open_turns"): _open_turns,
     ("blobs", "get"): _blob,
     ("blobs", "holders"): _few,
-    ("chain", "__iter__"): _chain,
+    ("chain", "page"): _chain,
     ("open", "append_delta"): _delta,
 }

@@ -2,7 +2,8 @@
 
 `connect` gives a `Connection`. Its `contexts` and `blobs`, and what they give (contexts, views, open turns, chains),
 have the methods of the local classes that `calls.CALLS` names, made from their signatures: the same arguments, results
-and errors. What is iterated comes page by page; large payloads and files go out piece by piece ahead of the call.
+and errors. What is iterated comes page by page, of a chain without anything that is kept at the server; large payloads
+and files go out piece by piece ahead of the call.
 
 A connection is made anew when the server has closed it in between. When it breaks under a call, what only reads is
 asked once more; what writes raises LogicError, as nobody can say whether it was done.
@@ -14,14 +15,17 @@ import json
 import os
 import select
 import socket
+import sys
 from _thread import allocate_lock
 from collections import deque
+from contextlib import suppress
 from functools import update_wrapper
 
 from eventq import system
 from eventq.blobs import PART_BYTES, _check_hash, _check_size, _read, digest_of, digests_of, flat
-from eventq.dag.turns import Diff, encoded
+from eventq.dag.turns import PAGE_TURNS, Chain, Diff, encoded
 from eventq.errors import ClosedError, EventqError, InputError, LogicError, UsageError
+from eventq.records import Turn
 from eventq.wire.address import host_and_port, unix_path
 from eventq.wire.calls import CALLS, LOCAL, PAGE_BYTES, WRITE, Unpacked, pack, raised, signature_of, stands_for
 from eventq.wire.frames import (
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 REPLY_SECONDS = 300
 _MOST_READ = 1 << 20  # bytes at once
+_DIAL_SECONDS = 0.02  # between two attempts at a server who has too many waiting
 _SCHEME = "eventq://"
 _FORM = "give eventq://HOST:PORT or unix:PATH"
 
@@ -98,7 +103,7 @@ def _reach(url: str, address: Address, seconds: float) -> socket.socket:
             return made
         made = socket.socket(socket.AF_UNIX)
         made.settimeout(seconds)
-        made.connect(address)
+        _dial(made, address, seconds)
     except (OSError, UnicodeError) as error:
         if made is not None:
             made.close()
@@ -107,6 +112,18 @@ def _reach(url: str, address: Address, seconds: float) -> socket.socket:
             f"no server answers at {url} ({why})", "run 'eventq serve' there, or check the address"
         ) from error
     return made
+
+
+def _dial(made: socket.socket, path: str, seconds: float) -> None:
+    """Connect to a path; a server who has as many waiting as it lets wait is asked again until the time is over."""
+    end = system.monotonic() + seconds
+    while True:
+        try:
+            return made.connect(path)
+        except BlockingIOError:  # unlike TCP it does not wait by itself, nor can it be waited for
+            if system.monotonic() >= end:
+                raise
+            system.pause(_DIAL_SECONDS)
 
 
 class Broken(Exception):  # noqa: N818 (never leaves this module)
@@ -119,10 +136,11 @@ class Broken(Exception):  # noqa: N818 (never leaves this module)
 
 
 class _Link:
-    """One socket, from its HELLO on: a request, then its reply."""
+    """One socket: a request, then its reply, HELLO first."""
 
-    def __init__(self, opened: socket.socket, token: str | None, reply_seconds: float) -> None:
-        """Say hello. Raises what the server says to it, Broken."""
+    session_id = 0
+
+    def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._reader = Reader()
         self._pairing = Pairing()
@@ -130,19 +148,31 @@ class _Link:
         self._poll.register(opened, select.POLLIN)
         self._number = 0
         self._open = True
+        self._closing = allocate_lock()
+
+    def greet(self, token: str | None, reply_seconds: float) -> None:
+        """Say hello. Raises what the server says to it, Broken."""
         meta = {"errors": "json"} | ({} if token is None else {"token": token})
-        try:
-            welcome = self.ask(Hello(1, "eventq", json.dumps(meta)))
-        except BaseException:
-            self.close()
-            raise
+        welcome = self.ask(Hello(1, "eventq", json.dumps(meta)))
         assert isinstance(welcome, Welcome)
         self.session_id = welcome.session_id
-        opened.settimeout(reply_seconds)
+        self._socket.settimeout(reply_seconds)
 
     def close(self) -> None:
-        self._open = False
-        self._socket.close()
+        with self._closing:
+            self._open = False
+            self._socket.close()
+
+    def stop(self) -> None:
+        """End the call under way in another thread, whose task it is to close the socket then."""
+        if not self._closing.acquire(blocking=False):
+            return  # it is just being closed
+        try:
+            if self._open:  # else the number of the socket may be another's by now
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+        finally:
+            self._closing.release()
 
     def farewell(self) -> str | None:
         """Give what the server said when it closed the connection since the last reply, None while it is open."""
@@ -245,6 +275,7 @@ class Connection:
         self._lock = allocate_lock()
         self._closed = False
         self._left: deque[tuple[_Link, str, int]] = deque()  # cursors and uploads that nobody will ask for again
+        self._newest: _Link | None = None  # it may have to say hello yet
         self._link: _Link | None = self._open()
         self.contexts = REMOTE["contexts"](self, None)  # type: ignore[assignment]
         self.blobs = REMOTE["blobs"](self, None)  # type: ignore[assignment]
@@ -267,12 +298,24 @@ class Connection:
         return self._link.session_id if self._link else 0
 
     def close(self) -> None:
-        """Close the socket; closing twice is fine, using the connection afterwards raises ClosedError."""
+        """Close the socket; closing twice is fine, using the connection afterwards raises ClosedError.
+
+        So does a call that is under way in another thread: its reply is not waited for.
+        """
         if self._pid != os.getpid():
             return  # it is the opener's
         self._closed = True
-        with self._lock:
-            self._drop()
+        if self._newest is not None:
+            self._newest.stop()
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of the socket, unless a call has it, which then does so itself after it has given the lock back."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
 
     def _drop(self) -> None:
         if self._link is not None:
@@ -287,19 +330,26 @@ class Connection:
         Raises what the server raises, ClosedError, and LogicError when the connection is lost.
         """
         self._check()
-        with self._lock:
-            self._check()
-            try:
-                return self._ask(call, only)
-            except Broken as error:
-                self._drop()
-                self._excuse(error, how, only)
-            try:
-                return self._ask(call, None)
-            except Broken as error:
-                self._drop()
-                self._excuse(error, how, None)
-                raise _lost(f"the connection to {self.url} broke twice: {error}") from error
+        try:
+            with self._lock:
+                return self._ask_again(call, how, only)
+        finally:
+            if self._closed:  # meanwhile
+                self._end()
+
+    def _ask_again(self, call: Call, how: str, only: _Link | None) -> tuple[Called, _Link]:
+        """Ask, and once more where that does no harm."""
+        try:
+            return self._ask(call, only)
+        except Broken as error:
+            self._drop()
+            self._excuse(error, how, only)
+        try:
+            return self._ask(call, None)
+        except Broken as error:
+            self._drop()
+            self._excuse(error, how, None)
+            raise _lost(f"the connection to {self.url} broke twice: {error}") from error
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -323,28 +373,38 @@ class Connection:
 
     def _ready(self, only: _Link | None) -> _Link:
         """Give a link that was open a moment ago."""
+        self._check()
         said = None
         if self._link is not None and (said := self._link.farewell()) is not None:
             self._drop()
+            self._check()  # it may have been our own `close`
         if only is not None and only is not self._link:
             raise self._lost_with(said or "the server closed the connection")
         if self._link is None:
             try:
                 self._link = self._open()
             except LogicError as error:
+                self._check()
                 if said is not None:
                     error.what += f"; before, the server had said: {said}"
                 raise
         return self._link
 
     def _open(self) -> _Link:
+        link = self._newest = _Link(self._make_socket())
         try:
-            return _Link(self._make_socket(), self._token, self._reply_seconds)
-        except Broken as error:
+            self._check()  # `close` may have come before it could find this link
+            link.greet(self._token, self._reply_seconds)
+        except BaseException as error:
+            link.close()
+            if not isinstance(error, Broken):
+                raise
             raise _lost(f"the server at {self.url} did not say hello: {error}") from error
+        return link
 
     def _excuse(self, error: Broken, how: str, only: _Link | None) -> None:
         """Raise what there is to say of a broken connection, unless the call can be made again."""
+        self._check()
         if only is not None:
             raise self._lost_with(str(error)) from error
         if error.sent and how == WRITE:
@@ -380,7 +440,7 @@ class Connection:
         parts: list[Bytes] = []
         place = pack(which, parts, self._named)
         named = {name: pack(value, parts, self._named) for name, value in arguments.items()}
-        call = Call(json.dumps([kind, place, method, [], named]), tuple(parts))
+        call = Call(_told([kind, place, method, [], named]), tuple(parts))
         called, link = self.ask(call, CALLS[kind][method], only)
         found = Unpacked(called.told, called.parts, lambda tag, inside: self._made(link, tag, inside))
         return found.value(found.told)
@@ -424,6 +484,16 @@ class Connection:
             raise
         assert made is not None
         return made
+
+
+def _told(call: list[Any]) -> str:
+    """Give a call as JSON: names are told as they are, as what a call tells has its limit in characters."""
+    told = json.dumps(call, ensure_ascii=False, separators=(",", ":"))
+    try:
+        told.encode()
+    except UnicodeEncodeError:  # lone surrogates
+        return json.dumps(call)
+    return told
 
 
 def _lost(what: str, fix: str = "see whether the server runs, then try again") -> LogicError:
@@ -509,14 +579,32 @@ def _method(kind: str, name: str) -> Callable[..., Any]:
     """Give a method that is called as the local one and runs at the server."""
     form = signature_of(kind, name)
     prepare = _PREPARE.get((kind, name))
+    fits = _GIVES.get(name)
 
     def call(self: Remote, *args: Any, **named: Any) -> Any:
         arguments = form.bind(self, *args, **named).arguments
         del arguments["self"]
         only = prepare(self._connection, arguments) if prepare else None
-        return self._connection.call(kind, self._which, name, arguments, only)
+        found = self._connection.call(kind, self._which, name, arguments, only)
+        if fits is not None and not fits(found):
+            raise _nonsense(name)
+        return found
 
     return update_wrapper(call, getattr(LOCAL[kind], name))
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and 0 <= value <= sys.maxsize
+
+
+_GIVES: dict[str, Callable[[object], bool]] = {
+    "__len__": _is_length,
+    "__iter__": lambda value: isinstance(value, Pages),
+}  # what Python itself would refuse otherwise, in words of its own
+
+
+def _nonsense(method: str) -> Malformed:
+    return Malformed(f"CALL: the answer to {method!r} is none", "use a client as new as the server")
 
 
 def _payload(connection: Connection, arguments: dict[str, Any], what: str = "payload") -> _Link | None:
@@ -596,7 +684,7 @@ _PREPARE: dict[tuple[str, str], Callable[[Connection, dict[str, Any]], _Link | N
 def _remote(kind: str, **more: object) -> type[Remote]:
     """Make the class that stands for a local one."""
     local = LOCAL[kind]
-    methods = {name: _method(kind, name) for name in CALLS[kind]}
+    methods = {name: _method(kind, name) for name in CALLS[kind] if hasattr(local, name)}
     return type(local.__name__, (Remote,), {"__doc__": local.__doc__, "_kind": kind, **methods, **more})
 
 
@@ -613,12 +701,35 @@ def _length(self: Remote) -> int:
     return int(max(0, end - start))
 
 
+def _turns_of_chain(self: Remote) -> Iterator[Turn]:
+    """Ask for the turns, each time for those that the local chain reads together: damage shows where it does there."""
+    head, start, end, payload, as_of = self._which
+    upto = start
+    while True:
+        upto = min(start + PAGE_TURNS, end) if start == upto else upto
+        found = self._connection.call("chain", [head, start, upto, payload, as_of], "page", {})
+        as_of, turns = _checked_page(found, upto - start)
+        yield from turns
+        start += len(turns)
+        if start >= end:
+            return
+
+
+def _checked_page(found: Any, most: int) -> tuple[object, list[Turn]]:
+    """Give the overlay and the turns of a page of a chain; without a turn, or with too many, it would have no end."""
+    if type(found) is list and len(found) == 2 and type(found[1]) is list and (found[1] or most <= 0):
+        as_of, turns = found
+        if len(turns) <= max(0, most) and all(type(turn) is Turn for turn in turns):
+            return as_of, turns
+    raise _nonsense("page")
+
+
 REMOTE: dict[str, type[Remote]] = {
     "contexts": _remote("contexts", turns=property(_turns, doc="The graph of the turns.")),
     "turns": _remote("turns"),
     "context": _remote("context", id=property(_id, doc="The number of the context.")),
     "view": _remote("view"),
-    "chain": _remote("chain", __len__=_length),
+    "chain": _remote("chain", __len__=_length, __iter__=update_wrapper(_turns_of_chain, Chain.__iter__)),
     "open": _remote("open", id=property(_id, doc="The number of the open turn.")),
     "blobs": _remote("blobs"),
 }  # by kind

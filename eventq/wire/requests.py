@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import zstandard
 from blake3 import blake3
 
 from eventq.backends.roots import RootTable
 from eventq.blobs import CUT_BYTES
 from eventq.errors import (
+    DamagedError,
     EventqError,
     InputError,
     TooLargeError,
@@ -19,6 +18,7 @@ from eventq.errors import (
 )
 from eventq.event import MAX_NAME, REF, check_name
 from eventq.wire import frames
+from eventq.wire.calls import LARGE, READ, WRITE, Plan
 from eventq.wire.frames import (
     MAX_FRAME,
     AppendTurn,
@@ -46,27 +46,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.dag.contexts import Context
+    from eventq.dag.turns import Turns as TurnStore
     from eventq.thread import Thread
     from eventq.wire.calls import Calls
     from eventq.wire.frames import Bytes, Reply, Request
 
 MOST_TURNS = 1 << 16  # in a reply: what is known of each is in memory before the first is sent
-LARGE = 1 << 20  # bytes of a request from which on its writing shares no transaction with others
+STEP = 256  # turns whose rows are read at once
 OWNER = "wire"  # who pins what PUT_BLOB stores
 _I64 = 1 << 63
 _EMPTY = blake3(b"").digest()
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a request comes to: `run` gives the reply.
-
-    What writes is all or nothing by itself, and may be done inside a transaction with others unless it is `large`.
-    """
-
-    run: Callable[[Thread], Reply]
-    writes: bool = False
-    large: bool = False
 
 
 class Requests:
@@ -75,19 +64,17 @@ class Requests:
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
 
-    def plan(self, request: Request, *, keys: bool = True) -> Work:
+    def plan(self, request: Request, *, keys: bool = True) -> Plan:
         """Say what a request comes to, with idempotency keys honoured or not. Raises what is wrong with it alone."""
         if isinstance(request, Call):
-            writes, call = self.calls.plan(request)
-            sent_ahead = '"upload"' in request.told  # a text may say so too: it only takes longer
-            return Work(call, writes, writes and (sent_ahead or sum(map(len, request.parts)) >= LARGE))
+            return self.calls.plan(request)
         if isinstance(request, AppendTurn):
             size = request.uncompressed_len if request.compression else len(request.payload)
-            return Work(_append(request, keys=keys), writes=True, large=size >= LARGE)
+            return Plan(WRITE, _append(request, keys=keys), size >= LARGE)
         if isinstance(request, PutBlob):
-            return Work(lambda thread: _put(thread, request), writes=True, large=len(request.data) >= LARGE)
-        do, writes = _PLAIN[type(request)]
-        return Work(lambda thread: do(thread, request), writes)
+            return Plan(WRITE, lambda thread: _put(thread, request), len(request.data) >= LARGE)
+        how, do = _PLAIN[type(request)]
+        return Plan(how, lambda thread: do(thread, request))
 
 
 # Contexts.
@@ -204,12 +191,29 @@ def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth
         return Turns((), head_depth)
     if count > MOST_TURNS:
         raise TooLargeError(count, MOST_TURNS, "reply", "ask for fewer turns at once", unit="turns")
-    rows = turns.rows(end, count, None)
-    size = sum(frames.turn_size(row[3], (row[12] or 0) if payloads else None) for row in rows)
-    if size > MAX_FRAME - frames.TURNS_HEAD:
-        raise TooLargeError(size, MAX_FRAME, "reply", "ask for fewer turns at once, or for their blobs one by one")
+    rows = _rows(turns, end, count, payloads=payloads)
     found = turns.payloads(rows, payload=payloads, limit=_I64)
     return Turns(tuple([_wired(turn, payloads=payloads) for turn in found]), head_depth)
+
+
+def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> list[Any]:
+    """Give the rows of a turn and those above it, oldest first; raise TooLargeError where a reply has no room for them.
+
+    They are read in steps: type ids may be long, and all of them are too much before anybody knows their size. All
+    steps show the overlays of one moment, whoever patches meanwhile.
+    """
+    as_of, size, steps = turns.table.last_seq(), 0, []
+    while count > 0 and end:
+        rows = turns.rows(end, min(count, STEP), as_of)
+        if not rows:
+            raise DamagedError(f"turn {end} is not there", "run 'eventq check', or restore a backup")
+        size += sum(frames.turn_size(row[3], (row[12] or 0) if payloads else None) for row in rows)
+        if size > MAX_FRAME - frames.TURNS_HEAD:
+            raise TooLargeError(size, MAX_FRAME, "reply", "ask for fewer turns at once, or for their blobs one by one")
+        steps.append(rows)
+        count -= len(rows)
+        end = rows[0][1]
+    return [row for rows in reversed(steps) for row in rows]
 
 
 def _wired(turn: Any, *, payloads: bool) -> WireTurn:
@@ -248,13 +252,13 @@ def _put(thread: Thread, request: PutBlob) -> BlobPut:
     return BlobPut(request.hash, made.new)
 
 
-_PLAIN: dict[type, tuple[Callable[[Thread, Any], Reply], bool]] = {
-    CreateContext: (_create, True),
-    ForkContext: (_create, True),
-    GetHead: (_get_head, False),
-    GetLast: (_last, False),
-    GetBefore: (_before, False),
-    GetRange: (_range, False),
-    GetBlob: (_get_blob, False),
-    AttachFs: (_attach, True),
+_PLAIN: dict[type, tuple[str, Callable[[Thread, Any], Reply]]] = {
+    CreateContext: (WRITE, _create),
+    ForkContext: (WRITE, _create),
+    GetHead: (READ, _get_head),
+    GetLast: (READ, _last),
+    GetBefore: (READ, _before),
+    GetRange: (READ, _range),
+    GetBlob: (READ, _get_blob),
+    AttachFs: (WRITE, _attach),
 }

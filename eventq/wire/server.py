@@ -26,6 +26,7 @@ from eventq.errors import BusyError, EventqError, LogicError, UsageError
 from eventq.thread import open_thread
 from eventq.wire import calls
 from eventq.wire.address import Address
+from eventq.wire.calls import SCAN, WRITE
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -39,6 +40,7 @@ from eventq.wire.frames import (
     decode_request,
 )
 from eventq.wire.requests import Requests
+from eventq.wire.room import Room
 from eventq.wire.workers import Job, Workers, Writer
 
 TYPE_CHECKING = False
@@ -46,12 +48,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from eventq.wire.calls import Plan
     from eventq.wire.frames import Frame
     from eventq.wire.workers import Done
 
 DEFAULT = "127.0.0.1:9009"
 HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META  # all that is taken from who has not shown the token yet
-SMALL = 1 << 16  # bytes: a shorter frame is read before anybody asks whether there is room for it
+SMALL = 1 << 16  # bytes: for what is longer a quarter of the memory is out of reach
 AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before it is read no further
 AHEAD = 256  # requests, likewise
 READERS = 4
@@ -80,9 +83,10 @@ class Limits:
             raise UsageError(f"no peer can be silent for {self.idle} seconds", "allow more than 0")
         if not 1024 <= self.frame <= MAX_FRAME:
             raise UsageError(f"a frame cannot be limited to {self.frame} bytes", f"allow 1024 to {MAX_FRAME}")
-        if self.in_flight < self.frame:
+        least = 2 * (self.frame + _COST)
+        if self.in_flight < least:
             raise UsageError(
-                f"{self.in_flight} bytes in flight have no room for a frame of {self.frame}", "allow at least one frame"
+                f"{self.in_flight} bytes in flight are too few for frames of {self.frame}", f"allow {least} or more"
             )
 
 
@@ -92,8 +96,7 @@ class Limits:
 class Connection(asyncio.Protocol):
     """One peer: its frames become jobs, and their replies go out in the same order.
 
-    `held` is what it takes of the memory that all share: the frames that have come or are coming, and the replies that
-    were not read.
+    Of the memory that all share it takes what has come and was not answered, and the replies that were not read.
     """
 
     def __init__(self, server: Server) -> None:
@@ -107,16 +110,18 @@ class Connection(asyncio.Protocol):
         self._running: deque[Job] = deque()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
-        self._reserved = 0  # bytes, for the frame that is coming
+        self._room = server.room
+        self._pending = 0  # bytes of the frame that is coming
         self._unsent = 0
         self._queued = 0
+        self._begun = False  # a frame is coming, and its header is there
         self._paused = False
         self._blocked = False  # the peer does not read
         self._ended = False  # the peer sends no more
         self._ending = False  # no request is taken any more: what is left to do is to answer, and to close
         self._closed = False
         self._lingers = False  # there are last words, and they must not be lost
-        self._heard = server.now()
+        self._heard = self._fed = self._read = server.now()
         self._deadline: float | None = None  # for a frame, a token, or the last words
         self._read_deadline: float | None = None
         if server.token:
@@ -131,8 +136,8 @@ class Connection(asyncio.Protocol):
         self.server.connections.add(self)
         if self.server.stopping:
             self.end(LogicError("the server is stopping", "connect again in a moment"))
-        elif len(self.server.connections) > self.server.limits.connections:
-            most = self.server.limits.connections
+        elif len(self.server.connections) > self.server.most:
+            most = self.server.most
             self.end(
                 BusyError(f"the server has {most} connections, its limit", "try again later, or raise --connections")
             )
@@ -140,8 +145,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer; what was begun for it is still done."""
         self._transport = None
-        self.server.held -= self._reserved + self._unsent + sum(job.size for job in self._waiting)
-        self._reserved = self._unsent = 0
+        for size in (self._pending, self._unsent, *[job.held for job in self._waiting]):
+            self._room.give(size)
+        self._pending = self._unsent = 0
         self._waiting.clear()
         self._drop_socket()
         self._requests.calls.close()
@@ -151,6 +157,7 @@ class Connection(asyncio.Protocol):
         """Take what came."""
         if self._ending:
             return  # nothing may follow; the peer's last words would otherwise cut off ours
+        self._fed = self.server.now()
         self._reader.feed(data)
         self._take()
 
@@ -177,6 +184,11 @@ class Connection(asyncio.Protocol):
     # --- in -------------------------------------------------------------------------------------------------------
 
     @property
+    def gone(self) -> bool:
+        """Whether the peer is not there any more."""
+        return self._transport is None
+
+    @property
     def _busy(self) -> bool:
         return bool(self._waiting or self._running)
 
@@ -201,11 +213,12 @@ class Connection(asyncio.Protocol):
                 break
             self._frame(frame)
         full = self._full()
+        self._weigh(force=True)
         self._advance()
         return full and not self._full()
 
     def _full(self) -> bool:
-        return self._queued >= AHEAD_BYTES or len(self._waiting) >= AHEAD
+        return self._queued >= AHEAD_BYTES or len(self._waiting) + len(self._running) >= AHEAD
 
     def _gauge(self) -> None:
         """Read on, or not: a peer that is far ahead waits, as TCP has it."""
@@ -215,12 +228,14 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
                 return
             self._transport.resume_reading()
+            self._fed = self.server.now()
             if self._deadline is not None:  # it could not go on with its frame
-                self._deadline = self.server.now() + _patience(self._reserved)
+                self._deadline = self._fed + _patience((self._reader.begun() or (0,))[0])
 
     def _expect(self) -> None:
         """See to the room and the time for a frame that has begun."""
         if not self._reader.pending:
+            self._begun = False
             if not self._reader.dropping and self._session.state != "locked":
                 self._deadline = None
             return
@@ -228,28 +243,34 @@ class Connection(asyncio.Protocol):
         length = begun[0] if begun else 0
         if self._deadline is None:
             self._deadline = self.server.now() + _patience(length)
-        if begun and length > SMALL and not self._reserved:
-            if self.server.has_room(length):
-                self._reserved = length
-                self.server.held += length
-                if self._session.state != "locked":  # all of its frames have the time of one
-                    self._deadline = self.server.now() + _patience(length)
-            else:
-                self._reader.skip()
-                self._refuse(begun[1], begun[2], self.server.no_room(length))
+        fits = self._weigh() and (self._begun or self._room.fits(max(0, length - self._pending)))
+        if begun and not fits:
+            self._reader.skip()
+            self._refuse(begun[1], begun[2], self.server.no_room(length))
+        elif begun and not self._begun and self._session.state != "locked":  # there, all frames have the time of one
+            self._deadline = self.server.now() + _patience(length)
+        self._begun = begun is not None and fits
+
+    def _weigh(self, *, force: bool = False) -> bool:
+        """Note how much is there of what is not taken yet; say whether it finds room."""
+        self._room.give(self._pending)
+        self._pending = self._reader.pending
+        fits = self._room.take(self._pending, force=force)
+        return fits or not self._room.take(self._pending, force=True)
 
     def _frame(self, frame: Frame) -> None:
         self._heard = self.server.now()
         if self._session.state != "locked":
             self._deadline = None
-        self.server.held -= self._reserved
-        self._reserved = 0
+        self._begun = False
+        self._weigh(force=True)
         size = len(frame.payload) + _COST
         job = Job(self, frame.type, frame.req_id, size)
         try:
             self._session.allow(frame.type)
-            if not self.server.has_room(size):
+            if not self._room.take(size):
                 raise self.server.no_room(size)
+            job.held = size
             job.request = decode_request(frame)
             if isinstance(job.request, Hello):
                 job.reply = job.answer(self._welcome(job.request))
@@ -258,12 +279,16 @@ class Connection(asyncio.Protocol):
             job.request = None
             job.reply = job.refusal(error)
             job.size = _COST
+            self._room.give(job.held)
+            job.held = 0
         self._add(job)
 
     def _add(self, job: Job) -> None:
         self._waiting.append(job)
         self._queued += job.size
-        self.server.held += job.size
+        if not job.held:
+            job.held = job.size
+            self._room.take(job.held, force=True)
 
     def _refuse(self, kind: int, req_id: int, error: EventqError) -> None:
         """Answer a request that was not even read, when its turn comes."""
@@ -274,7 +299,9 @@ class Connection(asyncio.Protocol):
     def _welcome(self, hello: Hello) -> Welcome:
         told = _meta(hello.meta)
         if self.server.token and not _same(self.server.token, told.get("token", hello.tag)):
-            raise LogicError("the token is wrong, or missing", 'send HELLO with meta_json {"token": "…"}')
+            raise LogicError(
+                "the token is wrong, or missing", 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}'
+            )
         self.json_errors = told.get("errors") == "json"
         self.keys = self.server.keys and told.get("keys") is not False
         self._reader.limit = self.server.limits.frame
@@ -310,8 +337,11 @@ class Connection(asyncio.Protocol):
         self._waiting.popleft()
         job.alone = not self._running and self._has_socket()
         self._running.append(job)
-        (self.server.writer if job.work.writes else self.server.readers).submit(job)
+        self._who_does(job.work).submit(job)
         return True
+
+    def _who_does(self, work: Plan) -> Workers:
+        return {WRITE: self.server.writer, SCAN: self.server.scanner}.get(work.how, self.server.readers)
 
     def _has_socket(self) -> bool:
         """Say whether a reply may be sent past the transport, and have the socket for it."""
@@ -327,6 +357,18 @@ class Connection(asyncio.Protocol):
         if self._socket is not None and not self._running:
             self._socket.close()
             self._socket = None
+
+    def settle(self, job: Job, reply: bytes) -> bytes:
+        """Let go of a request that was done, and hold its reply, or say that there is no room for it.
+
+        Before it is sent, or the next request of its peer would find no room for itself.
+        """
+        self._room.give(job.held)
+        if not self._room.take(len(reply)):
+            reply = job.refusal(self.server.no_room(len(reply)))
+            self._room.take(len(reply), force=True)
+        job.held = len(reply)
+        return reply
 
     def send_now(self, job: Job, reply: bytes) -> bytes:
         """Send what can be sent of a reply from the thread that made it, and give the rest.
@@ -351,7 +393,7 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, job: Job, reply: bytes) -> None:
         self._queued -= job.size
-        self.server.held -= job.size
+        self._room.give(job.held)
         self._send(reply)
 
     def _send(self, reply: bytes) -> None:
@@ -370,9 +412,12 @@ class Connection(asyncio.Protocol):
 
     def _account(self) -> None:
         """Note how much of the replies was not read yet."""
-        now = self._size_unsent()
-        self.server.held += now - self._unsent
-        self._unsent = now
+        size = self._size_unsent()
+        if size < self._unsent or not self._unsent:
+            self._read = self.server.now()
+        self._room.give(self._unsent)
+        self._room.take(size, force=True)
+        self._unsent = size
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -408,12 +453,13 @@ class Connection(asyncio.Protocol):
         self._account()
         if not self._unsent:  # it has read everything
             self._read_deadline = None
-        if self._read_deadline is not None and now > self._read_deadline:
+        stands = self._unsent and now - self._read > STALL_SECONDS
+        if stands or (self._read_deadline is not None and now > self._read_deadline):
             self._abort()  # it does not read: there is nobody to tell
         elif self._ending:
             if self._unsent and self._read_deadline is None:
                 self._read_deadline = now + _patience(self._unsent)
-        elif self._deadline is not None and now > self._deadline and not self._paused:
+        elif self._deadline is not None and now > min(self._deadline, self._fed + STALL_SECONDS) and not self._paused:
             what = "a token" if self._session.state == "locked" else "the rest of a frame"
             self.end(LogicError(f"{what} did not come in time", "connect again, and send whole frames at once"))
         elif not self._busy and self._deadline is None and now - self._heard > self.server.limits.idle:
@@ -478,7 +524,8 @@ class Server:
             )
         self.token = token
         self.keys = keys
-        self.held = 0
+        self.room = Room(self.limits.in_flight, SMALL)
+        self.most = self.limits.connections
         self.stopping = False
         self.connections: set[Connection] = set()
         with open_thread(path) as thread:
@@ -501,14 +548,10 @@ class Server:
         self._sessions += 1
         return self._sessions
 
-    def has_room(self, size: int) -> bool:
-        """Say whether so many bytes more may be held."""
-        return self.held + size <= self.limits.in_flight
-
     def no_room(self, size: int) -> EventqError:
         """Give the error for a request that there is no room for now."""
         return BusyError(
-            f"the server holds {self.held} bytes of requests and replies, and has no room for {size} more",
+            f"the server holds {self.room.held} bytes of requests and replies, and has no room for {size} more",
             "try again in a moment, or raise --in-flight",
         )
 
@@ -540,23 +583,28 @@ class Server:
     async def _run(self, ready: Callable[[str], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        _raise_file_limit(self.limits.connections)
+        self.most = _raise_file_limit(self.limits.connections)
+        if self.most < self.limits.connections:
+            self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))
         self.writer = Writer(self.path, self._deliver)
         self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
+        self.scanner = Workers(self.path, 1, self._deliver, "eventq-scanner")  # for what reads the whole store
         sweeper = asyncio.create_task(self._sweep())
+        end = self.now()
         try:
             address = self.address.told(listener)
             self._note(f"serve: listening on {address}")
             ready(address)
             await self._stop.wait()
+            end = self.now() + DRAIN_SECONDS
             await self._drain(listener)
         finally:
             sweeper.cancel()
             listener.close()
             self.address.unlink()
-            for workers in (self.writer, self.readers):
-                await asyncio.to_thread(workers.stop)
+            for workers in (self.writer, self.readers, self.scanner):
+                await asyncio.to_thread(workers.stop, end - self.now())
             for connection in list(self.connections):
                 connection._abort()
             await asyncio.sleep(0)  # they are told
@@ -599,13 +647,18 @@ def _hand_out(done: Done) -> None:
         connection.go_on()
 
 
-def _raise_file_limit(connections: int) -> None:
-    """Have as many files as connections are allowed, as far as the system permits."""
+def _raise_file_limit(connections: int) -> int:
+    """Have the files that so many connections need, as far as the system permits; give how many it permits.
+
+    A connection takes two: its socket, and a duplicate once something was written for it.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _SPARE_FILES
+    wanted = 2 * connections + _SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if soft == resource.RLIM_INFINITY else min(connections, max(1, (soft - _SPARE_FILES) // 2))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from eventq.errors import EventqError, StoreError
+from eventq import system
+from eventq.errors import EventqError, NotAThreadError, StoreError
 from eventq.thread import open_thread
 from eventq.wire import calls
+from eventq.wire.calls import WRITE
 from eventq.wire.frames import encode_reply
 
 TYPE_CHECKING = False
@@ -16,14 +19,21 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from eventq.thread import Thread
+    from eventq.wire.calls import Plan
     from eventq.wire.frames import Reply, Request
-    from eventq.wire.requests import Work
 
     class Owner(Protocol):
         """The connection that a job came over."""
 
         json_errors: bool
         keys: bool
+
+        @property
+        def gone(self) -> bool:
+            """Whether nobody waits for replies any more."""
+
+        def settle(self, job: Job, reply: bytes) -> bytes:
+            """Let go of what a job that was done holds, and give its reply, or another where that finds no room."""
 
         def send_now(self, job: Job, reply: bytes) -> bytes:
             """Send what can be sent of a reply, and give the rest."""
@@ -43,17 +53,18 @@ GROUP_BYTES = 16 << 20
 class Job:
     """One request on its way: what it came as, what it comes to, and what it holds."""
 
-    __slots__ = ("alone", "json_errors", "keys", "owner", "reply", "req_id", "request", "size", "type", "work")
+    __slots__ = ("alone", "held", "json_errors", "keys", "owner", "reply", "req_id", "request", "size", "type", "work")
 
     def __init__(self, owner: Owner, type: int, req_id: int, size: int) -> None:
         self.owner = owner
         self.type = type
         self.req_id = req_id
         self.size = size
+        self.held = 0  # bytes, of the request and then of the reply
         self.json_errors = owner.json_errors  # a HELLO that comes later changes nothing for it
         self.keys = owner.keys
         self.request: Request | None = None
-        self.work: Work | None = None
+        self.work: Plan | None = None
         self.reply: bytes | None = None  # when there is nothing to be done
         self.alone = False  # nothing else of its connection runs
 
@@ -80,6 +91,7 @@ class Workers:
         self._path = path
         self._deliver = deliver
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._open: list[Thread] = []
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(count)]
         for thread in self._threads:
             thread.start()
@@ -88,27 +100,55 @@ class Workers:
         """Have a job done, after those before it."""
         self._jobs.put(job)
 
-    def stop(self) -> None:
-        """End the threads after what they were given."""
+    def stop(self, seconds: float) -> None:
+        """End the threads after what they were given; what takes longer than so many seconds is not done any more."""
+        end = system.monotonic() + seconds
+        self._end(end)
+        if any(thread.is_alive() for thread in self._threads):
+            while not self._jobs.empty():
+                with suppress(Empty):
+                    self._jobs.get_nowait()
+            for thread in list(self._open):
+                with suppress(EventqError):
+                    thread.store.connection.interrupt()
+            self._end(system.monotonic() + 1)  # who waits for a lock of another process goes with this one
+
+    def _end(self, deadline: float) -> None:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0, deadline - system.monotonic()))
 
     def _run(self) -> None:
         thread: Thread | None = None
         try:
             while group := self._next():
                 try:
-                    thread = thread or open_thread(self._path)
+                    if thread and self._is_stale(thread):
+                        thread = None
+                    thread = thread or self._opened()
                     done = self._do(thread, group)
                 except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
                     done = [(job, job.refusal(error)) for job in group]
-                self._deliver(_sent(done))
+                self._deliver(_sent([(job, job.owner.settle(job, reply)) for job, reply in done]))
                 del group, done  # a thread that waits holds no payloads
         finally:
             if thread:
                 thread.close()
+
+    def _is_stale(self, thread: Thread) -> bool:
+        """Say whether the directory is another one than it was, or gone; then the thread is closed."""
+        try:
+            thread.store.alive()
+            return False
+        except NotAThreadError:
+            self._open.remove(thread)
+            thread.close()
+            return True
+
+    def _opened(self) -> Thread:
+        self._open.append(open_thread(self._path))
+        return self._open[-1]
 
     def _next(self) -> list[Job]:
         job = self._jobs.get()
@@ -126,6 +166,8 @@ def _sent(done: Done) -> Done:
 def _done(thread: Thread, job: Job) -> bytes:
     """Do a job; give the frame of its reply."""
     assert job.work is not None
+    if job.owner.gone and job.work.how != WRITE:
+        return b""
     try:
         return job.answer(job.work.run(thread))
     except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)

@@ -22,12 +22,13 @@ from eventq.cli.app import run_click
 from eventq.cli.memory_options import COMMANDS, PLACE
 from eventq.cli.options import THREAD, find, parse
 from eventq.cli.show import execute
-from eventq.wire.frames import Type, Welcome, encode_reply
+from eventq.wire.frames import BlobPut, GetBlob, PutBlob, Type, Welcome, encode_reply
 from tests.doors.support import EVENTQ, Done, environ, run
-from tests.wire.support import DEADLINE, Process, Served
+from tests.wire.support import DEADLINE, Peer, Process, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from eventq.cli.options import Command
     from tests.conftest import Until
@@ -508,6 +509,65 @@ def test_a_token_is_that_of_the_environment(doors: dict[str, Door], monkeypatch:
         served.stop()
 
 
+def test_a_token_that_is_none_is_refused(doors: dict[str, Door]) -> None:
+    """An empty one, and one that is too long for a HELLO, wherever it comes from: status 2, and no word of it."""
+    home = doors["directory"].address
+    _refused(2, "--token is empty - give a value, or leave --token out", run("serve", "--thread", home, "--token", ""))
+    long = "t" * 1025
+    for words, given, name in ((["--token", long], {}, "--token"), ([], {"EVENTQ_TOKEN": long}, "EVENTQ_TOKEN")):
+        done = run("serve", "--thread", home, "--listen", "nowhere", *words, **given)
+        _refused(2, f"{name} has 1025 characters - give a token of at most 1024", done)
+        assert "ttt" not in done.err
+    with Process(home, "--token", long[1:]) as served:
+        with eventq.connect(f"eventq://{served.address}", token=long[1:]) as connection:
+            assert connection.contexts.get("main").id == 1
+        assert served.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("words", [[], ["--token", "s3cret"]], ids=["environment", "option"])
+def test_a_handler_does_not_get_the_token(words: list[str], tmp_path: Path, until: Until) -> None:
+    """What an event of a client starts has no EVENTQ_TOKEN in its environment, whichever token the server takes."""
+    path, told = str(tmp_path / "thread"), tmp_path / "told"
+    furnish(path)
+    with eventq.open(path) as thread:
+        thread.subscribe("w", f'echo "${{EVENTQ_TOKEN-none}} $GIVEN" > "{told}"', max_attempts=1)
+    given = {"EVENTQ_NOTIFIER": "builtin", "EVENTQ_TOKEN": "s3cret", "GIVEN": "all else"}
+    with Process(path, *words, **given) as served:
+        with eventq.connect(f"eventq://{served.address}", token="s3cret") as connection:
+            connection.contexts.get("main").append("x", emit=True)
+        with eventq.open(path) as thread:
+            until(lambda: thread.info().subscriptions[0].stalled, "the handler was run, once")
+        assert served.end() == (0, "", "")
+    assert told.read_text() == "none all else\n"
+
+
+# --- the end of a server ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_server_at_once(first: int, second: int, tmp_path: Path, until: Until) -> None:
+    """While it waits for a peer that does not read; it dies of the signal, without a word."""
+    path = str(tmp_path / "thread")
+    furnish(path)
+    with Process(path) as served, Peer(served.address, SO_RCVBUF=4096) as peer:
+        assert isinstance(peer.ask(PutBlob(blake3(BIG).digest(), BIG)), BlobPut)
+        peer.send(*[GetBlob(blake3(BIG).digest())] * 5)
+        assert peer.socket.recv(1)
+        served.process.send_signal(first)
+        until(lambda: not _answers(served.address), "it takes no more")
+        assert served.process.poll() is None
+        assert served.end(second) == (-second, "", "")
+
+
+def _answers(address: str) -> bool:
+    try:
+        Peer(address).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 # --- commands that need a directory --------------------------------------------------------------------------------------
 
 
@@ -553,6 +613,26 @@ def test_what_needs_a_directory_refuses_an_address(doors: dict[str, Door], name:
             f"Error: '{address}' is a server, which has contexts, turns and blobs - give the directory of a thread\n".encode()
         )
     assert sorted(os.listdir(doors["unix"].folder)) == before
+
+
+@pytest.mark.parametrize("address", ["unix:x", "eventq://h:1", "unix:", "eventq://"])
+def test_no_thread_is_made_under_the_name_of_a_server(address: str, tmp_path: Path) -> None:
+    """No command could name it; with a folder before it there is no doubt."""
+    code, out, err = here(str(tmp_path), "init", address)
+    assert (code, out) == (2, b"")
+    assert err.decode() == (
+        f"Error: '{address}' is a server, which has contexts, turns and blobs - give the directory of a thread\n"
+    )
+    assert os.listdir(tmp_path) == []
+    assert here(str(tmp_path), "init", "./unix:x")[0] == 0
+    assert here(str(tmp_path), "info", "--thread", "./unix:x")[0] == 0
+
+
+def test_whose_keys_are_ignored_is_in_the_help() -> None:
+    """The option concerns one message of the protocol, and the help names it."""
+    shown = " ".join(run("serve", "--help").out.split())
+    assert "the idempotency key of an APPEND_TURN" in shown
+    assert "those of eventq.connect and of the commands count as ever" in shown
 
 
 def test_what_a_server_can_do_is_in_the_help() -> None:

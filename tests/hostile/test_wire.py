@@ -133,7 +133,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_next_is_answered(
         assert len(got) == 40
         refused += sum("has no room for" in str(one) for one in got)
     assert 20 < refused < 80
-    assert world.server.held == 0
+    assert world.server.room.held == 0
 
 
 def _frames(data: bytes) -> list[frames.Frame]:

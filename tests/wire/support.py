@@ -321,7 +321,7 @@ def serving(path: str, until: Until) -> Iterator[Callable[..., Served]]:
         for served in made:
             served.hang_up()
             until(lambda served=served: not served.server.connections, "all are gone", 20)  # type: ignore[misc]
-            until(lambda served=served: not served.server.held, "nothing is held", 20)  # type: ignore[misc]
+            until(lambda served=served: not served.server.room.held, "nothing is held", 20)  # type: ignore[misc]
     finally:
         for served in made:
             served.hang_up()

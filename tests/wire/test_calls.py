@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import math
 import os
@@ -39,7 +40,9 @@ from eventq.wire.calls import (
     LOCAL,
     MOST_CURSORS,
     MOST_UPLOADS,
+    READ,
     RECORDS,
+    SCAN,
     WRITE,
     Calls,
     Unpacked,
@@ -48,7 +51,7 @@ from eventq.wire.calls import (
     raised,
     signature_of,
 )
-from eventq.wire.frames import MAX_FRAME, MAX_TEXT, Call, Failure, Malformed, TooLong, Unsupported
+from eventq.wire.frames import MAX_FRAME, MAX_TEXT, Call, Called, Failure, Malformed, TooLong, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +62,7 @@ REASONS = {
     "contexts": {},
     "context": {"move_inside": "moves a run, which only its steps may"},
     "view": {},
-    "chain": {"__len__": "is told by start and end"},
+    "chain": {"__len__": "is told by start and end", "__iter__": "is asked for page by page"},
     "open": {},
     "blobs": {
         "prepare": "gives what only the same process can store",
@@ -72,6 +75,7 @@ REASONS = {
     },
 }  # why a public method is not called from afar
 HASH = "a" * 64
+MIB = 1 << 20
 TURN = Turn(7, 6, 5, "t", 1, 0, HASH, 3, 0, 99)
 RECORD = [
     Blob(HASH, 3, 2, "none", new=True),
@@ -106,12 +110,13 @@ class Server:
 
     def call(self, call: Call) -> Any:
         """Answer a call; what stands for something is given as kind and id."""
-        writes, run = self.calls.plan(call)
-        if writes:
+        plan = self.calls.plan(call)
+        if plan.how == WRITE:
             with self.thread.write():
-                called = run(self.thread)
+                called = plan.run(self.thread)
         else:
-            called = run(self.thread)
+            called = plan.run(self.thread)
+        assert isinstance(called, Called)
         found = Unpacked(called.told, called.parts, lambda kind, which: (kind, which))
         value = found.value(found.told)
         found.end()
@@ -165,7 +170,7 @@ def test_every_public_method_is_called_or_has_its_reason() -> None:
         "contexts": Contexts, "context": Context, "view": View, "chain": Chain, "open": OpenTurn, "blobs": Blobs,
     }  # fmt: skip
     for kind, reasons in REASONS.items():
-        assert public(kind) - set(reasons) == set(CALLS[kind])
+        assert public(kind) - set(reasons) == set(CALLS[kind]) - ({"page"} if kind == "chain" else set())
         assert set(reasons) <= public(kind)
     assert set(CALLS["turns"]) == {"common", "depth", "ancestor"}
     assert set(CALLS) == {*LOCAL, "pages", "upload"}
@@ -183,9 +188,49 @@ def test_what_writes_is_said_to_write(server: Server) -> None:
         *(f"open.{name}" for name in ("append_delta", "seal", "discard")),
         *(f"blobs.{name}" for name in ("put", "pin", "unpin")),
     }
-    assert server.calls.plan(Call('["contexts",null,"create",[],{}]'))[0] is True
-    assert server.calls.plan(Call('["contexts",null,"list",[],{}]'))[0] is False
-    assert server.calls.plan(Call('["upload",null,"append",[{"bytes":0}],{}]', (b"",)))[0] is False
+    scans = {f"{kind}.{name}" for kind, methods in CALLS.items() for name, how in methods.items() if how == SCAN}
+    assert scans == {"blobs.verify", "blobs.faults"}
+
+
+PLANS: list[tuple[str, tuple[bytes, ...], str, bool]] = [
+    ('["contexts",null,"create",[],{}]', (), WRITE, False),
+    ('["contexts",null,"list",[],{}]', (), READ, False),
+    ('["upload",null,"append",[{"bytes":0}],{}]', (b"",), READ, False),
+    ('["upload",null,"append",[{"bytes":0}],{}]', (bytes(MIB),), READ, True),
+    ('["blobs",null,"verify",[],{}]', (), SCAN, False),
+    ('["blobs",null,"faults",[],{}]', (), SCAN, False),
+    ('["blobs",null,"put",[{"bytes":0}],{}]', (bytes(MIB - 1),), WRITE, False),
+    ('["blobs",null,"put",[{"bytes":0}],{}]', (bytes(MIB),), WRITE, True),
+    ('["blobs",null,"put",[{"bytes":0}],{"refs":[{"bytes":1}]}]', (bytes(MIB - 32), bytes(32)), WRITE, True),
+    ('["blobs",null,"put",[{"upload":1}],{}]', (), WRITE, True),
+    ('["blobs",null,"put",[{"\\u0075pload":1}],{}]', (), WRITE, True),
+    ('["blobs",null,"put",[],{"data":{"u\\u0070load":null}}]', (), WRITE, True),
+    ('["context",1,"append",["\\"upload\\""],{}]', (), WRITE, False),
+    ('["pages",5,"next",[],{}]', (), READ, False),
+]
+
+
+@pytest.mark.parametrize(("told", "parts", "how", "large"), PLANS)
+def test_what_a_call_comes_to(server: Server, told: str, parts: tuple[bytes, ...], how: str, large: bool) -> None:
+    """A plan says who is to do the call, and whether it is large, however that is spelt."""
+    plan = server.calls.plan(Call(told, parts))
+    assert (plan.how, plan.large) == (how, large)
+
+
+def test_a_scan_goes_on_as_one(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of an iteration over the whole store are scans as well, those of any other are not; closing is none."""
+    with server.thread.write():
+        for _ in range(600):
+            server.thread.contexts.create()
+    monkeypatch.setattr(Blobs, "faults", lambda self: map(str, range(1000)))
+    for method, how in (("faults", SCAN), ("__iter__", READ)):
+        kind = "blobs" if how == SCAN else "contexts"
+        number = server.ask(kind, None, method)[1][0]
+        assert server.calls.plan(Call(json.dumps(["pages", number, "next", [], {}]))).how == how
+        assert server.calls.plan(Call(json.dumps(["pages", number, "close", [], {}]))).how == READ
+        server.ask("pages", number, "next")
+        assert server.calls.plan(Call(json.dumps(["pages", number, "next", [], {}]))).how == READ  # it has ended
+    monkeypatch.undo()  # the thread is checked at the end
 
 
 # Values.
@@ -274,9 +319,9 @@ BAD = [
     ('["view",9223372036854775808,"last",[],{}]', (), "no view is"),
     ('["view",1.0,"last",[],{}]', (), "no view is"),
     (f'["view",{"9" * 5000},"last",[],{{}}]', (), "not JSON"),
-    ('["chain",[1,0,1,true],"__iter__",[],{}]', (), "no chain is"),
-    ('["chain",[1,0,"1",true,null],"__iter__",[],{}]', (), "no chain is"),
-    ('["chain",1,"__iter__",[],{}]', (), "no chain is"),
+    ('["chain",[1,0,1,true],"page",[],{}]', (), "no chain is"),
+    ('["chain",[1,0,"1",true,null],"page",[],{}]', (), "no chain is"),
+    ('["chain",1,"page",[],{}]', (), "no chain is"),
     ('["pages",null,"next",[],{}]', (), "no pages is None"),
     ('["upload","x","append",[{"bytes":0}],{}]', (b"",), "no upload is 'x'"),
     ('["blobs",null,"has",[{"bytes":0}],{}]', (), "names part 0 where 0 of 0 is next"),
@@ -312,7 +357,7 @@ def test_a_call_of_no_form(server: Server, told: str, parts: tuple[bytes, ...], 
     ("kind", "method"),
     [
         ("", ""), ("thread", "write"), ("store", "run"), ("contexts", "_add"), ("contexts", "__init__"), ("contexts", "turns"),
-        ("contexts", "__class__"), ("contexts", "__getattribute__"), ("turns", "append"), ("turns", "store"), ("turns", "chain"),
+        ("chain", "__iter__"), ("contexts", "__class__"), ("contexts", "__getattribute__"), ("turns", "append"), ("turns", "store"), ("turns", "chain"),
         ("context", "move_inside"), ("context", "turns"), ("context", "_spot"), ("blobs", "load"), ("blobs", "_store"),
         ("blobs", "faults.__globals__"), ("pages", "__next__"), ("upload", "read"), ("CONTEXTS", "get"), ("contexts", "Get"),
         ("contexts", "get "), ("record", "Turn"), ("diff", "mine"), ("view", "append"), ("\ud800", "\ud800"),
@@ -352,7 +397,7 @@ def test_arguments_that_do_not_fit(
 
 
 def test_a_call_has_its_limit(server: Server) -> None:
-    """What a call tells beyond 4 MiB is not even read as JSON."""
+    """What a call tells beyond 1 MiB is not even read as JSON."""
     with pytest.raises(TooLargeError, match="the call is too large"):
         server.calls.plan(Call("[" * (calls.MAX_TOLD + 1)))
     with pytest.raises(Malformed):
@@ -434,78 +479,158 @@ def test_pages_of_512_items(server: Server) -> None:
     assert not server.calls._cursors
 
 
+def chain_pages(server: Server, chain: list[Any]) -> list[list[Turn]]:
+    """Give all pages of a chain, asked for one after the other."""
+    found = []
+    head, start, end, payload, as_of = chain
+    while True:
+        as_of, turns = server.ask("chain", [head, start, end, payload, as_of], "page")
+        found.append(turns)
+        start += len(turns)
+        if start >= end:
+            return found
+        assert turns
+
+
 def test_pages_of_4_mib(server: Server) -> None:
-    """A page ends before it is longer than 4 MiB, unless one item is; nothing is lost where it ends."""
+    """A page of a chain ends with the payload that completes 4 MiB, as a page that is read at home."""
     data = [os.urandom(size << 20) for size in (1, 1, 1, 3, 9, 1)]
     context = server.thread.contexts.create()
     for one in data:
         context.append(one)
-    found = pages(server, server.ask("chain", [6, 0, 6, True, None], "__iter__"))
+    found = chain_pages(server, [6, 0, 6, True, None])
     assert [turn.payload for page in found for turn in page] == data
+    assert [len(page) for page in found] == [4, 1, 1]
+    assert [len(page) for page in chain_pages(server, [6, 0, 6, False, None])] == [6]
+    assert not server.calls._cursors
+
+
+def test_pages_of_an_iteration_of_4_mib(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of any other iteration ends before it is longer than 4 MiB, unless one item is; nothing is lost there."""
+    data = [bytes([size]) * (size << 20) for size in (1, 1, 1, 3, 9, 1)]
+    monkeypatch.setattr(Blobs, "stream", lambda self, name: iter(data))
+    found = pages(server, server.ask("blobs", None, "stream", HASH))
     assert [len(page) for page in found] == [3, 1, 1, 1]
-    assert [len(page) for page in pages(server, server.ask("chain", [6, 0, 6, False, None], "__iter__"))] == [6]
+    assert [piece for page in found for piece in page] == data
+
+
+def test_pages_of_long_types(server: Server) -> None:
+    """What is told of the turns of a page is bounded as well, however it is escaped; payloads are not needed for that."""
+    context = server.thread.contexts.create()
+    for _ in range(30):
+        context.append("x", type_id="\U0001f600" * 65_536)
+    for payload in (True, False):
+        found = chain_pages(server, [30, 0, 30, payload, None])
+        assert [turn for page in found for turn in page] == list(context.replay(payload=payload))
+        assert [len(page) for page in found] == [5] * 6
+
+
+def test_a_page_fits_into_a_frame(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the turns before a long one would leave no room for it, it comes alone."""
+    monkeypatch.setattr(calls, "ROOM", 3 * MIB)
+    context = server.thread.contexts.create()
+    for size in (2, 2, 1, 3):
+        context.append(os.urandom(size * MIB - 1024))
+    found = chain_pages(server, [4, 0, 4, True, None])
+    assert [len(page) for page in found] == [1, 2, 1]
+    assert [turn for page in found for turn in page] == list(context.replay())
+
+
+def test_a_page_of_a_chain_keeps_nothing(server: Server) -> None:
+    """However many chains with large turns are begun, the server holds nothing of them once it has answered."""
+    context = server.thread.contexts.create()
+    for _ in range(12):
+        context.append(os.urandom(3 * MIB))
+    server.ask("chain", [12, 0, 12, True, None], "page")
+    tracemalloc.start()
+    for start in range(MOST_CURSORS // 2):
+        assert server.ask("chain", [12, start % 4, 12, True, None], "page")[1]
+    gc.collect()
+    assert tracemalloc.get_traced_memory()[0] < 14 * MIB  # the cache of blobs has its 8
+    tracemalloc.stop()
+    assert not server.calls._cursors
+
+
+def test_a_suspended_iteration_holds_a_page_at_most(server: Server) -> None:
+    """Of open turns with the longest of types an iteration that nobody goes on with holds the numbers."""
+    context = server.thread.contexts.create()
+    with server.thread.write():
+        for number in range(60):
+            context.open_turn(type_id="\U0001f600" * 65_536).append_delta(str(number))
+    home = list(server.thread.contexts.open_turns())
+    tracemalloc.start()
+    numbers = [server.ask("contexts", None, "open_turns")[1][0] for _ in range(8)]
+    gc.collect()
+    assert tracemalloc.get_traced_memory()[0] < 8 * MIB
+    tracemalloc.stop()
+    for number in numbers:
+        server.ask("pages", number, "close")
+    assert [one for page in pages(server, server.ask("contexts", None, "open_turns")) for one in page] == home
+    first, number = (answer := server.ask("contexts", None, "open_turns")[1])[1], answer[0]
+    server.thread.contexts.open_turn(home[-1].open_id).discard()
+    assert [*first, *(one for page in pages(server, server.ask("pages", number, "next")) for one in page)] == home[:-1]
 
 
 def test_an_error_comes_at_its_place(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an iterator gave before it failed is given, then the error, once; then it is over."""
     error = DamagedError("the third is broken", "mend it")
 
-    def open_turns(self: Contexts) -> Iterator[str]:
+    def listed(self: Contexts, after: int) -> Iterator[str]:
         yield "one"
         yield "two"
         raise error
 
-    monkeypatch.setattr(Contexts, "open_turns", open_turns)
-    _, (number, items) = server.ask("contexts", None, "open_turns")
+    monkeypatch.setattr(Contexts, "list", listed)
+    _, (number, items) = server.ask("contexts", None, "list")
     assert items == ["one", "two"]
     with pytest.raises(DamagedError) as caught:
         server.ask("pages", number, "next")
     assert caught.value is error
     with pytest.raises(LogicError, match="no iteration 1 is under way on this connection - begin it again"):
         server.ask("pages", number, "next")
-    monkeypatch.setattr(Contexts, "open_turns", lambda self: (1 // one for one in [0]))
+    monkeypatch.setattr(Contexts, "list", lambda self, after: (1 // one for one in [0]))
     with pytest.raises(ZeroDivisionError):  # a fault in the program is nobody's answer
-        server.ask("contexts", None, "open_turns")
+        server.ask("contexts", None, "list")
 
 
 def many(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Have an iterator of a thousand items that notes when it is closed."""
     closed: list[int] = []
 
-    def open_turns(self: Contexts) -> Iterator[str]:
+    def listed(self: Contexts, after: int) -> Iterator[str]:
         try:
             yield from map(str, range(1000))
         finally:
             closed.append(1)
 
-    monkeypatch.setattr(Contexts, "open_turns", open_turns)
+    monkeypatch.setattr(Contexts, "list", listed)
     return closed
 
 
-def test_no_more_than_64_cursors(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 65th iteration is refused, with what to do, and one that has ended or was closed makes room."""
+def test_no_more_than_16_cursors(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 17th iteration is refused, with what to do, and one that has ended or was closed makes room."""
     closed = many(server, monkeypatch)
-    numbers = [server.ask("contexts", None, "open_turns")[1][0] for _ in range(MOST_CURSORS)]
-    with pytest.raises(LogicError, match="64 iterations are under way on this connection - end or close one of them"):
-        server.ask("contexts", None, "open_turns")
+    numbers = [server.ask("contexts", None, "list")[1][0] for _ in range(MOST_CURSORS)]
+    with pytest.raises(LogicError, match="16 iterations are under way on this connection - end or close one of them"):
+        server.ask("contexts", None, "list")
     assert len(closed) == 1
-    assert server.ask("contexts", None, "list") == ("pages", [None, []])  # which is over at once
+    assert server.ask("contexts", None, "open_turns") == ("pages", [None, []])  # which is over at once
     assert server.ask("pages", numbers[0], "close") is None
     assert server.ask("pages", numbers[0], "close") is None
     assert len(closed) == 2
-    assert server.ask("contexts", None, "open_turns")[1][0]
+    assert server.ask("contexts", None, "list")[1][0]
     pages(server, server.ask("pages", numbers[1], "next"))
-    assert server.ask("contexts", None, "open_turns")[1][0]
+    assert server.ask("contexts", None, "list")[1][0]
     server.calls.close()
     assert len(closed) == 2 + 1 + MOST_CURSORS
     with pytest.raises(ClosedError):
-        server.ask("contexts", None, "open_turns")
+        server.ask("contexts", None, "list")
 
 
 def test_closing_during_a_call(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is closed while a call runs does not wait for it; what it held is let go when it ends."""
     closed = many(server, monkeypatch)
-    server.ask("contexts", None, "open_turns")
+    server.ask("contexts", None, "list")
     within, go_on = threading.Event(), threading.Event()
 
     def has(self: Blobs, name: str) -> None:
@@ -726,14 +851,14 @@ def test_limits_that_are_none(server: Server, limit: Any) -> None:
 
 def test_a_long_payload_in_a_chain(unread: Server) -> None:
     """A chain is given up to the turn whose payload fits into no answer; there, where it would be read, is the error."""
-    _, (number, items) = unread.ask("chain", [5, 0, 5, True, None], "__iter__")
-    assert items == list(unread.thread.contexts.get("x").at(3).replay())
+    home = list(unread.thread.contexts.get("x").at(3).replay())
+    assert unread.ask("chain", [5, 0, 5, True, None], "page") == [0, home]
+    assert unread.ask("chain", [5, 1, 5, True, None], "page") == [0, home[1:]]
     with pytest.raises(TooLargeError, match="the payload is too large"):
-        unread.ask("pages", number, "next")
-    _, (number, items) = unread.ask("chain", [5, 0, 5, False, None], "__iter__")
-    assert (number, len(items)) == (None, 5)
-    _, (number, items) = unread.ask("chain", [5, 4, 5, True, None], "__iter__")
-    assert (number, len(items)) == (None, 1)
+        unread.ask("chain", [5, 3, 5, True, None], "page")
+    assert len(unread.ask("chain", [5, 0, 5, False, None], "page")[1]) == 5
+    assert len(unread.ask("chain", [5, 4, 5, True, None], "page")[1]) == 1
+    assert unread.ask("chain", [5, 5, 5, True, None], "page") == [0, []]
 
 
 def test_a_chain_stands_still(server: Server) -> None:
@@ -741,10 +866,12 @@ def test_a_chain_stands_still(server: Server) -> None:
     context = server.thread.contexts.create()
     for number in range(600):
         context.append(str(number))
-    _, (number, items) = server.ask("chain", [600, 0, 600, True, None], "__iter__")
-    assert len(items) == 512
+    context.tombstone(1)
+    as_of, turns = server.ask("chain", [600, 0, 600, True, None], "page")
+    assert (as_of, len(turns)) == (1, 256)
     context.tombstone(599)
-    assert [turn.payload for turn in server.ask("pages", number, "next")[1][1]][86] == b"598"
+    assert server.ask("chain", [600, 598, 600, True, as_of], "page")[1][0].payload == b"598"
+    assert server.ask("chain", [600, 598, 600, True, None], "page")[0] == 2
 
 
 def test_a_long_blob(unread: Server) -> None:

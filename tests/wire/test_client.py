@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import tracemalloc
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,26 @@ import pytest
 
 import eventq
 from eventq import InputError, LogicError, Turn, UsageError
-from eventq.dag.turns import Diff
-from eventq.errors import ClosedError, ConflictError, EventqError, TooLargeError
+from eventq.backends.turns import TurnTable
+from eventq.blobs import Blobs
+from eventq.dag.turns import Diff, Turns
+from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
 from eventq.records import Page
 from eventq.wire import client
-from eventq.wire.calls import CALLS, LOCAL, Calls, failure
+from eventq.wire.calls import CALLS, LOCAL, WRITE, Calls, failure
 from eventq.wire.client import Connection, Pages, Remote, connect, parse
-from eventq.wire.frames import Call, Called, Frame, Hello, Reader, Type, Welcome, decode_request, encode_reply
+from eventq.wire.frames import (
+    Call,
+    Called,
+    Frame,
+    Hello,
+    Malformed,
+    Reader,
+    Type,
+    Welcome,
+    decode_request,
+    encode_reply,
+)
 from eventq.wire.server import Server
 
 if TYPE_CHECKING:
@@ -481,7 +494,7 @@ def test_damage_is_told_where_it_is(path: str, serve: Callable[..., Served], raw
 def test_methods_look_like_those_at_home(connection: Connection) -> None:
     """Each method has the name, the words and the signature of the local one, and one that is not there is not there."""
     for kind, methods in CALLS.items():
-        for name in methods if kind in LOCAL else ():
+        for name in ("__iter__",) if kind == "chain" else methods if kind in LOCAL else ():
             mine, local = getattr(client.REMOTE[kind], name), getattr(LOCAL[kind], name)
             assert (mine.__name__, mine.__doc__, inspect.signature(mine)) == (
                 name,
@@ -513,6 +526,25 @@ def test_what_is_of_another_connection(connection: Connection, serve: Callable[.
             other.contexts.head(mine)
         with pytest.raises(InputError, match="a Context cannot be sent"):
             other.contexts.head(thread.contexts.get("x"))
+
+
+def test_long_names(connection: Connection) -> None:
+    """Names as long as they may be, of any characters, have room in a call; what has none is refused in clear words."""
+    context = connection.contexts.create("x")
+    for letter in ("x", "é", "😀"):
+        name = letter * 65_536
+        turn = context.append("y", type_id=name, key=name, source=name, emit=True)
+        assert turn.type_id == name
+        assert context.append("y", type_id=name, key=name).turn_id == turn.turn_id
+        assert list(connection.contexts.get("x").replay())[-1].type_id == name
+    lone = "\ud800" * 65_536
+    with pytest.raises(InputError, match="type_id"):
+        context.append("y", type_id=lone, key=lone)
+    with pytest.raises(TooLargeError, match=r"the call is too large .* the limit is 1048576\) - give fewer refs"):
+        connection.blobs.put(b"x", refs=["blob:blake3:" + "0" * 64] * 20_000)
+    one = connection.blobs.put(b"one")
+    blob = connection.blobs.put(b"x", refs=[one.ref] * 13_000)
+    assert connection.blobs.refs(blob.ref) == [one.ref]
 
 
 # Where it goes.
@@ -574,6 +606,38 @@ def test_a_socket_with_a_path(serve: Callable[..., Served], tmp_path: Any) -> No
     with connect(f"unix:{tmp_path}/s") as connection:
         assert connection.contexts.create("x").id == 1
     assert served.url == connection.url
+
+
+def test_a_server_who_has_too_many_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket with a path whose queue is full is tried again until there is room in it, or the time is over."""
+    address = f"{tmp_path}/s"
+    with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
+        server.bind(address)
+        server.listen(0)
+
+        def fill() -> None:
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                try:
+                    waiting.connect(address)
+                except BlockingIOError:
+                    return
+
+        fill()
+        with pytest.raises(LogicError, match=r"no server answers at unix:.* - run 'eventq serve'"):
+            connect(f"unix:{address}", connect_seconds=0.01)
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                stack.enter_context(server.accept()[0])
+
+        monkeypatch.setattr("eventq.system.pause", pause)
+        stack.enter_context(client._reach(f"unix:{address}", address, 60))
+        assert len(pauses) == 3
+        assert max(pauses) <= 0.1
 
 
 def test_the_token(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -670,11 +734,11 @@ class Peer:
         assert isinstance(request, Call)
         self.asked.append(".".join([json.loads(request.told)[0], json.loads(request.told)[2]]))
         try:
-            writes, run = answers.plan(request)
-            if not writes:
-                return encode_reply(run(self.thread), frame.req_id, frame.type)
+            plan = answers.plan(request)
+            if plan.how != WRITE:
+                return encode_reply(plan.run(self.thread), frame.req_id, frame.type)
             with self.thread.write():
-                reply = run(self.thread)
+                reply = plan.run(self.thread)
             return encode_reply(reply, frame.req_id, frame.type)
         except EventqError as error:
             return encode_reply(failure(error, as_json=True), frame.req_id)
@@ -886,6 +950,7 @@ def reply(told: str, *parts: bytes) -> Callable[[socket.socket, Frame], None]:
         (reply('{"pages":[1,5]}'), "the answer holds a 'pages'"),
         (reply('{"pages":["x",[]]}'), "the answer holds a 'pages'"),
         (reply('{"diff":[]}'), "the answer holds a 'diff'"),
+        (reply("{}"), "an object of several keys"),
         (reply('{"Turn":[]}'), "its Turn has 0 fields"),
         (reply('{"__import__":["os"]}'), "the answer holds a '__import__'"),
     ],
@@ -898,6 +963,34 @@ def test_a_server_that_talks_nonsense(peer: Peer, fault: Callable[[socket.socket
             connection.contexts.get("main")
         assert connection.contexts.get("main").id == 1
         assert connection.session_id == 2
+
+
+TURN = '{"Turn":[1,0,0,"t",1,0,"",0,0,0]}'
+CHAIN = [3, 0, 3, True, None]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        *((lambda to: len(to.blobs), told) for told in ("null", "-1", "1.5", '"1"', "true", "[]", str(1 << 63), '{"context":1}')),
+        *((lambda to: iter(to.blobs), told) for told in ("5", "null", "[]", '{"context":1}')),
+        *((lambda to: iter(to.contexts), told) for told in ("5", '{"blobs":null}')),
+        *(
+            (lambda to: list(client.REMOTE["chain"](to, CHAIN)), told)  # type: ignore[call-overload]
+            for told in (
+                "5", "[]", "[0]", "[0,5]", "[0,[]]", "[0,[5]]", '{"tuple":[0,[]]}', '{"pages":[null,[]]}', f"[0,[{TURN},5]]",
+                f"[0,[{','.join([TURN] * 4)}]]", f"[0,[{TURN}],1]",
+            )
+        ),
+        (lambda to: list(client.REMOTE["chain"](to, [3, 3, 3, True, None])), f"[0,[{TURN}]]"),  # type: ignore[call-overload]
+    ],
+)  # fmt: skip
+def test_an_answer_of_the_wrong_type(peer: Peer, call: Callable[[Any], object], told: str) -> None:
+    """Where Python itself looks at an answer, or a loop depends on it, one of the wrong type is malformed."""
+    peer.faults = {2: reply(told)}
+    with peer.connect() as connection, pytest.raises(Malformed):
+        call(connection)
+    assert peer.count == 2
 
 
 def test_a_server_that_does_not_answer(peer: Peer) -> None:
@@ -915,6 +1008,163 @@ def test_a_server_that_does_not_answer(peer: Peer) -> None:
     connection._reply_seconds = 60
     assert connection.contexts.get("main").id == 1
     connection.close()
+
+
+def closed_under(connection: Connection, call: Callable[[], object], reached: threading.Event) -> list[BaseException]:
+    """Close a connection while another thread is in the middle of a call, and give what that call raised."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=run, daemon=True)
+    caller.start()
+    assert reached.wait(60)
+    connection.close()
+    caller.join(20)
+    assert not caller.is_alive()
+    return errors
+
+
+class Silent:
+    """A fault: a request is not answered before the connection has gone."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+    def __call__(self, mine: socket.socket, _: Frame) -> None:
+        """Wait for the end."""
+        self.reached.set()
+        mine.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("number", "call"),
+    [
+        (2, lambda to: to.contexts.get("main")),
+        (2, lambda to: to.contexts.create("made")),
+        (2, lambda to: to.blobs.verify()),
+        (3, lambda to: to.blobs.put(io.BytesIO(NOISE * 3))),
+        (3, lambda to: list(to.contexts)),
+        (3, lambda to: list(client.REMOTE["chain"](to, [300, 0, 300, True, None]))),  # type: ignore[call-overload]
+    ],
+)
+def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], object]) -> None:
+    """A call that is under way in another thread ends at once, says that the connection is closed, and connects no more."""
+    with peer.thread.write():
+        for _ in range(600):
+            peer.thread.contexts.create()
+            peer.thread.contexts.get("main").append("x")
+    silent = Silent()
+    peer.faults = {number: silent}
+    connection = peer.connect()
+    (error,) = closed_under(connection, lambda: call(connection), silent.reached)
+    assert isinstance(error, ClosedError)
+    assert str(error) == "the connection is closed - connect again with eventq.connect"
+    assert peer.count == number
+    assert connection.session_id == 0
+    assert connection._newest is not None
+    assert connection._newest._socket.fileno() == -1
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_closing_while_connecting(peer: Peer, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that connects anew, whether its HELLO is on its way or it has no socket yet, ends as well."""
+    silent = Silent()
+    peer.faults = {2: silent} if within else {}
+    connection = peer.connect()
+    peer.cut()
+    make, closed = connection._make_socket, threading.Event()
+
+    def slowly() -> socket.socket:
+        silent.reached.set()
+        assert closed.wait(60)
+        return make()
+
+    if not within:
+        monkeypatch.setattr(connection, "_make_socket", slowly)
+        end = connection._end
+
+        def told_end() -> None:
+            closed.set()
+            end()
+
+        monkeypatch.setattr(connection, "_end", told_end)
+    (error,) = closed_under(connection, lambda: connection.contexts.get("main"), silent.reached)
+    assert isinstance(error, ClosedError)
+    assert len(peer.hellos) == 1
+    assert connection._newest is not None
+    assert connection._newest._socket.fileno() == -1
+
+
+@pytest.mark.parametrize("place", ["farewell", "next", "_make_socket"])
+def test_closing_at_the_beginning_of_a_call(peer: Peer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is closed just before it is looked at, or where nobody answers, is closed and nothing else."""
+    with peer.thread.write():
+        for _ in range(600):
+            peer.thread.contexts.create()
+    connection = peer.connect()
+    items = iter(connection.contexts)
+    farewell = client._Link.farewell
+
+    def closed(link: Any) -> Any:
+        connection.close()
+        return farewell(link)
+
+    def nobody() -> socket.socket:
+        connection.close()
+        raise LogicError("no server answers", "run it")
+
+    if place != "_make_socket":
+        monkeypatch.setattr(client._Link, "farewell", closed)
+    else:
+        peer.cut()
+        monkeypatch.setattr(connection, "_make_socket", nobody)
+    with pytest.raises(ClosedError) as caught:
+        list(items) if place == "next" else connection.contexts.get("main")
+    assert str(caught.value) == "the connection is closed - connect again with eventq.connect"
+    assert len(peer.sockets) == 1
+
+
+def test_an_interrupt_ends_the_calls_of_other_threads(peer: Peer) -> None:
+    """What leaves the `with` of a connection does not wait for what other threads have asked."""
+    silent = Silent()
+    peer.faults = {2: silent}
+    errors: list[EventqError] = []
+    connection = peer.connect()
+
+    def ask() -> None:
+        try:
+            connection.contexts.get("main")
+        except EventqError as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=ask, daemon=True)
+    with pytest.raises(KeyboardInterrupt), connection:
+        caller.start()
+        assert silent.reached.wait(60)
+        raise KeyboardInterrupt
+    caller.join(20)
+    assert [type(error) for error in errors] == [ClosedError]
+
+
+def test_a_call_that_ends_as_its_connection_is_closed(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply that has come is given, and the socket is closed by whoever is the last to use it."""
+    connection = peer.connect()
+    ask = client._Link.ask
+
+    def asked(link: Any, request: Any) -> Any:
+        found = ask(link, request)
+        connection.close()  # as another thread, or a signal, might
+        return found
+
+    monkeypatch.setattr(client._Link, "ask", asked)
+    assert connection.contexts.get("main").id == 1
+    assert connection._link is None
+    peer.ended()
 
 
 def test_an_interrupt(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1064,6 +1314,77 @@ def test_an_error_ends_an_iteration(peer: Peer) -> None:
         with pytest.raises(EventqError, match="there is no context"):
             next(items)
         assert list(items) == []
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [10] * 700,
+        [MIB // 200] * 600,
+        [MIB // 32] * 40,
+        [MIB // 16 + 1, 10, 5 * MIB // 16, 10, 3 * MIB // 16, MIB // 8, 10] * 3,
+    ],
+)
+def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a payload is damaged or a turn is lost, a chain gives as much as at home before it says so."""
+    monkeypatch.setattr("eventq.wire.calls.PAGE_BYTES", MIB // 4)  # a sixteenth, of the sizes as well
+    monkeypatch.setitem(Turns.payloads.__kwdefaults__, "limit", MIB // 4)  # type: ignore[arg-type]
+    context = peer.thread.contexts.get("main")
+    with peer.thread.write():
+        for number, size in enumerate(sizes):
+            context.append(number.to_bytes(10, "big") + bytes(size))
+    hashes = [turn.hash for turn in context.replay(payload=False)]
+    load, chain = Blobs.load, TurnTable.chain
+    bad: list[Any] = [b"", 0]
+
+    def damaged(self: Blobs, wanted: Any) -> Any:
+        rows = list(wanted)
+        if bad[0] in [row[1] for row in rows]:
+            raise DamagedBlobError("blob:blake3:" + bad[0].hex())
+        return load(self, rows)
+
+    def lost(self: TurnTable, turn_id: int, count: int, upto: int) -> list[Any]:
+        rows = chain(self, turn_id, count, upto)
+        return next((rows[:at] for at, row in enumerate(rows) if row[0] == bad[1]), rows)
+
+    with peer.connect() as connection, monkeypatch.context() as patch:
+        patch.setattr(Blobs, "load", damaged)
+        patch.setattr(TurnTable, "chain", lost)
+        for at in range(0, len(sizes), max(1, len(sizes) // 20)):
+            for start in (0, 3):
+                for bad[:] in ([bytes.fromhex(hashes[at]), 0], [b"", at + 1]):
+                    call = lambda memory, start=start: memory.contexts.get("main").replay(start_depth=start)  # noqa: E731
+                    assert repr(seen(partial(call, connection))) == repr(seen(partial(call, peer.thread)))
+
+
+def test_a_chain_whose_connection_breaks(peer: Peer) -> None:
+    """A chain has nothing begun at the server: it goes on over another connection, as of the same overlay."""
+    context = peer.thread.contexts.get("main")
+    with peer.thread.write():
+        for number in range(700):
+            context.append(str(number))
+    home = list(context.replay())
+    peer.faults = {5: silently}
+    with peer.connect() as connection:
+        chain = connection.contexts.get("main").replay()
+        turns = iter(chain)
+        found = [next(turns)]
+        context.tombstone(700)
+        context.append("new")
+        assert [*found, *turns] == home
+        assert list(chain)[-1].tombstone
+        peer.cut()
+        assert len(list(chain)) == 700
+    assert not any(calls._cursors for calls in peer.calls)
+    assert set(peer.asked) == {"contexts.get", "context.replay", "chain.page"}
+
+
+def test_a_scan_is_asked_again(peer: Peer) -> None:
+    """What looks through the whole store reads, and is asked once more when the connection breaks."""
+    peer.faults = {2: silently}
+    with peer.connect() as connection:
+        assert connection.blobs.verify() == []
+    assert peer.asked == ["blobs.verify"]
 
 
 # Its life.

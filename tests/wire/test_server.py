@@ -7,6 +7,7 @@ import os
 import random
 import struct
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -17,8 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import eventq
-from eventq.errors import BusyError, DiskError
+from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
 from eventq.wire import requests, workers
+from eventq.wire.calls import READ, WRITE
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
@@ -414,8 +416,8 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(told: Peer, path: str, m
     def broken(*_: object) -> None:
         raise ZeroDivisionError("thought of by nobody")
 
-    monkeypatch.setitem(requests._PLAIN, GetBlob, (broken, False))
-    monkeypatch.setitem(requests._PLAIN, AttachFs, (broken, True))
+    monkeypatch.setitem(requests._PLAIN, GetBlob, (READ, broken))
+    monkeypatch.setitem(requests._PLAIN, AttachFs, (WRITE, broken))
     assert told.refused(GetBlob(A)) == 500
     assert told.refused(AttachFs(1, A)) == 500
     with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
@@ -445,6 +447,56 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(peer: Peer, monke
     assert isinstance(found, Turns)
     assert len(found.turns) == fits == sum(loaded)
     assert isinstance(peer.ask(GetLast(1, 30, include_payload=False)), Turns)
+
+
+def test_turns_are_the_same_in_however_many_steps(peer: Peer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that end at a step, within one and beyond the root come whole, in order, and as they are patched."""
+    monkeypatch.setattr(requests, "STEP", 7)
+    peer.ask(CreateContext(0))
+    data = [b"%d" % number for number in range(30)]
+    peer.talk([append(1, one) for one in data])
+    with eventq.open(path) as thread:
+        thread.contexts.patch(3, b"mended")
+    data[2] = b"mended"
+    turns = tuple(turn(number + 1, number, number, one) for number, one in enumerate(data))
+    for count in (1, 6, 7, 8, 13, 14, 15, 28, 29):
+        assert peer.ask(GetLast(1, count, include_payload=True)) == Turns(turns[-count:])
+        assert peer.ask(GetBefore(1, 30, count, include_payload=True)) == Turns(turns[-count - 1 : -1])
+        assert peer.ask(GetRange(1, 1, count, include_payload=True)) == Turns(turns[1 : count + 1], 29)
+    assert peer.ask(GetLast(1, 99, include_payload=True)) == Turns(turns)
+
+
+def test_turns_that_do_not_fit_take_no_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 24 MB of type ids beyond a frame of 1 MiB no more than a frame and a step is ever read."""
+    monkeypatch.setattr(requests, "MAX_FRAME", 1 << 20)
+    with eventq.open(path) as thread:
+        context = thread.contexts.create()
+        with thread.write():
+            for number in range(3000):
+                context.append(b"", type_id=f"{number:08000}")
+        tracemalloc.start()
+        try:
+            with pytest.raises(TooLargeError, match="the reply is too large"):
+                requests._turns(context, context.head_id(), 3000, payloads=False)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 5 << 20
+
+
+@pytest.mark.parametrize("missing", [4, 5, 6])
+def test_a_turn_that_is_not_there_is_damage(
+    missing: int, path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a step and between two: never a shorter reply."""
+    monkeypatch.setattr(requests, "STEP", 5)
+    with eventq.open(path) as thread:
+        context = thread.contexts.create()
+        for _ in range(10):
+            context.append(b"x")
+    raw.execute(f"PRAGMA foreign_keys = OFF; DELETE FROM turns WHERE turn_id = {missing}")
+    with eventq.open(path) as thread, pytest.raises(DamagedError, match=f"turn {missing} .*is not there"):
+        requests._turns(thread.contexts.get(1), 10, 10, payloads=False)
 
 
 def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> None:
