@@ -575,7 +575,7 @@ def test_an_error_comes_at_its_place(server: Server, monkeypatch: pytest.MonkeyP
     """What an iterator gave before it failed is given, then the error, once; then it is over."""
     error = DamagedError("the third is broken", "mend it")
 
-    def listed(self: Contexts, after: int) -> Iterator[str]:
+    def listed(self: Contexts, after: int = 0) -> Iterator[str]:
         yield "one"
         yield "two"
         raise error
@@ -588,7 +588,7 @@ def test_an_error_comes_at_its_place(server: Server, monkeypatch: pytest.MonkeyP
     assert caught.value is error
     with pytest.raises(LogicError, match="no iteration 1 is under way on this connection - begin it again"):
         server.ask("pages", number, "next")
-    monkeypatch.setattr(Contexts, "list", lambda self, after: (1 // one for one in [0]))
+    monkeypatch.setattr(Contexts, "list", lambda self, after=0: (1 // one for one in [0]))
     with pytest.raises(ZeroDivisionError):  # a fault in the program is nobody's answer
         server.ask("contexts", None, "list")
 
@@ -597,7 +597,7 @@ def many(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Have an iterator of a thousand items that notes when it is closed."""
     closed: list[int] = []
 
-    def listed(self: Contexts, after: int) -> Iterator[str]:
+    def listed(self: Contexts, after: int = 0) -> Iterator[str]:
         try:
             yield from map(str, range(1000))
         finally:
