@@ -25,6 +25,7 @@ from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
     Appended,
+    AppendTurn,
     AttachFs,
     BlobBytes,
     BlobPut,
@@ -758,16 +759,40 @@ def test_all_that_came_before_the_end_is_answered(message: Message, peer: Peer) 
 # --- the fixtures of the contract -------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not os.path.isdir(FIXTURES), reason="the fixtures lie beside the project")
-def test_the_fixtures_are_answered(serve: Serve) -> None:
-    """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
+def said(number: int, parent: int = 0, **more: Any) -> AppendTurn:
+    """Give an append as the fixtures have them."""
+    data = bytes([0x91, number])
+    return AppendTurn(1, parent, "cxdb.ConversationItem", 3, 1, 0, 2, hashed(data), data, **more)
+
+
+# What the fixtures say, for where they do not lie beside the project.
+LIKE_THEM: dict[str, Message] = {
+    "append_idempotent": said(3, idempotency_key=b"key-1"), "append_parent0": said(1), "append_parent7": said(2, 7),
+    "append_with_fs": said(4, fs_root=B), "attach_fs": AttachFs(99, A), "ctx_create_base0": CreateContext(0),
+    "ctx_fork_base123": ForkContext(123), "get_blob": GetBlob(b"\xcc" * 32), "get_head_ctx42": GetHead(42),
+    "get_last_default": GetLast(1, 10, include_payload=False), "get_last_payload": GetLast(1, 5, include_payload=True),
+    "hello_empty": Hello(), "hello_tag": Hello(1, "test-client"), "put_blob": PutBlob(hashed(b"hello blob"), b"hello blob"),
+}  # fmt: skip
+
+
+def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
+    """Give the requests by name, and their flags."""
+    if not os.path.isdir(FIXTURES):
+        return dict(LIKE_THEM), dict.fromkeys(LIKE_THEM)
     asked: dict[str, Message] = {}
-    flags: dict[str, int] = {}
+    flags: dict[str, int | None] = {}
     for name in sorted(os.listdir(FIXTURES)):
         with open(os.path.join(FIXTURES, name), encoding="utf-8") as file:
             given = json.load(file)
         asked[given["name"]] = given["msg_type"], bytes.fromhex(given["payload_hex"])
         flags[given["name"]] = given["flags"]
+    return asked, flags
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["as they lie there", "as they are said here"])
+def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
+    """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
+    asked, flags = fixtures() if beside else (dict(LIKE_THEM), dict.fromkeys(LIKE_THEM))
     peer = serve().peer()
     fresh = {
         "append_idempotent": 404, "append_parent0": 404, "append_parent7": 404, "append_with_fs": 404, "attach_fs": 404,
