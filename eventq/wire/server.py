@@ -256,7 +256,9 @@ class Connection(asyncio.Protocol):
         self._room.give(self._pending)
         self._pending = self._reader.pending
         fits = self._room.take(self._pending, force=force)
-        return fits or not self._room.take(self._pending, force=True)
+        if not fits:
+            self._room.take(self._pending, force=True)  # it is there all the same
+        return fits
 
     def _frame(self, frame: Frame) -> None:
         self._heard = self.server.now()

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eventq.wire import calls
+from tests.wire.support import Served, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import Until
+
+    Serve = Callable[..., Served]
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +22,16 @@ def _signatures() -> Iterator[None]:
     """Forget the signatures of methods that a test has replaced."""
     yield
     calls.signature_of.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+
+
+@pytest.fixture
+def serve(path: str, until: Until) -> Iterator[Serve]:
+    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
+    with serving(path, until) as begin:
+        yield begin

@@ -23,6 +23,7 @@ import pytest
 from blake3 import blake3
 
 import eventq
+from eventq.blobs import Blobs
 from eventq.errors import LogicError, NotAThreadError, UsageError
 from eventq.wire import requests, server, workers
 from eventq.wire.calls import READ
@@ -31,6 +32,8 @@ from eventq.wire.frames import (
     Appended,
     BlobBytes,
     BlobPut,
+    Call,
+    Called,
     CreateContext,
     Failure,
     GetBlob,
@@ -47,10 +50,10 @@ from eventq.wire.frames import (
 from eventq.wire.room import Room
 from eventq.wire.server import HELLO_BYTES, SMALL, STALL_SECONDS, Limits, Server
 from tests.doors.support import run
-from tests.wire.support import DEADLINE, Peer, Process, Served, append, connected, frame, serving
+from tests.wire.support import DEADLINE, Peer, Process, Served, append, connected, frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Until
@@ -60,19 +63,6 @@ if TYPE_CHECKING:
 
 BIG = random.Random(7).randbytes(4 << 20)
 BIG_HASH = blake3(BIG).digest()
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-@pytest.fixture
-def serve(path: str, until: Until) -> Iterator[Serve]:
-    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
-    with serving(path, until) as begin:
-        yield begin
 
 
 def code(reply: object) -> int:
@@ -1073,6 +1063,45 @@ def test_a_thread_that_is_moved_is_served_where_it_was(serve: Serve, path: str) 
     with eventq.open(path + ".moved") as thread:
         assert [turn.payload for turn in thread.contexts.get(1).replay()] == [b"x"]
     shutil.rmtree(path + ".moved")
+
+
+def test_a_scan_is_in_nobodys_way(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads the whole store has a thread of its own: others read on."""
+    gate, began = threading.Event(), threading.Event()
+
+    def slowly(self: Blobs, name: object = None) -> list[str]:
+        began.set()
+        assert gate.wait(60)
+        return []
+
+    monkeypatch.setattr(server, "READERS", 1)
+    monkeypatch.setattr(Blobs, "verify", slowly)
+    served = serve()
+    first, second = served.peer(), served.peer()
+    first.send(Call('["blobs",null,"verify",[],{}]'))
+    assert began.wait(60)
+    assert code(second.ask(GetHead(1))) == 404
+    gate.set()
+    assert first.reply() == Called("[]")
+
+
+def test_what_is_under_way_counts_as_ahead(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer has so many requests waiting and under way together, so that others have their turn."""
+    gate, do = threading.Event(), workers.Writer._do
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    monkeypatch.setattr(workers.Writer, "_do", held)
+    served = serve()
+    peer = served.peer()
+    peer.send(*[CreateContext(0)] * 1000)
+    connection = served.connection()
+    until(lambda: connection._paused, "it is read no further")
+    assert len(connection._waiting) + len(connection._running) <= server.AHEAD
+    gate.set()
+    assert [code(peer.reply()) for _ in range(1000)] == [0] * 1000
 
 
 def test_what_nobody_waits_for_is_not_read(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ from eventq.wire.requests import key_text
 from tests.wire.support import ROOT, Peer, Served, append, frame, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from eventq.wire.frames import Reply
     from tests.conftest import Until
@@ -63,19 +63,6 @@ FIXTURES = os.path.join(os.path.dirname(ROOT), "shared", "wire-fixtures")
 FAR = (99, 1 << 63, (1 << 64) - 1)  # ids that nothing has
 A, B = b"\xaa" * 32, b"\xbb" * 32
 ONE, TWO, SIDE = b"one", b"two " * 100, b"aside"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-@pytest.fixture
-def serve(path: str, until: Until) -> Iterator[Serve]:
-    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
-    with serving(path, until) as begin:
-        yield begin
 
 
 @pytest.fixture
