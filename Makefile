@@ -1,6 +1,7 @@
 # `make demo` and `make test` need Python >= 3.11, git and Node; each does its own set-up.
 PYTHON ?= python3
 BIN := .venv/bin
+JOBS ?= logical  # as many as there are cores; 0 for tests one after another, in one process
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 .PHONY: demo test test-python test-parity lint soak bench reference clean
@@ -11,7 +12,7 @@ demo: .venv/.ready  ## a thread, two consumers with filters, pushes, and what ca
 test: test-python test-parity  ## everything that CI runs, but for lint
 
 test-python: .venv/.ready
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal
 
 test-parity: .venv/.ready vitest-parity/node_modules/.ready
 	cd vitest-parity && npx vitest run
@@ -23,7 +24,7 @@ lint: .venv/.ready vitest-parity/node_modules/.ready
 	cd vitest-parity && npm run lint
 
 soak: .venv/.fuzz  ## what takes too long for a suite; run it before a release
-	$(RUN) -m pytest -m soak
+	$(RUN) -m pytest -m soak -n $(JOBS) --dist worksteal
 
 bench: .venv/.bench  ## measures everything, side by side with the raw limit, and writes bench/RESULTS.md
 	$(RUN) -m bench

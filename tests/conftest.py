@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytest_plugins = ["tests.running"]
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # What the older `thread` command makes: three tables and two indexes, and no record of any migration.
