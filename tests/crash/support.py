@@ -239,6 +239,19 @@ def read_until(process: subprocess.Popen[bytes], seconds: float, *, after: bytes
     return said
 
 
+def read_lines(process: subprocess.Popen[bytes], count: int | None = None) -> bytes:
+    """Return what a process says until it has said so many lines, or until it ends; perhaps a part of the next."""
+    assert process.stdout is not None
+    fd = process.stdout.fileno()
+    said = b""
+    while count is None or said.count(b"\n") < count:
+        assert select.select([fd], [], [], DEADLINE)[0], "the process says nothing"
+        if not (block := os.read(fd, 1 << 16)):
+            break
+        said += block
+    return said
+
+
 def kill(process: subprocess.Popen[bytes]) -> bytes:
     """Kill a process, wait for it, and give what it had still said; it may have ended before, but not with an error."""
     process.kill()

@@ -153,9 +153,10 @@ def again(path: str, name: str, *, done: bool) -> None:
         assert thread.store.free_pages() == 0
 
 
-def numbers(count: int, stride: int) -> list[int]:
-    """Give the numbers of steps: each of the first and the last, and every so many between."""
-    return sorted({*range(1, min(40, count + 1)), *range(1, count + 1, stride), *range(max(1, count - 40), count + 2)})
+def numbers(count: int, edge: int) -> list[int]:
+    """Give the numbers of steps: so many of the first and of the last, and as many between."""
+    between = range(1, count + 1, max(1, count // edge))
+    return sorted({*range(1, min(edge, count + 1)), *between, *range(max(1, count - edge), count + 2)})
 
 
 def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
@@ -169,6 +170,7 @@ def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
     return left
 
 
+@pytest.mark.parametrize("edge", [13, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize(("name", "error"), [
     ("append", apsw.IOError), ("append", apsw.FullError), ("append_text", apsw.IOError), ("put", apsw.FullError),
@@ -178,6 +180,7 @@ def test_a_disk_that_refuses(
     name: str,
     error: type[Exception],
     lasting: bool,
+    edge: int,
     template: str,
     tmp_path: Path,
     vfs: FaultyVFS,
@@ -189,7 +192,7 @@ def test_a_disk_that_refuses(
         patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
         count = steps_of(template, path, vfs, name)
     assert count > 8
-    for number in numbers(count, max(1, count // 40)):
+    for number in numbers(count, edge):
         copy(template, path)
         refused = False
         with monkeypatch.context() as patch:
@@ -210,14 +213,9 @@ def test_a_disk_that_refuses(
             sound(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "stride"),
-    [
-        *[("append", 7), ("append_text", 13), ("put", 11), ("put_file", 17), ("gc", 13), ("seal", 7)],
-        *[pytest.param(name, 1, marks=pytest.mark.soak) for name in WORKS],
-    ],
-)
-def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"])
+@pytest.mark.parametrize("name", WORKS)
+def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
     """Rows 11, 24, 55: at whatever step a process is killed, the thread is sound and the work whole or not there."""
     path = str(tmp_path / "thread")
 
@@ -228,16 +226,16 @@ def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_pat
     number, ends = 0, []
     going = True
     while going:
-        number += stride
+        number += 1
         copy(template, path)
-        going = fell(number, work)
+        going = fell(number, work, every=every)
         ends.append(whole(path, name))
         assert ends[-1] or going
-        if number % (stride * 25) == 0:
+        if number % 25 == 0 or ends[-1] != ends[-2:][0]:
             again(path, name, done=ends[-1])
     assert ends == sorted(ends)  # first it is not there, then it is
     assert ends[0] is False
-    assert number > 50
+    assert number > 10
 
 
 @pytest.mark.parametrize("name", ["append", "append_text", "put", "gc", "seal"])
@@ -248,7 +246,7 @@ def test_the_same_thread_goes_on(
     path = str(tmp_path / "thread")
     monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
     count = steps_of(template, path, vfs, name)
-    for number in numbers(count, max(1, count // 10))[::7]:
+    for number in numbers(count, 40)[::7]:
         copy(template, path)
         with eventq.open(path) as thread:
             vfs.arm(number, apsw.FullError, lasting=False)
@@ -279,7 +277,7 @@ def test_the_same_thread_goes_on(
 def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
     """Row 35: wherever an append or a collection is killed, an id that was ever given is not given again."""
     path = str(tmp_path / "thread")
-    for name, stride in (("append", 23), ("gc", 29)):
+    for name, stride in (("append", 3), ("gc", 11)):
         number, going = 0, True
         while going:
             number += stride

@@ -235,10 +235,9 @@ def test_a_disk_that_refuses(
     assert outcomes == {False, True}
 
 
-@pytest.mark.parametrize(("name", "stride"), [
-    ("write", 23), ("put", 19), ("publish", 61), ("import_logs", 61), ("import_notes", 61), ("remove", 5),
-])  # fmt: skip
-def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"])
+@pytest.mark.parametrize("name", ["write", "put", "publish", "import_logs", "import_notes", "remove"])
+def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
     """Rows 90, 91: at whatever step a process is killed, what was acknowledged is there, and nothing else is whole."""
     path = str(tmp_path / "thread")
 
@@ -248,13 +247,12 @@ def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_pat
             WORKS[name](thread, told)
         os.write(pipe[1], f"{len(told.sealed)} {len(told.published)}\n".encode())
 
-    number, going, rounds = 0, True, 0
+    number, going = 0, True
     while going:
-        number += stride
-        rounds += 1
+        number += 1 + 10 * every
         copy(template, path)
         pipe = os.pipe()
-        going = fell(number, work)
+        going = fell(number, work, every=every)
         os.close(pipe[1])
         with os.fdopen(pipe[0]) as said:
             acked = said.read()
@@ -267,7 +265,7 @@ def test_a_process_that_is_killed(name: str, stride: int, template: str, tmp_pat
             told.published = [b"second", LARGE]
         assert acked or going
         look(path, told, name)
-    assert rounds > 3
+    assert number > 10
 
 
 # --- a writer that is killed --------------------------------------------------------------------------------------------

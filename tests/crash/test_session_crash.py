@@ -117,9 +117,10 @@ def steps_of(place: str, path: str, vfs: FaultyVFS) -> int:
     return left
 
 
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"])
 def test_a_disk_that_refuses(
-    error: type[Exception], lasting: bool, place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], lasting: bool, stride: int, place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
     path = f"{place}/thread"
@@ -128,7 +129,7 @@ def test_a_disk_that_refuses(
         count = steps_of(place, path, vfs)
     assert count > 20
     lines = []
-    for number in (*range(1, count + 1, 2), count + 1):
+    for number in (*range(1, count + 1, stride), count + 1):
         copy(f"{place}/template", path)
         refused = False
         with monkeypatch.context() as patch:
@@ -166,7 +167,8 @@ def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS, monkeypatch: pytest
             assert thread.check() == []
 
 
-def test_a_process_that_is_killed(place: str) -> None:
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_process_that_is_killed(place: str, stride: int) -> None:
     """At whatever step a process is killed, the thread is sound, and importing again gives the whole file."""
     path = f"{place}/thread"
 
@@ -177,7 +179,7 @@ def test_a_process_that_is_killed(place: str) -> None:
     lines: list[int] = []
     number, going = 0, True
     while going:
-        number += 307
+        number += stride
         copy(f"{place}/template", path)
         going = fell(number, imported)
         lines.append(after(place, path, collected=len(lines) % 4 == 0))
