@@ -408,10 +408,15 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class SessionImported:
-    """What the import of a session file added: `entries` of how many there are in it, and the blobs of its images."""
+    """What the import of a session file added: `added` of the `entries` in it, and the blobs of its images.
+
+    `raw` of the added lines are kept as the text that they are: they are no JSON objects, or spelled in a way that
+    could not be given back byte for byte.
+    """
 
     context_id: int
     entries: int
     added: int
     blobs: int
     notes: tuple[str, ...]
+    raw: int = 0

@@ -2,6 +2,7 @@
 
 An entry is a plain JSON value. `externalize` hands bytes to a `put` and leaves refs; `rehydrate` asks a `get` for them:
 neither knows where bytes are kept. Both leave what they are given untouched, and share with it all that stays as it is.
+A value may hold numbers that keep their text, see `eventq.output.spelling`.
 
     where                                                    what is put                 what is left
     `data` of images in `content`, `images`, `frames`        the bytes of the base64     the ref
@@ -64,15 +65,22 @@ def externalize(entry: Any, put: Callable[[bytes], str], *, full: bool = False) 
     return _cut(entry) if isinstance(entry, str) and _is_oversize(entry) else entry
 
 
-def rehydrate(entry: Any, get: Callable[[str], bytes | None], warn: Callable[[str], object]) -> Any:
-    """Give the entry that was externalized; `get` gives the bytes of a well-formed ref, None for a missing blob.
+def rehydrate(
+    entry: Any,
+    get: Callable[[str], bytes | None],
+    warn: Callable[[str], object],
+    *,
+    parse: Callable[[bytes], Any] | None = None,
+) -> Any:
+    """Return the entry that was externalized; `get` returns the bytes of a well-formed ref, None for a missing blob.
 
     It is asked once for each ref. What cannot be had stays as it is stored, so that a later call may find it, and
-    `warn` gets a sentence. Raises InputError for more than DEEPEST levels, and whatever `get` raises.
+    `warn` gets a sentence. `parse` reads the JSON of removed values (default: `json.loads`). Raises InputError for more
+    than DEEPEST levels, and whatever `get` raises.
     """
     if not isinstance(entry, _BOXES):
         return entry
-    return _Rehydrator(entry, get, warn).run()
+    return _Rehydrator(entry, get, warn, parse or _json).run()
 
 
 def refs(entry: Any) -> list[str]:
@@ -173,10 +181,17 @@ class _Externalizer:
 class _Rehydrator:
     """One entry on its way out."""
 
-    def __init__(self, entry: Box, get: Callable[[str], bytes | None], warn: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        entry: Box,
+        get: Callable[[str], bytes | None],
+        warn: Callable[[str], object],
+        parse: Callable[[bytes], Any],
+    ) -> None:
         self._entry = entry
         self._get = get
         self._warn = warn
+        self._parse = parse
         self._draft = _Draft(entry)
         self._wanted: dict[str, list[Want]] = {}
         self._removed: dict[Path, list[tuple[int, str]]] = {}  # what was, by object: its position and its key
@@ -228,7 +243,7 @@ class _Rehydrator:
         made: dict[Form, Any] = {}
         for form, path, key, pointer in wants:
             try:
-                value = made[form] if form in made else form(data)
+                value = self._parse(data) if form is _json else made[form] if form in made else form(data)
             except (ValueError, RecursionError):
                 self._warn(f"blob {ref} does not hold what the entry says; the entry keeps its ref")
                 continue
@@ -437,14 +452,14 @@ def _json(data: bytes) -> Any:
 
 
 def _spell(value: Any, level: int) -> bytes | None:
-    """Give a value that stands at a level as JSON, None for integers longer than Python writes."""
-    from json import dumps
+    """Return a value that stands at a level as JSON, None for ints longer than Python writes."""
+    from eventq.output.spelling import ASCII, spell
 
     if isinstance(value, _BOXES):
         for _ in _boxes(value, level + 1, skip=()):
             pass
     try:
-        return dumps(value).encode()
+        return spell(value, ASCII).encode()
     except RecursionError:
         raise _too_deep() from None
     except ValueError:

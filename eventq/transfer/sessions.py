@@ -1,12 +1,11 @@
 """Session files of coding agents, in and out: a JSON entry a line becomes a turn, its images become blobs.
 
 Nothing is lost: an entry whose bytes would not come back the same, and whatever is no entry, is kept as the line that
-it is. So an export gives the very bytes that were imported.
+it is. So an export gives the very bytes that were imported. A file that does not begin as one is refused.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from itertools import chain
@@ -17,6 +16,7 @@ from eventq.errors import ConflictError, InputError, LogicError, UnknownContextE
 from eventq.event import REF, refs_in
 from eventq.output import persist
 from eventq.output.produced import SHA256
+from eventq.output.spelling import parse, spell
 from eventq.records import SessionImported
 
 TYPE_CHECKING = False
@@ -37,6 +37,7 @@ _BATCH_BYTES = 4 << 20  # of lines that share a transaction
 _BATCH_LINES = 500
 _URL = b"data:image/"
 _REF = REF.encode()
+_FULL = persist.FULL.encode()
 _NAME = 200  # characters of a context's name that is taken from a file
 
 
@@ -52,19 +53,20 @@ class Sessions:
     # --- in -------------------------------------------------------------------------------------------------------
 
     def import_file(self, path: str, *, name: str | None = None, blobs: str | None = None) -> SessionImported:
-        """Append the entries of a file to a context, which is made unless it is there, and say what was added.
+        """Append the entries of a file to a context, made if need be, and return what was added.
 
-        The context's `name` is that of the session in the file's first entry, unless it is given. Importing again adds
-        what the file has grown by; a last line that was torn is replaced when it is whole. `blobs` is the folder where
-        another tool keeps the blobs that the entries name by their SHA-256. Raises ConflictError, and adds nothing,
-        when the context and the file differ.
+        The context's `name` is that of the session in the file's first line (default). Importing
+        again adds what the file has grown by; a last line that was torn is replaced when it is
+        whole. `blobs` is the folder where another tool keeps the blobs that the entries name by
+        their SHA-256. Raises InputError for a file that is no session, and ConflictError when the
+        context and the file differ; both add nothing.
         """
         self._store.check_writable()
         try:
             with self._opened(path) as file:
-                first = file.readline()
-                known = self._context(name or _name_of(first, path))
-                return _Import(self, known, path, blobs).run(chain([first] if first else [], file))
+                begun = _beginning(file, path)
+                known = self._context(name or _name_of(begun[0], path))
+                return _Import(self, known, path, blobs).run(chain(begun, file))
         except OSError as error:
             raise LogicError(
                 f"'{path}' could not be read: {error.strerror}", "check the path and its permissions"
@@ -105,10 +107,12 @@ class Sessions:
                 yield self.line(turn, warn or (lambda _: None))
 
     def line(self, turn: Turn, warn: Warn) -> bytes:
-        """Give the line that a turn was made of."""
+        """Return the line that a turn was made of."""
         data = turn.payload or b""
-        if turn.type_id == ENTRY:
-            data = _spell(persist.rehydrate(json.loads(data), self._own, lambda what: _tell(what, warn)))
+        if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
+            stored = parse(data)
+            whole = persist.rehydrate(stored, self._own, lambda what: _tell(what, warn), parse=parse)
+            data = spell(whole).encode()
         return data if turn.flags & NO_NEWLINE else data + b"\n"
 
     def _own(self, ref: str) -> bytes | None:
@@ -131,21 +135,24 @@ class _Import:
         self._put: set[str] = set()
         self._head = context.info().head_turn_id
         self._torn: int | None = None  # the turn before a torn line that is to be replaced
+        self._raw = 0  # lines that are kept as they are
+        self._odd = self._first_odd = 0  # whole ones among them, and the number of the first
 
     def run(self, file: Iterable[bytes]) -> SessionImported:
         """Do it."""
         lines = iter(file)
         count, torn = self._compare(lines)
-        added = 0
+        number = count
         for batch in _batches(lines, torn):
             with self._sessions._store.write():
                 self._leave_torn()
                 for line in batch:
-                    self._append(line)
-            added += len(batch)
-        return SessionImported(
-            self._context.info().context_id, count + added, added, len(self._put), tuple(self._notes)
-        )
+                    number += 1
+                    self._append(number, line)
+        if self._odd:
+            self._notes.append(_raw_note(self._odd, self._first_odd))
+        context_id, notes = self._context.info().context_id, tuple(self._notes)
+        return SessionImported(context_id, number, number - count, len(self._put), notes, self._raw)
 
     def _compare(self, lines: Iterator[bytes]) -> tuple[int, bytes | None]:
         """Read the lines that are here already; give how many, and the line that takes the place of a torn one."""
@@ -190,12 +197,12 @@ class _Import:
         info = self._context.info()
         return info.name or str(info.context_id)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, number: int, line: bytes) -> None:
         flags = 0 if line.endswith(b"\n") else NO_NEWLINE
         data = line.removesuffix(b"\n")
         kind, payload, named = self._prepared(data)
-        if kind == LINE and flags:
-            self._notes.append(f"the last line of '{self._path}' is torn: it is kept as it is")
+        if kind == LINE:
+            self._count_raw(number, torn=bool(flags) and _entry(data) is None)
         if self._context.head_id() != self._head:
             raise ConflictError(
                 f"somebody else appended to '{self._name()}' meanwhile",
@@ -203,6 +210,14 @@ class _Import:
             )  # fmt: skip
         turn = self._context.append(payload, type_id=kind, flags=flags, refs=self._known(named))
         self._head = turn.turn_id
+
+    def _count_raw(self, number: int, *, torn: bool) -> None:
+        self._raw += 1
+        if torn:
+            self._notes.append(f"the last line of '{self._path}' is torn: it is kept as it is")
+        else:
+            self._odd += 1
+            self._first_odd = self._first_odd or number
 
     def _prepared(self, data: bytes) -> tuple[str, bytes, set[bytes]]:
         """Give type and payload of the turn that a line becomes, and the hashes of the blobs that it names."""
@@ -212,7 +227,7 @@ class _Import:
         if stored is None:
             return LINE, data, refs_in(data.decode(errors="replace")) | foreign
         named = {digest for ref in persist.refs(stored) if (digest := parse_ref(ref))}
-        return ENTRY, data if stored is entry else _spell(stored), named | foreign
+        return ENTRY, data if stored is entry else spell(stored).encode(), named | foreign
 
     def _foreign(self, entry: dict[str, Any]) -> set[bytes]:
         """Give the hashes of the blobs that an entry names by their SHA-256, fetched if they are not here."""
@@ -244,11 +259,12 @@ class _Import:
 
         try:
             stored: dict[str, Any] = persist.externalize(entry, keep, full=True)
-            spelled = _spell(stored)
+            spelled = spell(stored).encode()
             plain = persist.FULL not in stored and spelled.count(_REF) == times
             if plain and _REF not in data and _is_around(spelled, put, data):
                 return stored
-            return stored if _spell(persist.rehydrate(stored, own, _ignore)) == data else None
+            whole = persist.rehydrate(stored, own, _ignore, parse=parse)
+            return stored if spell(whole).encode() == data else None
         except (InputError, UnicodeEncodeError, RecursionError):
             return None
 
@@ -277,6 +293,32 @@ class _Import:
         self._notes.append(why)
 
 
+def _beginning(file: Iterable[bytes], path: str) -> list[bytes]:
+    """Return the lines up to the first entry; raise InputError when the first batch has none."""
+    begun: list[bytes] = []
+    size = 0
+    for line in file:
+        begun.append(line)
+        size += len(line)
+        if _entry(line.removesuffix(b"\n")) is not None:
+            return begun
+        if size >= _BATCH_BYTES or len(begun) >= _BATCH_LINES:
+            break
+    why = f"none of its first {len(begun)} lines is a JSON object" if begun else "it is empty"
+    why = "its first line is no JSON object" if len(begun) == 1 else why
+    raise InputError(
+        f"'{path}' is no session file: {why}",
+        "give a file of one JSON object a line, when its tool has written the first one whole",
+    )
+
+
+def _raw_note(count: int, first: int) -> str:
+    """Return what is said of whole lines that are kept as they are."""
+    which = f"line {first} is" if count == 1 else f"{count:,} lines, the first is line {first}, are"
+    why = "no JSON object, or none that could be written again byte for byte"
+    return f"{which} kept as raw text: {why}"
+
+
 def _name_of(first: bytes, path: str) -> str:
     """Give the name of a session: the id in its first entry, or that of the file."""
     entry = _entry(first.removesuffix(b"\n"))
@@ -289,7 +331,7 @@ def _name_of(first: bytes, path: str) -> str:
 def _entry(data: bytes) -> dict[str, Any] | None:
     """Give the object that a line is, None for anything else."""
     try:
-        entry = json.loads(data)
+        entry = parse(data)
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
@@ -310,11 +352,6 @@ def _is_around(spelled: bytes, put: dict[str, int], data: bytes) -> bool:
             return False
         at += len(other) - 64
     return at == len(data)
-
-
-def _spell(entry: object) -> bytes:
-    """Give an entry as JSON the way session files have it: no blanks, characters as they are."""
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _batches(lines: Iterator[bytes], first: bytes | None) -> Iterator[list[bytes]]:

@@ -509,7 +509,7 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
     (told,) = objects(*take, "--name", "again")
     assert list(told) == list(SessionImported.__slots__)
-    assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": []}
+    assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": [], "raw": 0}
     for name in ("abc", "2", "again"):
         assert noted("session", "export", name, "--thread", box) == (SESSION, "")
     assert noted("session", "export", "abc", "--output", "-", "--json", "--thread", box) == (SESSION, "")
@@ -533,6 +533,45 @@ def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -
     file.write_bytes(SESSION)
     assert ok("session", "import", str(file), "--thread", box) == "Imported 1 of 3 entries into context 'abc' (2)\n"
     assert noted("session", "export", "abc", "--thread", box) == (SESSION, "")
+
+
+def test_lines_that_are_kept_raw_are_said(box: str, tmp_path: Path) -> None:
+    """How many lines of an import are kept as raw text is a note on stderr, and a field of the result with --json."""
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(b'{"cost":0.00005,"n":-0}\n{"a": 1}\nplain text\n')
+    take = ["session", "import", str(file), "--thread", box]
+    note = (
+        "2 lines, the first is line 2, are kept as raw text:"
+        " no JSON object, or none that could be written again byte for byte"
+    )
+    done = run(*take)
+    assert (done.code, done.out) == (0, "Imported 3 of 3 entries into context 's' (2)\n")
+    assert done.err == f"{note}\n"
+    done = run(*take, "--name", "again", "--json")
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert (told["raw"], told["notes"]) == (2, [note])
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it is empty"),
+        (bytes(range(256)) * 12, "none of its first 13 lines is a JSON object"),
+        (b"some plain text\nof two lines\n", "none of its first 2 lines is a JSON object"),
+        (b'{"type":"session","id":', "its first line is no JSON object"),
+    ],
+)
+def test_a_file_that_is_no_session_is_refused(box: str, tmp_path: Path, data: bytes, why: str) -> None:
+    """An empty file, noise, text, and a first line that is not whole yet: status 2, what to give, and no change."""
+    file = tmp_path / "s.jsonl"
+    file.write_bytes(data)
+    before = state(box)
+    done = run("session", "import", str(file), "--thread", box)
+    fix = "give a file of one JSON object a line, when its tool has written the first one whole"
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"Error: '{file}' is no session file: {why} - {fix}\n"
+    assert state(box) == before
 
 
 def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Path) -> None:
