@@ -147,19 +147,22 @@ class AckError(LogicError):
 
 
 class TooLargeError(LogicError):
-    """An event or a blob is larger than the limit."""
+    """An event or a blob is larger than the limit; a `size` of None is one that nobody read to its end."""
 
     wire_code = 413
 
     def __init__(
         self,
-        size: int,
+        size: int | None,
         limit: int,
         what: str = "event",
         fix: str = "put the data in a file and push its path, or raise EVENTQ_MAX_EVENT_BYTES",
         unit: str = "bytes",
     ) -> None:
-        super().__init__(f"the {what} is too large ({size} {unit}, the limit is {limit})", fix)
+        found = f"{size} {unit}, the limit is {limit}"
+        if size is None:
+            found = f"more than the limit of {limit} {unit}"
+        super().__init__(f"the {what} is too large ({found})", fix)
 
 
 class UnknownBlobError(LogicError):

@@ -5,9 +5,8 @@ Read with the C scanner under the `json` package: the package itself takes as lo
 
 from __future__ import annotations
 
-import os
-
-from eventq.errors import InputError
+from eventq.cli import show
+from eventq.errors import InputError, TooLargeError
 
 try:
     from _json import make_scanner, scanstring
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_LONGEST = 512 << 20  # bytes of a line: six times the largest event, as JSON may spell each byte in six
+_NAMES = 2 << 20  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
+_SPELLED = 6  # bytes that JSON may take for one
 _BLANKS = " \t\r\n"
 
 
@@ -98,19 +98,21 @@ def as_written(text: str, name: str) -> str:
 class Lines:
     """The events of NDJSON on a descriptor, ready for `push_many`; blank lines are skipped."""
 
-    def __init__(self, fd: int) -> None:
-        """Take the descriptor; nothing is read yet."""
+    def __init__(self, fd: int, limit: int) -> None:
+        """Take the descriptor, and the largest size of an event; nothing is read yet."""
         self._fd = fd
+        self._limit = limit
         self._line = 0
+        self._least = 0  # bytes of the text that the line which has begun spells, at least
 
     def where(self, _: int) -> str:
         """Name the line that was read last."""
         return f"line {self._line}"
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Give source, type, content, subtype and key of each line; raise InputError, naming the line."""
-        with os.fdopen(self._fd, "rb", buffering=1 << 18, closefd=False) as file:
-            while data := file.readline(_LONGEST):
+        """Yield source, type, content, subtype and key of each line; raise InputError, naming the line."""
+        for lines in self._read():
+            for data in lines:
                 self._line += 1
                 if data.isspace():
                     continue
@@ -120,6 +122,37 @@ class Lines:
                     raise self._bad(f"not UTF-8 (byte {error.start})") from error
                 except ValueError as error:
                     raise self._bad(str(error)) from error
+
+    def _read(self) -> Iterator[list[Any]]:
+        """Yield the lines that each block completes; the last one needs no end."""
+        begun = bytearray()
+        while block := show.read(self._fd):
+            lines: list[Any] = block.splitlines(keepends=True)
+            rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+            if lines and begun:
+                begun += lines[0]  # in place: a long line is not held twice
+                lines[0], begun = begun, bytearray()
+            yield lines
+            if rest:
+                self._check(begun, rest)
+                begun += rest
+        if begun:
+            yield [begun]
+
+    def _check(self, begun: bytearray, rest: bytes) -> None:
+        """Raise an error for a line that has not ended yet when no event can come of it, however it goes on."""
+        if not begun:
+            self._least = 0
+            head = rest.lstrip()[:1]
+            if head and head != b"{" and head < b"\x80":  # beyond ASCII there are blanks, and a BOM
+                self._line += 1
+                raise self._bad("not a JSON object")
+        self._least += len(rest) - (_SPELLED - 1) * rest.count(b"\\")
+        most = self._limit + _NAMES
+        if self._least > most or len(begun) > _SPELLED * most:
+            error = TooLargeError(None, self._limit)
+            error.what = f"line {self._line + 1}: {error.what}"
+            raise error
 
     def _bad(self, what: str) -> InputError:
         return InputError(f"{self.where(0)}: {what}", "give one JSON object a line; nothing of the batch was stored")
@@ -140,7 +173,7 @@ def event_of(text: str) -> tuple[Any, ...]:
     return value["source"], value["type"], content, value.get("subtype"), value.get("key")
 
 
-def hook_event(data: bytes, source: str) -> tuple[str, str, str, str | None, str | None]:
+def hook_event(data: bytes | bytearray, source: str) -> tuple[str, str, str, str | None, str | None]:
     """Give source, type, content, subtype and key of the event for a hook's JSON object.
 
     The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use,

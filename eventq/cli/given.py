@@ -7,7 +7,7 @@ from io import FileIO
 from eventq.cli import show
 from eventq.cli.log import SERVERS, open_thread
 from eventq.cli.options import number, text
-from eventq.errors import InputError, LogicError, UsageError
+from eventq.errors import InputError, LogicError, TooLargeError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eventq.cli.options import Raw
     from eventq.thread import Thread
 
+WHOLE = 64 << 20  # bytes of a text or of JSON, which are held in memory at once
 _BLOCK = 1 << 16
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -52,18 +53,10 @@ class Input(FileIO):
         """Give the next bytes, at most `size`: what has come so far of a pipe, nothing at the end."""
         try:
             while (data := super().read(size)) is None:
-                _wait(self.fileno())  # its other end has made it non-blocking
+                show.wait_for(self.fileno())
         except OSError as error:
             raise self._refused(error) from error
         return data
-
-
-def _wait(fd: int) -> None:
-    import select
-
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    poll.poll()
 
 
 def payload(raw: Raw, *, is_open: bool) -> object:
@@ -73,7 +66,15 @@ def payload(raw: Raw, *, is_open: bool) -> object:
     if raw["content"] is not None:
         return encoded(str(raw["content"]), None)
     file = Input(text(raw, "file") or "-", is_open=is_open)
-    return b"".join(iter(file.read, b"")) if raw["canonical"] is not None else file
+    return file if raw["canonical"] is None else _whole(file, "store it as it is, without --canonical")
+
+
+def _whole(file: Input, fix: str) -> bytearray:
+    """Return everything in a file; raise TooLargeError for more than is held in memory at once."""
+    try:
+        return show.read_all(file.read, WHOLE)
+    except TooLargeError:
+        raise TooLargeError(None, WHOLE, "input", fix) from None
 
 
 def text_of(raw: Raw, name: str, file_name: str, *, is_open: bool) -> str | None:
@@ -89,12 +90,12 @@ def text_of(raw: Raw, name: str, file_name: str, *, is_open: bool) -> str | None
         ) from error
 
 
-def _file_of(raw: Raw, name: str, *, is_open: bool) -> bytes | None:
+def _file_of(raw: Raw, name: str, *, is_open: bool) -> bytearray | None:
     path = text(raw, name)
     if path is None:
         return None
     with Input(path, is_open=is_open) as file:
-        return b"".join(iter(file.read, b""))
+        return _whole(file, "put its bytes as a blob, and name its ref")
 
 
 def object_of(raw: Raw, name: str, *, is_open: bool) -> dict[str, Any] | None:
@@ -113,7 +114,7 @@ def json_of(raw: Raw, name: str) -> Any:
     return None if raw[name] is None else _parsed(str(raw[name]), name)
 
 
-def _parsed(data: bytes | str, name: str) -> Any:
+def _parsed(data: bytearray | str, name: str) -> Any:
     from eventq.dag import canonical
 
     try:

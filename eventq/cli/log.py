@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from eventq.cli import show
 from eventq.cli.options import number, seconds, text
-from eventq.errors import EventqError, InputError, LogicError, UsageError
+from eventq.errors import InputError, LogicError, UsageError
 from eventq.event import Event
+from eventq.log.events import limit_of_event
 from eventq.log.mirror import line
 from eventq.thread import Thread
 
@@ -68,7 +67,7 @@ def _push_batch(raw: Raw) -> None:
 
     is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
-        given = Lines(show.stdin(is_open=is_open))
+        given = Lines(show.stdin(is_open=is_open), limit_of_event())
         batch = thread.log.push_many(given, where=given.where)
         if raw["json"]:
             count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
@@ -78,9 +77,9 @@ def _push_batch(raw: Raw) -> None:
 def _read_content(raw: Raw, *, is_open: bool) -> str:
     path = text(raw, "content-file") or ""
     try:
-        fd = show.stdin(is_open=is_open) if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb", closefd=path != "-") as file:
-            return file.read().decode()
+        place = show.stdin(is_open=is_open) if path == "-" else path
+        with open(place, "rb", buffering=0, closefd=path != "-") as file:
+            return show.read_all(lambda: show.read(file.fileno()), limit_of_event()).decode()
     except UnicodeDecodeError as error:
         raise InputError(
             f"'{path}' is not UTF-8 text (byte {error.start})", "encode it, for example as base64"
@@ -203,10 +202,11 @@ def hook(raw: Raw) -> int:
     try:
         with open_thread(raw) as thread:
             try:
-                with os.fdopen(show.stdin(is_open=is_open), "rb", closefd=False) as file:
-                    thread.push(*hook_event(file.read(), str(raw["source"] or "self")))
-            except (EventqError, OSError, RecursionError, ValueError) as error:
-                thread.journal.warn(f"hook: {error}")
-    except (EventqError, OSError, KeyboardInterrupt):
+                fd = show.stdin(is_open=is_open)
+                given = show.read_all(lambda: show.read(fd), limit_of_event())
+                thread.push(*hook_event(given, str(raw["source"] or "self")))
+            except Exception as error:  # noqa: BLE001 (whatever it is)
+                thread.journal.warn(f"hook: {error or type(error).__name__}")
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001, S110 (there is nowhere else to say it)
         pass
     return 0

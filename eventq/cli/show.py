@@ -1,4 +1,4 @@
-"""What a command shows: results on stdout, errors on stderr, and the status that follows from them."""
+"""A command's streams: results on stdout, errors on stderr, the status that follows, and what stdin gives."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import errno
 import os
 import sys
 
-from eventq.errors import EventqError, FilterError, LogicError, UnknownOutputError
+from eventq.errors import EventqError, FilterError, LogicError, TooLargeError, UnknownOutputError
 from eventq.log.mirror import quote
 from eventq.system import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from eventq.cli.options import Command, Raw
+
+_BLOCK = 1 << 16
 
 
 class Closed(Exception):  # noqa: N818 (not an error)
@@ -132,3 +135,31 @@ def stdin(*, is_open: bool) -> int:
     if not is_open:
         raise LogicError("stdin is closed", "give the input on stdin")
     return 0
+
+
+def read(fd: int) -> bytes:
+    """Return the next bytes of a descriptor, what has come so far of a pipe, nothing at the end."""
+    while True:
+        try:
+            return os.read(fd, _BLOCK)
+        except BlockingIOError:
+            wait_for(fd)
+
+
+def wait_for(fd: int) -> None:
+    """Wait until a descriptor can be read that its other end has made non-blocking."""
+    import select
+
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll()
+
+
+def read_all(more: Callable[[], bytes], most: int) -> bytearray:
+    """Return all that `more` gives, block by block; raise TooLargeError once it is beyond `most` bytes."""
+    found = bytearray()  # grows in place: joining blocks would hold everything twice
+    while block := more():
+        found += block
+        if len(found) > most:
+            raise TooLargeError(None, most)
+    return found

@@ -43,7 +43,7 @@ def dump(value: object) -> bytes:
         raise _no_stack() from None
 
 
-def parse(data: bytes | str) -> Any:
+def parse(data: bytes | bytearray | str) -> Any:
     """Give the value of one JSON text; raise InputError for what is not JSON and for what the rule refuses."""
     text = _text_of(data)
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.backends.roots import RootTable
-from eventq.blobs import PART_BYTES, digest_of, flat
+from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
 from eventq.dag.turns import Turns, View, check_head, check_u32, encoded, run_conflict
-from eventq.errors import ConflictError, InputError, UnknownContextError, UnknownTurnError
+from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError, UnknownTurnError
 from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, OpenInfo, Turn
 
@@ -351,7 +351,10 @@ class OpenTurn:
         )
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
-        """Append bytes, or text as UTF-8, durably, and give how many there are now."""
+        """Append bytes, or text as UTF-8, durably, and give how many there are now.
+
+        Raises TooLargeError, and stores nothing, when they would be more than a payload may have.
+        """
         delta = encoded(data, None, "the delta")
         if not isinstance(delta, (bytes, bytearray, memoryview)):
             raise InputError(f"a delta is bytes or text, not {type(data).__name__}", "encode it")
@@ -364,6 +367,8 @@ class OpenTurn:
                 if found is None:
                     raise self._gone()
                 size = found
+            if size > LARGEST:
+                raise TooLargeError(size, LARGEST, "payload", "seal what there is, and go on in another turn")
         return size
 
     def read(self) -> Iterator[bytes]:

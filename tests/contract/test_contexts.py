@@ -12,7 +12,7 @@ from blake3 import blake3
 import eventq
 from eventq import InputError, Turn, UsageError
 from eventq.dag.contexts import OpenTurn
-from eventq.errors import ConflictError, UnknownBlobError, UnknownContextError, UnknownTurnError
+from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownContextError, UnknownTurnError
 from eventq.records import ContextInfo, Move, OpenInfo
 from tests.crash.support import kill, numbers, read_lines, start
 
@@ -621,6 +621,17 @@ def test_an_empty_open_turn(context: Context) -> None:
     opened = context.open_turn()
     opened.append_delta(b"")
     assert (opened.seal().turn_id, context.last().turns[0].size) == (1, 0)
+
+
+def test_an_open_turn_grows_to_the_largest_payload(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delta beyond what a payload may have is refused when it comes, and what was there can be sealed."""
+    monkeypatch.setattr("eventq.dag.contexts.LARGEST", 2 * MIB)
+    opened = context.open_turn()
+    assert opened.append_delta(b"x" * (2 * MIB - 1)) == 2 * MIB - 1
+    with pytest.raises(TooLargeError, match="seal what there is"):
+        opened.append_delta(b"xx")
+    assert opened.append_delta(b"y") == 2 * MIB
+    assert opened.seal().size == 2 * MIB
 
 
 def test_megabytes_at_once(context: Context, raw: apsw.Connection) -> None:

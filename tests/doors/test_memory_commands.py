@@ -113,14 +113,14 @@ def test_a_stdin_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPat
     """A pipe that its other end made non-blocking gives all of its bytes, however late they come."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
-    wait, late = given_words._wait, [b"later", b"late"]
+    wait, late = show.wait_for, [b"later", b"late"]
 
     def write_late(fd: int) -> None:
         os.write(theirs, late.pop())
         wait(fd)
 
     monkeypatch.setattr(show, "stdin", lambda *, is_open: ours)
-    monkeypatch.setattr(given_words, "_wait", write_late)
+    monkeypatch.setattr(show, "wait_for", write_late)
     file = given_words.Input("-", is_open=True)
     assert (file.read(), file.read()) == (b"late", b"later")
     os.close(theirs)
