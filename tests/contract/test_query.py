@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -250,14 +249,13 @@ def test_every_value_can_be_named(value: Any) -> None:
         assert json.dumps(expected) == json.dumps(query.extract(value, parsed))
 
 
+@pytest.mark.timeout(60)  # a hundred times what it takes, and a fraction of what it would
 @pytest.mark.parametrize("piece", ["[", "]", "['", ".", "a", "[a]", "[0]", "['\\\\", "['a']", "[  ", ".a", "%", "/a"])
 def test_long_queries_take_no_long_time(piece: str) -> None:
-    """Three hundred thousand pieces are read, or refused, within seconds: no part is read again and again."""
-    text = piece * 300_000
-    start = time.process_time()
+    """A million pieces are read, or refused: were a part read again and again, it would take far longer than it may."""
+    text = piece * 1_000_000
     try:
         query.parse(text)
     except UsageError as error:
         assert error.what.endswith(text)  # noqa: PT017
     query.path(text)
-    assert time.process_time() - start < 5

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -837,9 +836,7 @@ def test_two_thousand_contexts_are_drawn_at_once(shape: str) -> None:
     count = 2000
     comb = Comb(count, {count + 1 + n: 500 if shape == "star" else n + 1 for n in range(count)})
     heads = [n + 1 if shape == "line" else count + 1 + n for n in range(count)]
-    start = time.perf_counter()
     lines = drawn(comb, heads)
-    assert time.perf_counter() - start < 20
     assert len(lines) == {"star": count + 2, "comb": 2 * count - 1, "line": count}[shape]
     assert comb.asked < count * 2 * 11
 

@@ -119,7 +119,7 @@ def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
 
 
 def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> None:
-    """SIGKILL follows for one that does not listen, five seconds later, and for what it started."""
+    """SIGKILL follows for one that does not listen, five seconds later at the soonest, and for what it started."""
     assert supervisor.GRACE_SECONDS == 5
     pipe = quote(str(tmp_path / "pipe"))
     box.thread.subscribe(

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,9 +92,7 @@ def test_a_notifier_that_hangs_is_ended_with_all_that_it_started(box: Box) -> No
     pipe = quote(os.path.join(box.folder, "pipe"))
     install(box, f"mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}")
     box.patch.setattr(notifier, "SECONDS", 0.3)
-    began = time.monotonic()
     box.thread.push("self", "test", "x")
-    assert time.monotonic() - began >= 0.3
     until(box.all_handled, "the built-in dispatch has run")
     box.settle()
     assert len(box.journal("took more than 0.3 seconds")) == 1

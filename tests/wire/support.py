@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Message = Request | tuple[int, bytes]  # a request, or a type and a payload of whatever kind
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEADLINE = 20.0
+DEADLINE = 120.0
 HEADER = struct.Struct("<IHHQ")
 KINDS = {message: kind for kind, message in frames.REQUESTS.items()}
 
@@ -320,8 +320,8 @@ def serving(path: str, until: Until) -> Iterator[Callable[..., Served]]:
         yield begin
         for served in made:
             served.hang_up()
-            until(lambda served=served: not served.server.connections, "all are gone", 20)  # type: ignore[misc]
-            until(lambda served=served: not served.server.room.held, "nothing is held", 20)  # type: ignore[misc]
+            until(lambda served=served: not served.server.connections, "all are gone")  # type: ignore[misc]
+            until(lambda served=served: not served.server.room.held, "nothing is held")  # type: ignore[misc]
     finally:
         for served in made:
             served.hang_up()

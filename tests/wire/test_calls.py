@@ -8,7 +8,6 @@ import json
 import math
 import os
 import threading
-import time
 import tracemalloc
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -641,9 +640,7 @@ def test_closing_during_a_call(server: Server, monkeypatch: pytest.MonkeyPatch) 
     caller = threading.Thread(target=lambda: server.ask("blobs", None, "has", HASH))
     caller.start()
     assert within.wait(60)
-    before = time.monotonic()
-    server.calls.close()
-    assert time.monotonic() - before < 3
+    server.calls.close()  # while it waits for us
     assert not closed
     go_on.set()
     caller.join(60)
