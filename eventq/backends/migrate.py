@@ -58,6 +58,13 @@ def foreign(path: str) -> DamagedError:
     )
 
 
+def outdated(path: str) -> DamagedError:
+    """Give the error for a database whose schema a newer eventq has changed while it was open."""
+    return DamagedError(
+        f"'{path}' was brought up to date by a newer eventq", "open it again, with a program that uses the newer one"
+    )
+
+
 def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
     """Bring a database up to SCHEMA, one transaction a migration; somebody who was quicker is fine."""
     connection.pragma("journal_mode", "wal")

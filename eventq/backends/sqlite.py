@@ -66,9 +66,17 @@ def translate(error: Exception, path: str) -> EventqError:
     for kind, make in _TRANSLATIONS:
         if isinstance(error, kind):
             return make(error, path)
-    if isinstance(error, apsw.SQLError) and "no such " in str(error):
-        return migrate.foreign(path)
+    if _lacks(error):
+        return DamagedError(
+            f"'{path}' lacks a table or a column ({error})", "restore a backup, or upgrade the program that changed it"
+        )
     return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
+
+
+def _lacks(error: BaseException | None) -> bool:
+    """Tell whether a statement failed because the schema is not the one that it was written for."""
+    words = ("no such table", "no such column", "has no column named")
+    return isinstance(error, apsw.SQLError) and any(word in str(error) for word in words)
 
 
 _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqError]]] = [
@@ -185,6 +193,7 @@ class Store:
         self.inodes = self._look()
         self._folder_time = -1
         self._connection: apsw.Connection | None = None
+        self.version = migrate.SCHEMA
         self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
         self.fence = Fence(lambda: self._connect(write=False))
         try:
@@ -193,7 +202,7 @@ class Store:
             self.version = int(self._steady(lambda: migrate.version(self.connection, self.path)))
             if write and self.version < migrate.SCHEMA:
                 migrate.apply(self.connection, system.stamp(system.now()), self.version)
-                self.version = migrate.SCHEMA
+                self._look_again()  # a newer eventq may have migrated it too
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
             raise self._explain(error) from error
@@ -285,6 +294,8 @@ class Store:
                 except (apsw.Error, UnicodeError) as error:
                     if self._stamp is None or self._stamp == self._stamp_now():
                         raise self._explain(error) from error
+                except FilterError as error:
+                    raise self._explain(error) from error.__cause__
                 except OSError as error:
                     raise NotAThreadError(self.directory) from error
 
@@ -346,7 +357,20 @@ class Store:
             pass  # the WAL is as good as the database; the next one cuts it
 
     def _explain(self, error: Exception) -> EventqError:
+        if self._is_outdated(error):
+            return migrate.outdated(self.path)
         return error if isinstance(error, EventqError) else translate(error, self.path)
+
+    def _is_outdated(self, error: Exception) -> bool:
+        """Tell whether a statement failed because a newer eventq has changed the schema since the store was opened."""
+        cause = error.__cause__ if isinstance(error, FilterError) else error
+        # A filter may read the table of events and nothing else: not what a view of that name reads.
+        if self._connection is None or not (_lacks(cause) or isinstance(cause, apsw.AuthError)):
+            return False
+        try:
+            return int(self._connection.pragma("user_version")) > self.version
+        except apsw.Error:
+            return False  # the first error says more
 
     def alive(self) -> int:
         """Give the time of change of the directory, in ns.
@@ -567,7 +591,10 @@ class Store:
 
     def last_id(self) -> int:
         """Give the id of the newest event there ever was, 0 when there was none."""
-        return self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0
+        found = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+        if found is None:  # none yet, or the row is lost, or the table is: then this says so
+            found = self.one("SELECT max(id) FROM events")
+        return found or 0
 
     def count(self) -> int:
         """Give the number of stored events."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.errors import AckError, ConsumerExistsError, FilterError, UnknownConsumerError, UsageError
+from eventq.errors import AckError, ConsumerExistsError, FilterError, StoreError, UnknownConsumerError, UsageError
 from eventq.event import Event, check_name
 
 TYPE_CHECKING = False
@@ -197,13 +197,15 @@ class Subscriptions:
             self._store.set_attempts(state.consumer, attempts, state.acked)
 
     def _wake(self, consumer: str) -> None:
-        """Start a dispatch when this consumer has work."""
-        state = self.state(consumer)
+        """Start a dispatch when this consumer has work. What led here is stored: nothing raises any more."""
         try:
+            state = self.state(consumer)
             if state is not None and self.due(state):
                 self._notifier.wake_one()
         except FilterError:
             pass  # the dispatch that meets the filter says so
+        except StoreError as error:
+            self._journal.warn(f"wake: consumer={consumer} could not be looked at ({error})")
 
     def due(self, state: State) -> bool:
         """Say whether an event that matches is waiting, noting how far there is none.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 import eventq
@@ -300,3 +302,25 @@ def test_a_clock_that_goes_backwards_hurts_nobody(box: Box, monkeypatch: pytest.
     assert [line.split()[-1] for line in box.trace("got")] == ["1", "2", "3", "4", "5"]
     assert len(box.journal("still written")) == 5
     assert [event.content for event in box.thread.peek()] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box) -> None:
+    """It says so in the journal and lets go of the lock, so that a newer one can look after the consumer."""
+    os.mkfifo(os.path.join(box.folder, "gate"))
+    box.thread.subscribe("w", box.handler("hang"))
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("start"), "the handler runs")
+    raw = apsw.Connection(os.path.join(box.path, "events.db"))
+    raw.set_busy_timeout(30_000)
+    change = "BEGIN IMMEDIATE; ALTER TABLE subscriptions RENAME {}; PRAGMA user_version = {}; COMMIT"
+    version = raw.pragma("user_version")
+    raw.execute(change.format("COLUMN filter TO wanted", 1000))
+    os.kill(box.handler_pid(), signal.SIGKILL)
+    until(lambda: not box.held(), "the lock is let go")
+    assert box.journal("consumer=w given up (") == box.journal(
+        "was brought up to date by a newer eventq - open it again"
+    )
+    assert len(box.journal("consumer=w given up (")) == 1
+    box.settle()
+    raw.execute(change.format("COLUMN wanted TO filter", version))  # as it was: the thread must check out
+    raw.close()

@@ -1039,3 +1039,25 @@ def test_frames_of_our_own_helper_are_right() -> None:
     """The helper of these tests writes what the table says, or all of the above means little."""
     assert frame(4, b"12345678", 9) == bytes.fromhex("08000000 0400 0000 0900000000000000") + b"12345678"
     assert int(Type.GET_HEAD) == 4
+
+
+def test_a_server_says_that_a_newer_eventq_has_changed_its_thread(
+    path: str, serve: Serve, raw: apsw.Connection
+) -> None:
+    """A server that is too old for its thread says so, and does not advise to move it away."""
+    with eventq.open(path) as thread:
+        thread.contexts.create()
+    peer = serve().peer()
+    assert isinstance(peer.ask(append(1, b"before")), Appended)
+    change = "BEGIN IMMEDIATE; ALTER TABLE {} RENAME TO {}; PRAGMA user_version = {}; COMMIT"
+    version = raw.pragma("user_version")
+    raw.execute(change.format("turns", "nodes", 1000))
+    written = peer.ask(append(1, b"after"))
+    read = peer.ask(GetLast(1, 10, include_payload=True))  # perhaps by a reader that opens the thread only now
+    raw.execute(change.format("nodes", "turns", version))  # as it was: the thread must check out
+    assert isinstance(written, Failure)
+    assert "was brought up to date by a newer eventq - open it again" in written.text
+    assert isinstance(read, Failure)
+    assert "by a newer eventq" in read.text
+    assert (written.code, read.code) == (500, 500)
+    assert last(peer) == [b"before"]

@@ -1,0 +1,163 @@
+"""A newer eventq brings a thread up to date while older programs have it open: they say so, and advise nothing else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+import eventq
+from eventq.backends import migrate
+from eventq.errors import DamagedError, FilterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SAYS = r"was brought up to date by a newer eventq - open it again"
+
+
+def upgrade(path: str, sql: str = "", version: int = migrate.SCHEMA + 1) -> None:
+    """Do what a newer eventq might: change tables and note the version, in one transaction."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.set_busy_timeout(30_000)
+    connection.execute(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {version}; COMMIT")
+    connection.close()
+
+
+@pytest.fixture
+def held(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[eventq.Thread]:
+    """Give a thread with an event, a consumer, a turn and a blob, that is open and has been used."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x", key="k")
+        thread.subscribe("w", "true", filter="type = 'note'")
+        thread.contexts.create("c").append("hello")
+        thread.blobs.put(b"bytes")
+        list(thread.peek(filter="type = 'note'"))
+        yield thread
+
+
+TABLE = "ALTER TABLE {0} RENAME TO {0}_of_tomorrow"
+COLUMN = "ALTER TABLE {} RENAME COLUMN {} TO other"
+
+
+@pytest.mark.parametrize(
+    ("sql", "call"),
+    [
+        (TABLE.format("events"), lambda thread: thread.push("self", "note", "y")),
+        (TABLE.format("events"), lambda thread: thread.push_many([("self", "note", "y")])),
+        (TABLE.format("events"), lambda thread: list(thread.peek())),
+        (TABLE.format("events"), lambda thread: list(thread.peek(filter="type = 'note'"))),
+        (TABLE.format("events"), lambda thread: thread.pop("w", 0)),
+        (TABLE.format("events"), lambda thread: next(thread.follow(0))),
+        (TABLE.format("events"), lambda thread: thread.info()),
+        (COLUMN.format("events", "content"), lambda thread: thread.push("self", "note", "y")),
+        (COLUMN.format("events", "content"), lambda thread: thread.push_many([("self", "note", "y")])),
+        (COLUMN.format("events", "content"), lambda thread: list(thread.peek())),
+        (COLUMN.format("events", "content"), lambda thread: list(thread.peek(filter="content = 'x'"))),
+        (
+            f"{TABLE.format('events')}; CREATE VIEW events AS SELECT * FROM events_of_tomorrow",
+            lambda thread: list(thread.peek(filter="content = 'x'")),
+        ),
+        (TABLE.format("event_keys"), lambda thread: thread.push("self", "note", "y", key="l")),
+        (COLUMN.format("event_keys", "key"), lambda thread: thread.push("self", "note", "y", key="l")),
+        (TABLE.format("subscriptions"), lambda thread: thread.subscriptions()),
+        (TABLE.format("subscriptions"), lambda thread: thread.subscribe("v", "true")),
+        (COLUMN.format("subscriptions", "handler_cmd"), lambda thread: thread.subscribe("v", "true")),
+        ("ALTER TABLE subscriptions ADD COLUMN owner TEXT NOT NULL DEFAULT 'x'; DROP TABLE consumer_progress",
+         lambda thread: thread.ack("w", 1)),
+        (TABLE.format("subscription_state"), lambda thread: thread.resume("w")),
+        (TABLE.format("contexts"), lambda thread: thread.contexts.get("c")),
+        (TABLE.format("turns"), lambda thread: thread.contexts.get("c").append("more")),
+        (COLUMN.format("turns", "type_id"), lambda thread: thread.contexts.get("c").append("more")),
+        (TABLE.format("blob_bytes"), lambda thread: thread.blobs.put(b"others")),
+        (TABLE.format("artifacts"), lambda thread: thread.artifacts.put(b"x", "tool")),
+    ],
+)  # fmt: skip
+def test_a_thread_that_was_brought_up_to_date_says_so(
+    held: eventq.Thread, sql: str, call: Callable[[eventq.Thread], object]
+) -> None:
+    """A table or column that a newer eventq has moved: the thread is to be opened again, and nobody moves it away."""
+    upgrade(held.path, sql)
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=SAYS) as caught:
+            call(held)
+        assert "not one of eventq" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
+    """A thread that is open to read says the same, whether it reads through the shared memory or the file alone."""
+    if not shared:
+        held.store.connection.wal_checkpoint()
+        held.close()
+        for suffix in ("-wal", "-shm"):
+            os.unlink(os.path.join(held.path, "events.db" + suffix))
+    with eventq.open(held.path, read_only=True) as reader:
+        reader.last()
+        reader.last(filter="content = 'x'")
+        upgrade(held.path, COLUMN.format("events", "content"))
+        for text in (None, "content = 'x'"):
+            with pytest.raises(DamagedError, match=SAYS):
+                reader.last(filter=text)
+
+
+def test_what_still_works_goes_on(held: eventq.Thread) -> None:
+    """A newer eventq that only adds to the schema keeps nobody from working: no call looks at the version first."""
+    upgrade(held.path, "CREATE TABLE tomorrow (x); ALTER TABLE events ADD COLUMN more TEXT")
+    held.push("self", "note", "y")
+    held.push("self", "note", "z", key="l")
+    assert [event.content for event in held.pop("w", 0)] == ["x", "y", "z"]
+    held.contexts.get("c").append("more")
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+@pytest.mark.parametrize("text", ["colour = 'red'", '"content2" = 1', "abs(content, 2) = 1", "id = "])
+def test_the_fault_of_a_filter_is_still_the_filters(held: eventq.Thread, text: str, upgraded: bool) -> None:
+    """A filter that names an unknown column, or fails for another reason of its own, is refused as a filter."""
+    if upgraded:
+        upgrade(held.path)
+    with pytest.raises(FilterError):
+        list(held.peek(filter=text))
+
+
+def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> None:
+    """What fails only after the commit, the look for work, is a line in the journal: the subscription is there."""
+    upgrade(held.path, COLUMN.format("events", "content"))
+    held.subscribe("v", "true", filter="content = 'x'")
+    assert [known.consumer_id for known in held.subscriptions()] == ["w", "v"]
+    with open(os.path.join(held.path, "logs", "thread.log")) as file:
+        assert "[WARN] wake: consumer=v could not be looked at ('" in file.read()
+
+
+def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> None:
+    """Where the version is what it was, a missing table is damage: named, with no advice to begin anew."""
+    upgrade(held.path, "DROP TABLE subscriptions", migrate.SCHEMA)
+    with pytest.raises(DamagedError, match=r"lacks a table or a column \(no such table: subscriptions\) - restore"):
+        held.subscriptions()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_opening_what_a_newer_eventq_wrote(path: str, read_only: bool) -> None:
+    """Opened again by a program that is too old, the thread asks for a newer program, and stays as it is."""
+    upgrade(path, TABLE.format("subscriptions"))
+    with pytest.raises(DamagedError, match=rf"a newer eventq \(schema {migrate.SCHEMA + 1}\) - upgrade eventq"):
+        eventq.open(path, read_only=read_only)
+
+
+def test_an_upgrade_while_an_older_program_migrates(original: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two programs that migrate an old thread at once the older one does not take the newer one's for its own."""
+    apply = migrate.apply
+
+    def overtaken(*given: object, **more: object) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(migrate, "apply", apply)
+            eventq.open(original).close()
+        upgrade(original)
+        apply(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(migrate, "apply", overtaken)
+    with pytest.raises(DamagedError, match="a newer eventq"):
+        eventq.open(original)
