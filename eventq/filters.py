@@ -3,10 +3,15 @@
 Nothing here opens a database. `accept` refuses, at the character at fault, whatever is not one condition over the
 columns of an event; `Fragment` is an accepted filter rewritten so that it is safe to run:
 
-- JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and prose. The guard is
-  SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so it runs at 5 million events a second.
-  Functions of the same names written in Python lost: a call a row, and they would have to repeat SQLite's JSON5.
-- A filter that mentions columns often gets a jump before each mention, for SQLite looks at its clock only on jumps.
+- JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and
+  prose. The guard is SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so
+  it runs at 5 million events a second. What is more than a column is computed once, in a subquery
+  of one row: written twice, nine functions inside each other would be computed 2^9 times.
+  Functions of the same names in Python lost: a call a row, and they would have to repeat JSON5.
+- A filter that mentions columns often gets a jump before each mention, for SQLite looks at its
+  clock only on jumps.
+- `careful` is the form for large values: there is a jump behind each function, before each `||`,
+  `->`, LIKE and GLOB, and what a single one of them could work on for too long is refused.
 
 The fence in `backends/fence.py` runs the result, and would hold if something slipped through here.
 """
@@ -37,13 +42,17 @@ FUNCTIONS = frozenset(
 
 MAX_TEXT = 65_536  # characters
 MAX_DEPTH = 200  # parentheses and CASE
-MAX_CALLS = 10  # functions inside functions: each may work through 64 MiB before the clock is looked at
+MAX_CALLS = 10  # functions inside functions
+MAX_GUARDS = 16  # JSON functions and arrows inside each other
 MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
 MAX_REPEAT = 16  # how often LIKE and GLOB may look at one character of the content
 MAX_SETS = 48  # characters of a piece of a GLOB pattern with [sets]: each is looked through
 MAX_MENTIONS = 4  # of columns, before the clock is looked at before each
-MAX_PIECES = 50_000  # of the rewritten filter: each JSON function in a JSON function doubles it
-MAX_SQL = 1 << 20  # characters of the rewritten filter
+MAX_SKIPPED = 64  # characters that unhex() may be asked to skip: it looks through them for each
+# What one LIKE, GLOB or json_extract() may cost: bytes times looks at each. A second or two.
+MAX_WORK = 1 << 30
+MOST_MADE = 130 << 20  # bytes of the largest values: two characters for each byte of an event
+LOOSE_LOOKS = 64  # at each byte, for a pattern that is computed, and so not judged before
 
 _BLANKS = frozenset(" \t\n\f\r")
 _DIGITS = frozenset("0123456789")
@@ -93,12 +102,16 @@ def check_text(text: object) -> None:
 class Fragment:
     """An accepted filter as it is compiled: `sql`, and what running it needs to know.
 
-    `calls` are the functions it calls. `clocked` is true when it has a jump before each column. `loose` is true when
-    LIKE or GLOB takes a pattern that is not written out, so that it could not be judged before. `timed` is true when it
-    may look at the clock, so that an event may match later which does not match now.
+    `careful` is the form for large values. `columns` are those whose values may be large and that
+    it works on. `calls` are the functions it calls. `clocked` is true when it has a jump before
+    each column. `loose` is true when LIKE or GLOB takes a pattern that is not written out, so that
+    it could not be judged before. `timed` is true when it may look at the clock, so that an event
+    may match later which does not match now.
     """
 
-    __slots__ = ("_pieces", "calls", "clocked", "loose", "sql", "text", "timed")
+    __slots__ = (
+        "_pieces", "calls", "careful", "clocked", "columns", "loose", "sql", "text", "timed",
+    )  # fmt: skip
 
     def __init__(self, text: str | None) -> None:
         check_text(text)
@@ -109,15 +122,22 @@ class Fragment:
         self.clocked = reader.mentions > MAX_MENTIONS
         self.loose = reader.loose
         self.timed = reader.timed()
-        self._pieces = _Writer(reader, clocked=self.clocked).write() if self.text else [("1", 0)]
-        if sum(len(piece) for piece, _ in self._pieces) > MAX_SQL:
-            raise FilterError("the filter is too large once its JSON functions are guarded", self.text, 0, "shorten it")
+        self.columns = reader.weighed()
+        self._pieces = [("1", 0)]
+        careful = self._pieces
+        if self.text:
+            self._pieces = _Writer(reader, clocked=self.clocked).write()
+            careful = _CarefulWriter(reader, clocked=self.clocked).write()
         self.sql = "".join(piece for piece, _ in self._pieces)
+        self.careful = "".join(piece for piece, _ in careful)
 
-    def place(self, offset: int) -> int:
-        """Give the offset in the user's text, in characters, of a byte offset in `sql`."""
+    def place(self, offset: int, *, careful: bool = False) -> int:
+        """Return the offset in the user's text, in characters, of a byte offset in `sql` or `careful`."""
         place = 0
-        for piece, at in self._pieces:
+        pieces = self._pieces
+        if careful:
+            pieces = _CarefulWriter(_Reader(self.text).read(), clocked=self.clocked).write()
+        for piece, at in pieces:
             size = len(piece.encode())
             place = at if at >= 0 else place
             if offset < size:
@@ -236,11 +256,14 @@ class _Reader:
         self.tokens = _tokens(text)
         self.calls: set[str] = set()
         self.mentions = 0
+        self.columns: set[str] = set()
+        self.costs: dict[int, int] = {}  # looks at each byte, of the pattern at an index
         self.loose = False
+        self._aggregates: list[tuple[int, str]] = []
         self._open: list[tuple[str, int]] = []  # "(", "CASE" or a function's name, and where
 
-    def read(self) -> None:
-        """Refuse the filter, or do nothing."""
+    def read(self) -> _Reader:
+        """Return itself, or refuse the filter."""
         rules: dict[str, Callable[[int], None]] = {
             "word": self._word,
             "name": self._name,
@@ -255,6 +278,16 @@ class _Reader:
         if self._open:
             kind, at = self._open[-1]
             self._refuse(at, "CASE has no END" if kind == "CASE" else "a parenthesis is not closed", "close it")
+        for at, name in self._aggregates:  # inside a guard, SQLite would take it for one over a single row
+            self._refuse(at, f"{name}() of one value is for many rows", f"give {name}() two values")
+        return self
+
+    def weighed(self) -> tuple[str, ...]:
+        """Return the columns whose size matters: the content, and others that more is done with than to compare."""
+        works = bool(self.calls) or any(
+            kind in ("||", "->", "->>") or word.upper() in _PATTERNS for kind, word, _ in self.tokens
+        )
+        return tuple(name for name in COLUMNS[2:] if name in self.columns and (works or name == "content"))
 
     def timed(self) -> bool:
         """Tell whether the filter may look at the clock: all times do, but those of the event and written out ones."""
@@ -263,13 +296,13 @@ class _Reader:
                 return True
             name = word.lower()
             if kind == "word" and name in _TIMES and self.is_call(index):
-                values = self._arguments(index + 2)
+                values = self.arguments(index + 2)
                 values = values if name == "timediff" else values[1:2] if name == "strftime" else values[:1]
                 if not values or not all(map(_fixed, values)):
                     return True
         return False
 
-    def _arguments(self, index: int) -> list[list[Token]]:
+    def arguments(self, index: int) -> list[list[Token]]:
         """Give the tokens of each argument of a call, from the one after its parenthesis on."""
         found: list[list[Token]] = [[]]
         depth = 0
@@ -345,14 +378,27 @@ class _Reader:
         self.calls.add(name)
         if name.upper() in _PATTERNS:
             self._pattern(index + 2, _PATTERNS[name.upper()])
+        elif name in ("max", "min") and len(self.arguments(index + 2)) == 1:
+            self._aggregates.append((at, name))
+        elif name == "unhex":
+            self._skipped(index + 2)
+
+    def _skipped(self, index: int) -> None:
+        """Refuse characters to be skipped by unhex() that are many, or not written out."""
+        for argument in self.arguments(index)[1:]:
+            kind, word, at = argument[0] if argument else ("", "", len(self.text))
+            if len(argument) != 1 or kind != "text" or len(word) > MAX_SKIPPED + 2:
+                what = f"unhex() skips at most {MAX_SKIPPED} characters, written out"
+                self._refuse(at, what, "write them as text in single quotes")
 
     def _pattern(self, index: int, wildcard: str) -> None:
         """Judge the pattern at an index, when it is written out; else note that one is not."""
-        if self._kind(index) != "text" or self._kind(index + 1) in ("||", "->", "->>"):
-            self.loose = True
         if self._kind(index) == "text":
             _, word, at = self.tokens[index]
-            _costly(word[1:-1], wildcard, self.text, at)
+            self.costs[index] = _cost(word[1:-1], wildcard, self.text, at)
+        if self._kind(index) != "text" or self._kind(index + 1) in ("||", "->", "->>"):
+            self.loose = True
+            self.costs[index] = LOOSE_LOOKS
 
     def _list(self, index: int) -> None:
         if self._kind(index + 1) != "(":
@@ -369,6 +415,7 @@ class _Reader:
                 self._refuse(at, f"{word} is not a column", "use single quotes for text")
             self._refuse(at, f"'{word}' is not a column", f"{_LIST}, and text stands in single quotes")
         self.mentions += name != "id"
+        self.columns.add(name)
 
     def _dot(self, index: int) -> None:
         kind, word, at = self.tokens[index - 1] if index else ("", "", 0)
@@ -424,8 +471,8 @@ def _readable(text: str) -> None:
         raise FilterError("the filter is not valid Unicode", text, error.start, "remove the character") from None
 
 
-def _costly(pattern: str, wildcard: str, text: str, at: int) -> None:
-    """Refuse a pattern that can make LIKE (`%`) or GLOB (`*`) look at a text many times over."""
+def _cost(pattern: str, wildcard: str, text: str, at: int) -> int:
+    """Return how often LIKE (`%`) or GLOB (`*`) may look at a byte of a text; refuse what is too often."""
     stretches = [part for part in pattern.lower().split(wildcard) if part]
     if len(stretches) > MAX_STRETCHES:
         what = f"the pattern has more than {MAX_STRETCHES} pieces between its wildcards"
@@ -433,8 +480,11 @@ def _costly(pattern: str, wildcard: str, text: str, at: int) -> None:
     searched = stretches if pattern.startswith(wildcard) else stretches[1:]  # the beginning is tried at one place
     if wildcard == "*" and any("[" in part and len(part) > MAX_SETS for part in searched):
         raise FilterError("the pattern has too many sets in a row", text, at, "search for a shorter text")
-    if any(_repeats(part, "_" if wildcard == "%" else "?") > MAX_REPEAT for part in searched):
+    looks = [_repeats(part, "_" if wildcard == "%" else "?") for part in searched]
+    if max(looks, default=1) > MAX_REPEAT:
         raise FilterError("the pattern repeats itself too often", text, at, "search for a shorter text")
+    sets = [len(part) for part in searched if wildcard == "*" and "[" in part]
+    return max([1, *sets, *(int(look + 1) for look in looks)])
 
 
 def _repeats(stretch: str, anything: str) -> float:
@@ -484,18 +534,15 @@ class _Writer:
         """Give the pieces of the rewritten filter."""
         for index in range(len(self._reader.tokens)):
             self._token(index)
-            if len(self._pieces) > MAX_PIECES:
-                at = self._reader.tokens[index][2]
-                raise FilterError("too many JSON functions inside each other", self._reader.text, at, "nest fewer")
         return self._pieces
 
     def _token(self, index: int) -> None:
         kind, word, at = self._reader.tokens[index]
         upper = word.upper() if kind == "word" else kind
         if upper in (",", ")"):
-            self._end_argument()
+            self._end_argument(at)
         if upper in ("->", "->>") and not self._ends[-1]:
-            self._guard(self._starts[-1])
+            self._guard(self._starts[-1], at)
         if upper in (")", "END"):
             self._leave()
         self._emit(index, upper, word, at)
@@ -542,12 +589,135 @@ class _Writer:
         if self._lists.pop():
             self._ends[-1] = "IN"
 
-    def _end_argument(self) -> None:
+    def _end_argument(self, at: int) -> None:
         if self._guards and self._guards[-1] >= 0:
-            self._guard(self._guards[-1])
+            self._guard(self._guards[-1], at)
             self._guards[-1] = -1
 
-    def _guard(self, start: int) -> None:
+    def _guard(self, start: int, at: int) -> None:
         """Make NULL of the operand that begins at a piece, unless it is JSON."""
         inner = self._pieces[start:]
-        self._pieces[start:] = [("(CASE WHEN json_valid(", -1), *inner, (",6) THEN ", -1), *inner, ("END) ", -1)]
+        if len(inner) <= _SIMPLE:
+            self._pieces[start:] = [_VALID, *inner, _THEN, *inner, ("END) ", -1)]
+        else:
+            if _depth(inner) >= MAX_GUARDS:
+                what = f"more than {MAX_GUARDS} JSON functions inside each other"
+                raise FilterError(what, self._reader.text, at, "nest fewer")
+            self._pieces[start:] = [_BIND_VALID, *inner, _BOUND, *_collation(inner)]
+
+
+_SIMPLE = 3  # pieces of an operand that may be written twice: a column, or one in parentheses
+_VALID = ("(CASE WHEN json_valid(", -1)
+_THEN = (",6) THEN ", -1)
+_BIND_VALID = ("(SELECT CASE WHEN json_valid(v,6) THEN v END FROM (SELECT (", -1)
+_BOUND = (") AS v)) ", -1)
+_WEIGHED = (") AS v) ) ", -1)
+_COMPARISONS = frozenset("= == < > <= >= <> != IS FROM IN BETWEEN LIKE GLOB ISNULL NOTNULL".split())  # noqa: SIM905
+_ENDS_COMPARISON = frozenset(("AND", "OR", "NOT", ",", "WHEN", "THEN", "ELSE"))
+
+
+def _depth(pieces: list[tuple[str, int]]) -> int:
+    """Return how many guards of pieces are inside each other."""
+    depth = most = 0
+    for piece in pieces:
+        depth += (piece is _BIND_VALID) - (piece is _BOUND)
+        most = max(most, depth)
+    return most
+
+
+def _collation(pieces: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the collation of an operand, to be written behind a subquery: SQLite does not look into those."""
+    for index, (piece, _) in enumerate(pieces):
+        if piece.upper() == "COLLATE ":
+            return [(pieces[index][0], -1), (pieces[index + 1][0], -1)]
+    return []
+
+
+class _CarefulWriter(_Writer):
+    """The form for large values, which looks at the clock between any two steps that could take long."""
+
+    def __init__(self, reader: _Reader, *, clocked: bool) -> None:
+        super().__init__(reader, clocked=clocked)
+        self._names: list[int] = []  # per open level: the piece of the function's name, or -1
+        self._texts: list[tuple[int, int]] = []  # per open level: how often like() may look, and where its text begins
+        self._paths: list[int] = []  # per open level: how many paths json_extract() looks for
+        self._compared = [""]  # per open level: what compares the operand under way with one before it
+
+    def _token(self, index: int) -> None:
+        kind, word, _ = self._reader.tokens[index]
+        upper = word.upper() if kind == "word" else kind
+        if upper in ("||", "->", "->>") and self._ends[-1] != "IN":
+            self._jump(self._starts[-1])
+        elif self._is_match(index) and not self._compared[-1] and self._ends[-1] != "IN":
+            self._weigh(self._starts[-1], self._cost_behind(index))
+        if upper in (",", ")") and self._texts and self._texts[-1][0]:
+            self._end_text(upper)
+        super()._token(index)
+        if upper in _COMPARISONS and not self._reader.is_call(index):
+            self._compared[-1] = upper
+        elif self._compared[-1] == "BETWEEN" and upper == "AND":
+            self._compared[-1] = "AND"  # of a BETWEEN
+        elif upper in _ENDS_COMPARISON and not (upper == "NOT" and self._compared[-1] == "IS"):
+            self._compared[-1] = ""
+
+    def _is_match(self, index: int) -> bool:
+        """Tell whether an operand ends here because LIKE or GLOB follows it, perhaps behind NOT."""
+        words = [word.upper() for _, word, _ in self._reader.tokens[index : index + 2]]
+        if words[0] in _PATTERNS and not self._reader.is_call(index):
+            return bool(index) and self._reader.tokens[index - 1][1].upper() != "NOT"
+        return words[0] == "NOT" and words[-1] in _PATTERNS and bool(index) and self._reader.infix(index)
+
+    def _cost_behind(self, index: int) -> int:
+        return max(self._reader.costs.get(index + 1, 0), self._reader.costs.get(index + 2, 0), 1)
+
+    def _enter(self, index: int, upper: str) -> None:
+        super()._enter(index, upper)
+        before = self._reader.tokens[index - 1][0] if index else ""
+        call = upper == "(" and before == "word" and self._reader.is_call(index - 1)
+        name = self._reader.tokens[index - 1][1].upper() if call else ""
+        self._names.append(len(self._pieces) - 2 if call and name != "CAST" else -1)
+        self._texts.append((self._reader.costs.get(index + 1, 0), -1) if name in _PATTERNS else (0, -1))
+        self._compared.append("")
+        paths = len(self._reader.arguments(index + 1)) - 1 if name == "JSON_EXTRACT" else 0
+        self._paths.append(paths)
+
+    def _end_argument(self, at: int) -> None:
+        if self._guards and self._guards[-1] >= 0 and self._paths[-1] > 1:
+            self._weigh(self._guards[-1], self._paths[-1])
+        super()._end_argument(at)
+
+    def _leave(self) -> None:
+        super()._leave()
+        self._texts.pop()
+        self._paths.pop()
+        self._compared.pop()
+
+    def _emit(self, index: int, upper: str, word: str, at: int) -> None:
+        super()._emit(index, upper, word, at)
+        if upper in (")", "END"):
+            name = self._names.pop()
+            if name >= 0:
+                self._jump(name)
+
+    def _end_text(self, upper: str) -> None:
+        """Weigh the second argument of like() or glob(), which is what the pattern is looked for in."""
+        cost, start = self._texts[-1]
+        if start >= 0:
+            self._weigh(start, cost)
+            self._texts[-1] = (0, -1)
+        elif upper == ",":
+            self._texts[-1] = (cost, len(self._pieces) + 1)
+
+    def _jump(self, start: int) -> None:
+        """Have SQLite look at the clock once the operand that begins at a piece is there."""
+        self._pieces[start:] = [("(CASE WHEN 1 THEN ", -1), *self._pieces[start:], ("END) ", -1)]
+
+    def _weigh(self, start: int, cost: int) -> None:
+        """Refuse the operand that begins at a piece when it is too large for what will be done with it."""
+        most = MAX_WORK // cost
+        if most >= MOST_MADE:
+            self._jump(start)  # a subquery would copy the value
+            return
+        head = f"(SELECT CASE WHEN octet_length(v)>{most} THEN eventq_heavy() ELSE v END FROM (SELECT ("  # noqa: S608
+        inner = self._pieces[start:]
+        self._pieces[start:] = [(head, -1), *inner, _WEIGHED, *_collation(inner)]

@@ -6,8 +6,14 @@ in parentheses, on a read-only connection whose authorizer knows the columns of 
 What stops a bomb, from the inside out: the functions that are not linear in SQLite are replaced by Python's, which are;
 LIKE patterns are judged before they run; and a window of ids that takes more than a second of processor time is tried
 again in smaller windows, down to one event, which has three seconds. So a slow filter on large events only goes slowly,
-and one that takes forever is refused. The budget is processor time, not steps: between two steps a single function may
-work through 64 MiB; and not wall time: a busy or sleeping machine is nobody's fault.
+and one that takes forever is refused. The budget is processor time, not steps: a busy or sleeping machine is nobody's
+fault.
+
+SQLite looks at the clock between its steps only, and on 64 MiB a single function takes a second. So
+an event with a large value is not looked at on the way: the statement stops before it, and the
+event is tried by itself in the filter's careful form, which looks at the clock behind each
+function. What a push asks of other people's filters (`could_match`) stops there, and at a tenth of
+a second. The clock in each function of every event lost: small events cost twice as much.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from time import thread_time
 import apsw
 
 from eventq.errors import FilterError
-from eventq.filters import COLUMNS, FUNCTIONS, Fragment, check_text
+from eventq.filters import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +36,11 @@ WINDOW = 10_000  # ids a statement looks at: 2 ms of small events
 WINDOW_SECONDS = 1.0
 EVENT_SECONDS = 3.0
 STEPS = 500  # of SQLite between two looks at the clock: 30 events or so, and 5 % of the time
-CLOCKED_STEPS = 60  # the same for filters with a jump before each column: a LIKE on 64 MiB may take a second
+CLOCKED_STEPS = 60  # the same for filters with a jump before each column
 MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, and some slack
-MAX_MADE = 130 << 20  # characters that replace() and hex() may make
-LARGE = 1 << 16  # characters that are worth a look at the clock
+MAX_MADE = MOST_MADE  # characters that replace() and hex() may make
+LARGE = 1 << 16  # bytes of a column's value that are looked at with care
+GROWN = 1 << 20  # characters that a function makes: from here on each step is worth a look at the clock
 MAX_TRIM = 64  # characters that trim() may be asked to remove
 MAX_PATTERN, MAX_LOOSE_PATTERN = 500, 64  # bytes of a LIKE pattern: written out and so judged before, or computed
 MAX_CACHED = 1_000
@@ -77,7 +84,8 @@ WHERE (
 {}
 )"""
 
-_CALLABLE = FUNCTIONS | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
+_OWN = {"eventq_heavy", "eventq_large"}
+_CALLABLE = FUNCTIONS | _OWN | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
 
 
 # A statement that needs no column but the id reads the column "" of no database.
@@ -94,6 +102,7 @@ class Fence:
         self._registered: set[str] = set()
         self._deadline = float("inf")
         self._late = False
+        self._careful = False
         self._steps = 0
 
     def check(self, text: str | None) -> str:
@@ -101,10 +110,35 @@ class Fence:
         fragment = self._fragment(text or "")
         if fragment.text:
             try:
-                self._fetch(fragment, _PROBE, (), 1, WINDOW_SECONDS)
+                self._probe(fragment)
             except _TooLongError:
                 _too_much(fragment)
         return fragment.text
+
+    def _probe(self, fragment: Fragment) -> None:
+        try:
+            self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=False)
+        except _GrewError:
+            self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=True)
+
+    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
+        """Say whether an event with `after` < id <= `upto` may match, in so much processor time.
+
+        What would take longer to find out is said to match. Raises FilterError for a broken filter.
+        """
+        fragment, ids = self._fragment(text), _Range(after, upto, newest=False)
+        deadline = thread_time() + seconds
+        while fragment.text and ids.remain():
+            rows = _Rows(1)
+            try:
+                left = deadline - thread_time()
+                self._fetch(fragment, _IDS, (*ids.window(), 1), rows, left, careful=False)
+            except (_TooLongError, _GrewError, _LargeError):
+                return True
+            if rows.found:
+                return True
+            ids.advance()
+        return not fragment.text
 
     def page(
         self,
@@ -169,6 +203,8 @@ class Fence:
             db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             db.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
             db.authorizer = _authorize
+            db.create_scalar_function("eventq_large", _stop_before, 1)
+            db.create_scalar_function("eventq_heavy", _refuse_heavy, 0)
         return self._db
 
     def _is_late(self) -> bool:
@@ -177,23 +213,35 @@ class Fence:
 
     def _scan(self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int) -> tuple[list[Row], int]:
         """Gather rows window by window; nothing is left open in between."""
-        rows: list[Row] = []
-        while ids.remain() and len(rows) < limit:
+        rows = _Rows(room)
+        careful = False
+        while ids.remain() and len(rows.found) < limit:
+            before = len(rows.found)
             try:
                 seconds = WINDOW_SECONDS if ids.width > 1 else EVENT_SECONDS
-                found, room = self._fetch(fragment, sql, (*ids.window(), limit - len(rows)), room, seconds)
+                values = (*ids.window(), limit - before)
+                self._fetch(fragment, sql, values, rows, seconds, careful=careful)
             except _TooLongError:
                 if ids.width == 1:
                     _too_much(fragment, f" on event {ids.window()[1]}")
+                rows.cut(before)
                 ids.shrink()
                 continue
-            rows += found
-            if room <= 0 or len(rows) >= limit:
-                return rows, ids.edge(int(rows[-1][0]))
+            except _GrewError:
+                rows.cut(before)
+                careful = True
+                continue
+            except _LargeError as error:
+                ids.single_out(error.number)  # what was found before it stays
+                careful = True
+                continue
+            if rows.room <= 0 or len(rows.found) >= limit:
+                return rows.found, ids.edge(int(rows.found[-1][0]))
+            careful = False
             ids.advance()
-            if not found:
+            if len(rows.found) == before:
                 self._skip(ids)
-        return rows, ids.rest()
+        return rows.found, ids.rest()
 
     def _skip(self, ids: _Range) -> None:
         """Jump over ids that no event has, so that a pruned thread is not walked window by window."""
@@ -202,50 +250,91 @@ class Fence:
             ids.jump(row[0] if row else None)
 
     def _fetch(
-        self, fragment: Fragment, sql: str, values: tuple[int, ...], room: int, seconds: float
-    ) -> tuple[list[Row], int]:
-        """Run one statement to its end, or until the rows fill the room; give them and the room that is left."""
+        self,
+        fragment: Fragment,
+        sql: str,
+        values: tuple[int, ...],
+        rows: _Rows,
+        seconds: float,
+        *,
+        careful: bool,
+    ) -> None:
+        """Run one statement to its end, or until the rows fill their room."""
         db = self._open()
-        self._prepare(db, fragment)
+        self._prepare(db, fragment, careful=careful)
         head, _, tail = sql.partition("{}")
+        if not careful and sql is not _PROBE:
+            head += _gate(fragment)
         self._deadline = thread_time() + seconds
         try:
-            return _take(db.execute(f"{head}{fragment.sql}{tail}", values), room)
+            rows.take(db.execute(f"{head}{fragment.careful if careful else fragment.sql}{tail}", values))
         except apsw.InterruptError:
             if self._late:
                 raise _TooLongError from None
             raise
         except (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, _RefusedError) as error:
-            _translate(error, fragment, len(head.encode()))
+            _translate(error, fragment, len(head.encode()), careful=careful)
         finally:
             self._deadline, self._late = float("inf"), False
 
-    def _prepare(self, db: apsw.Connection, fragment: Fragment) -> None:
+    def _prepare(self, db: apsw.Connection, fragment: Fragment, *, careful: bool) -> None:
         """Set how often the clock is looked at and the longest pattern, and register the functions of Python."""
-        steps = CLOCKED_STEPS if fragment.clocked else STEPS
+        steps = 1 if careful else CLOCKED_STEPS if fragment.clocked else STEPS
         if steps != self._steps:
             db.set_progress_handler(self._is_late, steps)
             self._steps = steps
+        self._careful = careful
         db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN)
         for name in fragment.calls & _SCALARS.keys() - self._registered:
             function, count = _SCALARS[name]
-            db.create_scalar_function(name, self._clocked(function), count, deterministic=True)
+            db.create_scalar_function(name, self._watched(function), count, deterministic=True)
             self._registered.add(name)
 
-    def _clocked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*values: Any) -> Any:
             if None in values:
                 return "" if function is _hex else None
             made = function(*values)
-            if made.__class__ is str and len(made) > LARGE and thread_time() > self._deadline:
-                raise _TooLongError
+            if made.__class__ is str and len(made) > GROWN and not self._careful:
+                raise _GrewError
             return made
 
         return call
 
 
+def _gate(fragment: Fragment) -> str:
+    """Return a condition that stops before an event with a large value.
+
+    SQLite tests conditions that are joined by AND in order, but for subqueries, which come last.
+    """
+    if not fragment.columns:
+        return ""
+    large = " OR ".join(f"octet_length({name})>{LARGE}" for name in fragment.columns)
+    return f"CASE WHEN {large} THEN eventq_large(id) ELSE 1 END) AND (\n"
+
+
+def _stop_before(*numbers: Any) -> Any:
+    raise _LargeError(numbers[0])
+
+
+def _refuse_heavy(*_: Any) -> Any:
+    raise _TooLongError
+
+
 class _TooLongError(Exception):
     """A statement used up its time."""
+
+
+class _GrewError(Exception):
+    """A function made a large value in a statement that seldom looks at the clock."""
+
+
+class _LargeError(Exception):
+    """A statement came to an event with a large value."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class _RefusedError(Exception):
@@ -276,6 +365,11 @@ class _Range:
     def shrink(self) -> None:
         self.width = max(1, min(self.width, self.upto - self.after) // 100)
 
+    def single_out(self, number: int) -> None:
+        """Go on at this event of the window, with nothing beside it."""
+        self.after, self.upto = (self.after, number) if self.newest else (number - 1, self.upto)
+        self.width = 1
+
     def jump(self, found: int | None) -> None:
         """Go on at an id that exists, or nowhere."""
         if self.newest:
@@ -303,18 +397,32 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     return apsw.SQLITE_DENY
 
 
-def _take(cursor: apsw.Cursor, room: int) -> tuple[list[Row], int]:
-    """Give the rows that fit, at least one, and the room that is left; the statement is reset."""
-    rows = []
-    try:
-        for row in cursor:
-            rows.append(row)
-            room -= len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
-            if room <= 0:
-                break
-    finally:
-        cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
-    return rows, room
+class _Rows:
+    """The rows found so far, and the room that is left for more."""
+
+    def __init__(self, room: int) -> None:
+        self.found: list[Row] = []
+        self.room = room
+
+    def take(self, cursor: apsw.Cursor) -> None:
+        """Add the rows that fit, at least one; the statement is reset."""
+        try:
+            for row in cursor:
+                self.found.append(row)
+                self.room -= _size(row)
+                if self.room <= 0:
+                    break
+        finally:
+            cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
+
+    def cut(self, count: int) -> None:
+        """Keep only so many rows: the others will be found again."""
+        self.room += sum(_size(row) for row in self.found[count:])
+        del self.found[count:]
+
+
+def _size(row: Row) -> int:
+    return len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
 
 
 def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
@@ -322,13 +430,15 @@ def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
     raise FilterError(what, fragment.text, 0, "use fewer and simpler functions, or shorter patterns")
 
 
-def _translate(error: Exception, fragment: Fragment, before: int) -> NoReturn:
+def _translate(error: Exception, fragment: Fragment, before: int, *, careful: bool) -> NoReturn:
     """Raise what SQLite said about a filter as a `FilterError`; a table that is missing is not the filter's fault."""
     message = str(error)
     if message.startswith("no such table"):
         raise error
     offset = getattr(error, "error_offset", -1)
-    at = fragment.place(offset - before) if offset >= before else _quoted(fragment.text, message)
+    at = _quoted(fragment.text, message)
+    if offset >= before:
+        at = fragment.place(offset - before, careful=careful)
     if isinstance(error, apsw.TooBigError):
         message = "it makes values that are too large"
     if at >= len(fragment.text):

@@ -668,6 +668,13 @@ class Store:
         first = self.after_id(after)
         return first if first is not None and first <= upto else None
 
+    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
+        """Say whether an event with after < id <= upto may match a filter, as far as so much processor time tells.
+
+        `text` need not be accepted before. Raises FilterError for a filter that is refused.
+        """
+        return bool(self._steady(lambda: self.fence.could_match(text, after, upto, seconds)))
+
     def count_matches(self, text: str, after: int, upto: int) -> int:
         """Count the events with after < id <= upto that a filter matches."""
         if not text:

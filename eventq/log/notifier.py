@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from time import thread_time
 
 from eventq import system
 from eventq.errors import FilterError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
 
 SECONDS = 5.0  # what the external notifier may take
+LOOK_SECONDS = 0.1  # of processor time, what the filters of all consumers may take of one push
 _LOOK_AGAIN = 1.0
 _QUEUED = 1  # its exit code for a task that is queued already
 QUEUE_FD = "EVENTQ_DISPATCH_FD"  # tells a dispatch which descriptor holds its place in the queue
@@ -90,16 +92,22 @@ class Notifier:
         """
         from eventq.log.subscriptions import State
 
+        deadline = thread_time() + LOOK_SECONDS
         for row in self._store.subscriptions():
             state = State(row)
-            new = state.stalled is None and self._matches(state.filter, max(first - 1, state.acked), last)
+            after = max(first - 1, state.acked)
+            new = state.stalled is None and self._matches(state.filter, after, last, deadline)
             if new and not held(self._layout.lock(state.consumer)):
                 return True
         return False
 
-    def _matches(self, text: str | None, after: int, last: int) -> bool:
+    def _matches(self, text: str | None, after: int, last: int, deadline: float) -> bool:
+        """Say whether a new event may match; when the time is up, the dispatch is left to find out."""
+        if after >= last or not text:
+            return after < last
+        left = deadline - thread_time()
         try:
-            return after < last and self._store.first_match(self._store.check_filter(text), after, last) is not None
+            return left <= 0 or self._store.could_match(text, after, last, left)
         except FilterError:
             return True  # the dispatch stalls that consumer, and says so
 
