@@ -62,6 +62,17 @@ def file_stamp(seconds: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
 
 
+def file_stamp_after(text: str) -> str:
+    """Return the time of a rotated file's name a second later, "" for one that is no time."""
+    from calendar import timegm
+
+    try:
+        later = file_stamp(timegm(time.strptime(text, "%Y%m%d-%H%M%S")) + 1)
+    except (ValueError, OverflowError):
+        return ""
+    return later if len(later) == len(text) else ""
+
+
 def env(name: str, default: str = "") -> str:
     """Give a variable of the environment; an unset one is `default`."""
     return os.environ.get(name, default)

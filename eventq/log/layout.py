@@ -146,21 +146,53 @@ class FolderLock:
 
 
 def rotate(path: str) -> str:
-    """Rename `name.ext` to `name-<YYYYMMDD-HHmmss>.ext`, `-2`, `-3` … when taken; give the new path.
+    """Rename `name.ext` to `name-<YYYYMMDD-HHmmss>.ext`, and return the new path.
+
+    Names sort in the order of the rotations: the time is now, or a second after the newest file's, when
+    that is as late. The `-2` and `-3` of earlier versions sorted before the file they came after; any
+    other sign in their place would be sorted differently by `ls` from one locale to the next, and a file
+    of that name be unknown to those versions.
 
     The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick
     of the file system's clock would leave it the same, and that time is how others see that the file is another one.
     """
     folder = os.path.dirname(path)
     stem, extension = os.path.splitext(path)
-    base = f"{stem}-{system.file_stamp(system.now())}"
-    target, number = base + extension, 2
-    while os.path.lexists(target):
-        target, number = f"{base}-{number}{extension}", number + 1
+    stamp = system.file_stamp(system.now())
+    for name in reversed(rotated(path)):
+        newest = _parts(name, stem, extension)[0]
+        if newest < stamp:
+            break
+        if later := system.file_stamp_after(newest):
+            stamp = later
+            break
+    target, number = f"{stem}-{stamp}{extension}", 2
+    while os.path.lexists(target):  # nothing of ours
+        target, number = f"{stem}-{stamp}-{number}{extension}", number + 1
     before = os.stat(folder).st_mtime_ns
     os.rename(path, target)
     touch_folder(folder, before)
     return target
+
+
+def rotated(path: str) -> list[str]:
+    """Return the paths of the files that `path` was rotated to, oldest first, whichever version named them."""
+    folder = os.path.dirname(path)
+    stem, extension = os.path.splitext(path)
+    paths = [f"{folder}/{name}" for name in os.listdir(folder)]
+    found = [(_parts(name, stem, extension), name) for name in paths]
+    return [name for parts, name in sorted(found) if parts[0]]
+
+
+def _parts(path: str, stem: str, extension: str) -> tuple[str, int]:
+    """Return the time and the number in a rotated file's name, "" and 0 for another one: that is somebody's own."""
+    if not path.startswith(f"{stem}-") or not path.endswith(extension):
+        return "", 0
+    parts = path[len(stem) + 1 : len(path) - len(extension)].split("-")
+    lengths = [len(part) for part in parts[:2]]
+    if lengths != [8, 6] or len(parts) > 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        return "", 0
+    return f"{parts[0]}-{parts[1]}", int(parts[2]) if len(parts) > 2 else 1
 
 
 def touch_folder(folder: str, before: int) -> None:

@@ -17,7 +17,7 @@ from fcntl import LOCK_EX, flock
 from itertools import repeat
 
 from eventq.errors import NotAThreadError
-from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, touch_folder
+from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, rotated, touch_folder
 from eventq.system import write_all
 
 try:
@@ -200,7 +200,7 @@ class Mirror:
         self._first = _number(os.pread(self._fd, 64, 0))
         if not self._last:
             self._first = 0
-            self._last = max((_last_of(path) for path in rotated(self._layout)), default=0)
+            self._last = max((_last_of(path) for path in rotated(self._layout.mirror)), default=0)
         return place, text
 
     def _rotate(self) -> None:
@@ -258,7 +258,7 @@ class Mirror:
 
         While it has its name, the others are not worth anything: some may be gone already.
         """
-        for path in rotated(self._layout):
+        for path in rotated(self._layout.mirror):
             os.unlink(path)
         os.replace(self._layout.rebuilt, self._layout.mirror)
 
@@ -276,7 +276,7 @@ class Mirror:
 
     def _faults_now(self) -> Iterator[str]:
         seen = 0
-        files = sorted((_first_of(path), path) for path in rotated(self._layout) if os.path.isfile(path))
+        files = sorted((_first_of(path), path) for path in rotated(self._layout.mirror) if os.path.isfile(path))
         if os.path.lexists(self._layout.mirror):
             files.append((0, self._layout.mirror))
         for _, path in files:
@@ -342,19 +342,6 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
         return f"line {number} holds event {here}, which does not exist"
     there = _number(want)
     return f"lacks event {there}, before line {number}" if there < here else f"line {number} differs from event {here}"
-
-
-def rotated(layout: Layout) -> list[str]:
-    """Give the paths of the rotated files."""
-    return [f"{layout.directory}/{name}" for name in os.listdir(layout.directory) if _is_rotated(name)]
-
-
-def _is_rotated(name: str) -> bool:
-    """Say whether a name is one that `rotate` gives: other files of that kind are somebody's own."""
-    parts = name.removesuffix(".jsonl").split("-")
-    lengths = [len(part) for part in parts[1:3]]
-    numbers = all(part.isascii() and part.isdigit() for part in parts[1:])
-    return name.endswith(".jsonl") and parts[0] == "events" and lengths == [8, 6] and numbers and len(parts) < 5
 
 
 def _plain(text: str) -> bool:

@@ -88,7 +88,7 @@ def test_a_long_log_is_rotated(thread: eventq.Thread, clock: Clock, count: int, 
 
 
 def test_rotated_logs_are_all_kept(thread: eventq.Thread, clock: Clock) -> None:
-    """Rotations within one second get -2, -3 …."""
+    """Rotations within one second have names that sort in their order."""
     for _ in range(3):
         fill(thread.path, 10_001)
         clock.move(-0.001)  # a clock that goes back makes an open log look again
@@ -96,8 +96,8 @@ def test_rotated_logs_are_all_kept(thread: eventq.Thread, clock: Clock) -> None:
     assert {name for name in os.listdir(os.path.join(thread.path, "logs")) if name.endswith(".log")} == {
         "thread.log",
         "thread-20260318-103000.log",
-        "thread-20260318-103000-2.log",
-        "thread-20260318-103000-3.log",
+        "thread-20260318-103001.log",
+        "thread-20260318-103002.log",
     }
 
 

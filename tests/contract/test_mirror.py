@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 import eventq
+from eventq.log.layout import rotated
 from eventq.log.mirror import line
 
 if TYPE_CHECKING:
@@ -173,15 +174,49 @@ def test_a_long_file_is_rotated_at_the_next_push(thread: eventq.Thread, clock: C
 
 
 def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock) -> None:
-    """Rotations within one second get -2, -3 … and nothing is lost."""
+    """Rotations within one second, or with a clock that was set back, have names that sort in their order."""
     for _ in range(3):
         thread.push_many([("self", "note", "x")] * 10_001)
+    clock.move(-86_400)
     push(thread)
-    names = ["events-20260318-103000.jsonl", "events-20260318-103000-2.jsonl", "events-20260318-103000-3.jsonl"]
-    assert set(files(thread.path)) == {*names, "events.jsonl"}
-    assert [number for name in [*names, "events.jsonl"] for number in numbers(thread.path, name)] == list(
-        range(1, 30_005)
-    )
+    assert files(thread.path) == [
+        "events-20260318-103000.jsonl",
+        "events-20260318-103001.jsonl",
+        "events-20260318-103002.jsonl",
+        "events.jsonl",
+    ]
+    assert [n for name in files(thread.path) for n in numbers(thread.path, name)] == list(range(1, 30_005))
+
+
+def test_names_that_earlier_versions_gave_are_known(thread: eventq.Thread, clock: Clock) -> None:
+    """Files with a -2 and a -10 behind their time are of the mirror, and the next one is named after the newest."""
+    for name in ("-103000", "-103000-2", "-103000-10"):
+        thread.push_many([("self", "note", "x")] * 100)
+        os.rename(mirror(thread.path), os.path.join(thread.path, f"events-20260318{name}.jsonl"))
+        clock.move(0.001)
+    thread.push_many([("self", "note", "x")] * 10_001)
+    push(thread)
+    assert files(thread.path)[-2:] == ["events-20260318-103001.jsonl", "events.jsonl"]
+    assert numbers(thread.path, "events-20260318-103001.jsonl")[0] == 301
+    assert thread.check() == []
+    os.unlink(mirror(thread.path))
+    push(thread)
+    assert numbers(thread.path) == [10_302, 10_303]
+    names = [os.path.basename(found) for found in rotated(mirror(thread.path))]
+    assert names == [f"events-20260318-{n}.jsonl" for n in ("103000", "103000-2", "103000-10", "103001")]
+
+
+@pytest.mark.parametrize("name", ["events-99999999-999999.jsonl", "events-99991231-235959.jsonl"])
+def test_a_name_that_is_no_time_stops_no_rotation(path: str, clock: Clock, name: str) -> None:
+    """Whatever lies there under such a name is not written over."""
+    with open(os.path.join(path, name), "w") as file:
+        file.write("mine\n")
+    with eventq.open(path) as thread:
+        thread.push_many([("self", "note", "x")] * 10_001)
+        push(thread)
+    assert "events-20260318-103000.jsonl" in files(path)
+    assert read(path, name) == [b"mine\n"]
+    assert numbers(path) == [10_002]
 
 
 def test_another_handle_notices_the_rotation(thread: eventq.Thread) -> None:
