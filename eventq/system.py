@@ -16,7 +16,7 @@ from eventq.errors import PlatformError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, BinaryIO
 
 if os.name != "posix":  # pragma: no cover
     raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
@@ -113,6 +113,26 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     """Write everything; raise OSError when the system takes no more."""
     while (written := os.write(fd, data)) < len(data):
         data = memoryview(data)[written:]
+
+
+def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> BinaryIO:
+    """Open a file of a folder that came from elsewhere; raise OSError for all but a regular file.
+
+    A pipe in its place would be waited for, and a device may have no end: that is EINVAL. `follow`
+    says whether a symbolic link to a regular file will do.
+    """
+    import stat
+    from errno import EINVAL
+
+    # Look before opening: opening alone sets some devices going. Then look again: it may have changed.
+    found = os.stat(path, follow_symlinks=follow)
+    if stat.S_ISREG(found.st_mode):
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return open(fd, "rb", buffering=buffering)
+        os.close(fd)
+    raise OSError(EINVAL, "it is not a regular file", path)
 
 
 def save(path: str, pieces: Iterable[bytes]) -> int:

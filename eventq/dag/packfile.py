@@ -13,9 +13,9 @@ that was only part of another blob's bytes is at worst a blob that nobody asks f
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-import stat
 import struct
 import zlib
 from dataclasses import dataclass, fields
@@ -41,6 +41,7 @@ BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
     "eventq.ndjson",
     "heads.tbl",
 )  # in the order in which they get their names: where there is a heads.tbl, everything is there
+LONGEST_LINE = 1 << 20  # bytes of a line of eventq.ndjson: twice the longest that makes sense
 PLAIN, ZSTD = 0, 1  # the codecs of a blob
 LONGEST_TYPE = 1 << 18  # bytes of a type id: the 65,536 characters that a text may have
 _MAGIC, _VERSION = 0x42534C42, 1
@@ -310,18 +311,14 @@ class _Source:
 
     def __enter__(self) -> _Source:
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would be waited for
+            self._file = system.open_regular(os.fspath(self.path), buffering=_CHUNK >> 2)
+            self.size = os.fstat(self._file.fileno()).st_size
+            self.spare = 4 * self.size + _TRUSTED
         except FileNotFoundError:
             self.note("is missing")
-            return self
         except OSError as error:
-            raise _disk(self.path, error) from None
-        found = os.fstat(fd)
-        if stat.S_ISREG(found.st_mode):
-            self._file, self.size = open(fd, "rb", buffering=_CHUNK >> 2), found.st_size
-            self.spare = 4 * self.size + _TRUSTED
-        else:
-            os.close(fd)
+            if error.errno != errno.EINVAL:
+                raise _disk(self.path, error) from None
             self.note("is not a file")
         return self
 
@@ -332,6 +329,19 @@ class _Source:
     def note(self, what: str) -> None:
         """Tell the caller, under the name of the file."""
         self._note(f"{self.name}: {what}")
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines as far as the file went when it was opened, each with its newline."""
+        offset = 0
+        while offset < self.size and (line := self._line(min(LONGEST_LINE, self.size - offset))):
+            yield line
+            offset += len(line)
+
+    def _line(self, most: int) -> bytes:
+        try:
+            return self._file.readline(most) if self._file else b""
+        except OSError as error:
+            raise _disk(self.path, error) from None
 
     def read(self, offset: int, length: int) -> bytes:
         """Give the bytes from an offset on: fewer than `length` where the file ends."""
@@ -516,6 +526,12 @@ def _meta_at(data: bytes, at: int) -> tuple[MetaRecord, int] | str:
     except UnicodeDecodeError:
         return "is damaged"
     return MetaRecord(turn_id, type_id, *_META_TAIL.unpack_from(data, text + length)), end
+
+
+def read_lines(path: Path, note: Note) -> Iterator[bytes]:
+    """Yield the lines of an `eventq.ndjson`; a longer one than LONGEST_LINE comes in pieces of that size."""
+    with _Source(path, note) as source:
+        yield from source.lines()
 
 
 def read_index(path: Path) -> Iterator[BlobEntry | TurnEntry]:

@@ -162,7 +162,7 @@ class Outputs:
         made = {}
         taken: set[tuple[str, int]] = set()
         for match in matches:
-            with open(os.path.join(folder, match[0]), "rb") as file:
+            with system.open_regular(os.path.join(folder, match[0]), follow=False) as file:
                 made[match[0]], _ = self.take(match[1], int(match[2] or 1), self._blobs.put(file).hash, taken=taken)
         return made
 

@@ -554,7 +554,7 @@ def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> N
         raise ConflictError(f"'{path}' is there already, and is no file", "give another folder", 0)
     if digest is None or not os.path.exists(path):
         system.save(path, pieces)
-    elif hash_of(_read(path))[0] != digest:
+    elif hash_of(_read(path, follow=True))[0] != digest:
         raise ConflictError(f"'{path}' is there already, and is another", "give another folder", 0)
 
 
@@ -563,8 +563,8 @@ def is_plain(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def _read(path: str) -> Iterator[bytes]:
-    with open(path, "rb") as file:
+def _read(path: str, *, follow: bool = False) -> Iterator[bytes]:
+    with system.open_regular(path, follow=follow) as file:
         yield from iter(lambda: file.read(CHUNK), b"")
 
 

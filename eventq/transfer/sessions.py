@@ -10,6 +10,7 @@ import os
 import stat
 from itertools import chain
 
+from eventq import system
 from eventq.blobs import digest_of, parse_ref
 from eventq.dag.contexts import check_context_name
 from eventq.errors import ConflictError, InputError, LogicError, UnknownContextError, UsageError
@@ -278,7 +279,7 @@ class _Import:
                 continue
             digits = ref.removeprefix(SHA256)
             try:
-                with open(os.path.join(self._folder, digits), "rb") as file:
+                with system.open_regular(os.path.join(self._folder, digits)) as file:
                     made = self._blobs.put(file)
             except OSError as error:
                 self._leave(ref, f"{ref} is not in '{self._folder}' ({error.strerror}): the ref is kept")

@@ -6,16 +6,15 @@ contexts, overlays, roots, runs and attempts, refs between blobs, pins, canonica
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-import stat
 from functools import lru_cache
 from itertools import chain
 
 from blake3 import blake3
 
+from eventq import system
 from eventq.backends.outputs import OutputTable
 from eventq.backends.packs import PackTable
 from eventq.backends.sqlite import Store
@@ -57,6 +56,7 @@ class PackSource:
     def __init__(self, folder: str) -> None:
         """Read from a folder. Raises LogicError when it holds no pack."""
         self.note: Note = ignore
+        self._noted: set[str] = set()
         self._folder = folder
         if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(self._path(packfile.BLOBS)):
             raise LogicError(f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote")
@@ -100,25 +100,25 @@ class PackSource:
     def extra(self) -> Iterator[Told | None]:
         """Give the objects of `eventq.ndjson`, None for a line that is none."""
         path = self._path(packfile.BESIDE)
-        try:
-            with open(path, "rb") as file:
-                for line in file:
-                    try:
-                        told = json.loads(line)
-                    except (ValueError, RecursionError):
-                        told = None
-                    yield told if isinstance(told, dict) else None
-        except FileNotFoundError:
+        if not os.path.lexists(path):  # other programs write none
             return
-        except OSError as error:
-            raise packfile._disk(path, error) from None
+        for line in packfile.read_lines(path, self._once):
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                told = None
+            yield told if isinstance(told, dict) else None
+
+    def _once(self, what: str) -> None:
+        """Pass on what is wrong with a file that is read several times."""
+        if what not in self._noted:
+            self._noted.add(what)
+            self.note(what)
 
     def artifact(self, told: Told) -> Iterator[bytes]:
         """Give the bytes of an artifact in pieces. Raises OSError, also for what is no plain file."""
         path = os.path.join(self._folder, ARTIFACTS, file_name(told))
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no plain file", path)
+        with system.open_regular(path, follow=False) as file:  # any bytes will do: a link could bring in any file
             yield from iter(lambda: file.read(1 << 16), b"")
 
 

@@ -1013,7 +1013,7 @@ def test_blobs_of_another_tool_that_are_missing_or_damaged(thread: eventq.Thread
         [
             f"{gone} is not in '{folder}' (No such file or directory): the ref is kept",
             f"'{folder}/{bad[12:]}' is damaged: the ref is kept",
-            f"{odd} is not in '{folder}' (Is a directory): the ref is kept",
+            f"{odd} is not in '{folder}' (it is not a regular file): the ref is kept",
         ]
     )
     assert export(thread, "s") == data
