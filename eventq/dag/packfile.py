@@ -19,6 +19,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass, fields
+from io import BytesIO
 
 from eventq import system
 from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
@@ -27,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
-    from typing import BinaryIO, NoReturn
+    from typing import Any, BinaryIO, NoReturn
 
     Note = Callable[[str], object]
     Path = str | os.PathLike[str]
@@ -56,7 +57,10 @@ _CRC = struct.Struct("<I")
 _MARK = struct.pack("<IH", _MAGIC, _VERSION)
 _LEAST_BLOB = _BLOB.size + _CRC.size
 _CHUNK = 1 << 20
-_TRUSTED = 64 << 20  # a longer blob is read once for its checksum before there is memory for it: a file may have holes
+_UNPROVEN = 4 << 20  # bytes of a blob that may be held before they are proven
+_LENIENT = 64 << 20  # bytes that may be read for nothing, even of a short file
+_WINDOW = 8 << 20  # the memory that a frame may ask for: RFC 8878 wants no more of whoever is to be read everywhere
+_FRAME_HEAD = 18  # bytes of a frame that tell how long it says it is
 _BITS = {
     "codec": 16,  # of a blob; a turn's has 32
     "raw_len": 32,
@@ -76,14 +80,116 @@ _BITS = {
 }
 
 
+class _Blob:
+    """What can be done with a record of a blob, wherever its stored bytes are."""
+
+    __slots__ = ()
+
+    hash: bytes
+    codec: int
+    raw_len: int
+
+    @property
+    def stored_len(self) -> int:
+        """The number of the stored bytes."""
+        raise NotImplementedError
+
+    def _stored(self) -> BytesIO | _Extent:
+        raise NotImplementedError
+
+    def open(self) -> Unfolded:
+        """Return the bytes themselves as a file to be read once; nobody has checked them."""
+        return Unfolded(self)
+
+    def check(self) -> None:
+        """Raise DamagedError unless the bytes are those that the hash names; memory is bounded."""
+        for _ in self._parts_of_raw():
+            pass
+
+    def _parts_of_raw(self) -> Iterator[bytes]:
+        """Yield the bytes in parts, and raise DamagedError at the end if they are not the right ones."""
+        from blake3 import blake3
+
+        hasher = blake3()
+        left = self.raw_len + 1  # one more, to see that there is no more
+        file = self.open()
+        while left and (part := file.read(min(left, _CHUNK))):
+            hasher.update(part)
+            left -= len(part)
+            yield part
+        if left != 1:
+            self.fail(f"is not {self.raw_len} bytes long")
+        if hasher.digest() != self.hash:
+            self.fail("holds other bytes than its hash says")
+
+    def raw(self) -> bytes:
+        """Return the bytes themselves; raise DamagedError when they are not those that the hash names.
+
+        There is memory for more than a few MiB only once they are proven.
+        """
+        if self.raw_len > _UNPROVEN:
+            self.check()
+        parts = [*self._parts_of_raw()]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def entry(self, offset: int) -> bytes:
+        """Return the bytes in `blobs.idx` of this record when it begins at `offset`."""
+        return _BLOB_ENTRY.pack(self.hash, offset, self.raw_len, self.stored_len, self.codec, 0)
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise DamagedError."""
+        raise DamagedError(f"blob:blake3:{self.hash.hex()} {what}", "get the blob or the pack from its source again")
+
+
+class Unfolded:
+    """The bytes of a blob, decompressed as they are read; raises DamagedError for what cannot be."""
+
+    def __init__(self, blob: _Blob) -> None:
+        self._blob = blob
+        self._file: Any = blob._stored()
+        self._wrong: tuple[type[Exception], ...] = ()
+        if blob.codec == ZSTD:
+            self._unfold()
+        elif blob.codec != PLAIN:
+            blob.fail(f"has the unknown codec {blob.codec}")
+
+    def _unfold(self) -> None:
+        from zstandard import ZstdDecompressor, ZstdError, frame_content_size
+
+        self._wrong = (ZstdError,)
+        try:
+            told = frame_content_size(self._file.read(_FRAME_HEAD))
+        except ZstdError:
+            told = -1  # the reader says what is wrong
+        if told not in (-1, self._blob.raw_len):  # what it claims is not believed, but it must agree
+            self._blob.fail(f"is not {self._blob.raw_len} bytes long")
+        stored: Any = self._blob._stored()
+        self._file = ZstdDecompressor(max_window_size=_WINDOW).stream_reader(stored)
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`, nothing at the end."""
+        try:
+            return self._file.read(size)  # type: ignore[no-any-return]
+        except self._wrong as error:
+            self._blob.fail(f"cannot be decompressed: {error}")
+
+
 @dataclass(frozen=True, slots=True)
-class BlobRecord:
+class BlobRecord(_Blob):
     """A blob as it is stored: `stored` is its bytes under `codec` (0 none, 1 zstd), `hash` the BLAKE3 of the raw."""
 
     hash: bytes
     codec: int
     raw_len: int
     stored: bytes
+
+    @property
+    def stored_len(self) -> int:
+        """The number of the stored bytes."""
+        return len(self.stored)
+
+    def _stored(self) -> BytesIO:
+        return BytesIO(self.stored)
 
     def pack(self) -> bytes:
         """Give the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
@@ -97,10 +203,6 @@ class BlobRecord:
         head = _packed(self, _BLOB, _MAGIC, _VERSION, self.codec, self.raw_len, len(self.stored), self.hash)
         return head, self.stored, _CRC.pack(zlib.crc32(self.stored, zlib.crc32(head)))
 
-    def entry(self, offset: int) -> bytes:
-        """Give the bytes in `blobs.idx` of this record when it begins at `offset`."""
-        return _BLOB_ENTRY.pack(self.hash, offset, self.raw_len, len(self.stored), self.codec, 0)
-
     @classmethod
     def parse(cls, data: bytes) -> BlobRecord:
         """Give the record that exactly these bytes are; raise DamagedError for others."""
@@ -110,44 +212,6 @@ class BlobRecord:
         if len(data) != _LEAST_BLOB + stored_len or not _holds(data):
             raise _damaged("blob")
         return cls(hash, codec, raw_len, bytes(data[_BLOB.size : -_CRC.size]))
-
-    def raw(self) -> bytes:
-        """Give the bytes themselves; raise DamagedError when they are not those that the hash names.
-
-        Never makes more than `raw_len` bytes, whatever the stored ones would unfold to; a caller with less to spare
-        looks at `raw_len` first.
-        """
-        from blake3 import blake3
-
-        if self.codec == PLAIN:
-            data = self.stored
-        elif self.codec == ZSTD:
-            data = self._unfolded()
-        else:
-            self._fail(f"has the unknown codec {self.codec}")
-        if len(data) != self.raw_len:
-            self._fail(f"is not {self.raw_len} bytes long")
-        if blake3(data).digest() != self.hash:
-            self._fail("holds other bytes than its hash says")
-        return data
-
-    def _unfolded(self) -> bytes:
-        """Decompress in steps: the length that a frame claims is not to be believed either."""
-        from zstandard import ZstdDecompressor, ZstdError
-
-        parts = []
-        left = self.raw_len + 1  # one more, to see that there is no more
-        try:
-            with ZstdDecompressor().stream_reader(self.stored) as reader:
-                while left and (part := reader.read(min(left, _CHUNK))):
-                    parts.append(part)
-                    left -= len(part)
-        except ZstdError as error:
-            self._fail(f"cannot be decompressed: {error}")
-        return b"".join(parts)
-
-    def _fail(self, what: str) -> NoReturn:
-        raise DamagedError(f"blob:blake3:{self.hash.hex()} {what}", "get the blob or the pack from its source again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +377,7 @@ class _Source:
         try:
             self._file = system.open_regular(os.fspath(self.path), buffering=_CHUNK >> 2)
             self.size = os.fstat(self._file.fileno()).st_size
-            self.spare = 4 * self.size + _TRUSTED
+            self.spare = 4 * self.size + _LENIENT
         except FileNotFoundError:
             self.note("is missing")
         except OSError as error:
@@ -355,18 +419,58 @@ class _Source:
             raise _disk(self.path, error) from None
 
 
+class FoundBlob(_Blob):
+    """A record of a `blobs.pack` whose checksum holds; its bytes stay in the file, which must be open."""
+
+    __slots__ = ("_offset", "_source", "codec", "hash", "raw_len", "stored_len")
+
+    def __init__(self, source: _Source, offset: int, head: tuple[Any, ...]) -> None:
+        _, _, self.codec, self.raw_len, self.stored_len, self.hash = head  # type: ignore[misc]
+        self._source = source
+        self._offset = offset + _BLOB.size
+
+    def _stored(self) -> _Extent:
+        return _Extent(self._source, self._offset, self.stored_len)
+
+    def record(self) -> BlobRecord:
+        """Return the record with its bytes in memory."""
+        stored = self._source.read(self._offset, self.stored_len)
+        return BlobRecord(self.hash, self.codec, self.raw_len, stored)
+
+
+class _Extent:
+    """A part of a file, as a file to be read once."""
+
+    def __init__(self, source: _Source, offset: int, length: int) -> None:
+        self._source = source
+        self._offset = offset
+        self._left = length
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`."""
+        data = self._source.read(self._offset, min(size, self._left))
+        self._offset += len(data)
+        self._left -= len(data)
+        return data
+
+
 def read_blobs(path: Path, note: Note) -> Iterator[tuple[int, BlobRecord]]:
     """Give offset and record of every sound blob of a `blobs.pack`; tell `note` what was left out.
 
     A record is sound when its checksum holds; whether its bytes are those of its hash, `raw` says.
     """
+    return ((offset, found.record()) for offset, found in find_blobs(path, note))
+
+
+def find_blobs(path: Path, note: Note) -> Iterator[tuple[int, FoundBlob]]:
+    """Yield the same as `read_blobs` in bounded memory: each is to be used before the next one is taken."""
     with _Source(path, note) as source:
         offset = 0
         while offset < source.size:
             found = _blob_at(source, offset)
-            if isinstance(found, BlobRecord):
+            if isinstance(found, FoundBlob):
                 yield offset, found
-                offset += _LEAST_BLOB + len(found.stored)
+                offset += _LEAST_BLOB + found.stored_len
                 continue
             later = _next_blob(source, offset)
             done = "dropped" if later == source.size else "skipped"
@@ -374,28 +478,26 @@ def read_blobs(path: Path, note: Note) -> Iterator[tuple[int, BlobRecord]]:
             offset = later
 
 
-def _blob_at(source: _Source, offset: int) -> BlobRecord | str:
+def _blob_at(source: _Source, offset: int) -> FoundBlob | str:
     """Give the record at an offset, or what is wrong with it."""
     head = source.read(offset, _BLOB.size)
     if len(head) < _BLOB.size or offset + _LEAST_BLOB > source.size:
         return "is torn"
-    magic, version, codec, raw_len, stored_len, hash = _BLOB.unpack(head)  # noqa: A001
-    if magic != _MAGIC:
+    found = FoundBlob(source, offset, told := _BLOB.unpack(head))
+    if told[0] != _MAGIC:
         return "is damaged"
-    if version != _VERSION:
-        return f"is of version {version}"
-    if offset + _LEAST_BLOB + stored_len > source.size:
+    if told[1] != _VERSION:
+        return f"is of version {told[1]}"
+    if offset + _LEAST_BLOB + found.stored_len > source.size:
         return "is torn"
-    if stored_len <= _TRUSTED or _long_blob_holds(source, offset, stored_len):
-        stored = source.read(offset + _BLOB.size, stored_len)
-        if source.read(offset + _BLOB.size + stored_len, _CRC.size) == _CRC.pack(zlib.crc32(stored, zlib.crc32(head))):
-            return BlobRecord(hash, codec, raw_len, stored)
-    source.spare -= stored_len
+    if _holds_up(source, offset, found.stored_len):
+        return found
+    source.spare -= found.stored_len
     return "is damaged"
 
 
-def _long_blob_holds(source: _Source, offset: int, stored_len: int) -> bool:
-    """Say whether the checksum holds of a record that is not yet worth the memory."""
+def _holds_up(source: _Source, offset: int, stored_len: int) -> bool:
+    """Say whether the checksum of a record holds, in bounded memory."""
     end = offset + _BLOB.size + stored_len
     crc = 0
     while offset < end:
@@ -415,12 +517,12 @@ def _next_blob(source: _Source, offset: int) -> int:
     head = source.read(offset, _BLOB.size)
     if len(head) == _BLOB.size and head.startswith(_MARK):
         end: int = offset + _LEAST_BLOB + _BLOB.unpack(head)[4]
-        if isinstance(_blob_at(source, end), BlobRecord):
+        if isinstance(_blob_at(source, end), FoundBlob):
             return end
     for start in _marks(source, offset + 1):
         if source.spare < 0:
             break
-        if isinstance(_blob_at(source, start), BlobRecord):
+        if isinstance(_blob_at(source, start), FoundBlob):
             return start
     return source.size
 
@@ -572,7 +674,7 @@ def _first_difference(folder: Path, index: str) -> int | None:
 def _entries(folder: Path, index: str) -> Iterator[bytes]:
     """Give the entries that belong into an index, made of what it is an index of."""
     if index == BLOBS_INDEX:
-        for offset, blob in read_blobs(os.path.join(folder, BLOBS), _silent):
+        for offset, blob in find_blobs(os.path.join(folder, BLOBS), _silent):
             yield blob.entry(offset)
     else:
         for offset, turn in read_turns(os.path.join(folder, TURNS), _silent):

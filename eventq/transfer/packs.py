@@ -29,18 +29,21 @@ from eventq.transfer.sources import ARTIFACTS, PackSource, ThreadSource, file_na
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from eventq.backends.sqlite import Store
     from eventq.dag.contexts import Contexts
+    from eventq.dag.packfile import BlobRecord, FoundBlob
     from eventq.transfer.sources import Told
 
     Source = PackSource | ThreadSource
 
 STATUSES = ("active", "suspended", "completed", "cancelled")
 LARGEST_ID = (1 << 62) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
-_GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction
+_GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction; a longer one is never in memory whole
+_FOLDED = 100  # times that a blob is as long as its record: from here on it costs the reader more than the writer
+_SPARE = 1 << 30  # bytes of such blobs that may prove wrong before others are left out unread: they could take hours
 
 
 # --- out --------------------------------------------------------------------------------------------------------------
@@ -156,6 +159,8 @@ class _Import:
         self._made: set[int] = set()  # contexts
         self._moved: set[int] = set()
         self._bad: set[bytes] = set()  # blobs of the source that were left out
+        self._long: set[bytes] = set()  # long ones that came
+        self._spare = _SPARE
         self._came: set[bytes] | None = None  # blobs of the source, once one is missed
         self._names: dict[int, str] = {}  # of the source's contexts
         self._new_turns = 0
@@ -192,30 +197,46 @@ class _Import:
     # --- blobs ----------------------------------------------------------------------------------------------------
 
     def _import_blobs(self) -> int:
+        """Store the sound blobs, some MiB a transaction, and a longer one by itself; return how many are new."""
         count = 0
-        for group in self._groups():
-            with self._store.write():
-                count += sum(self._blobs.put(data).new for data in group)
-        return count
-
-    def _groups(self) -> Iterator[list[bytes]]:
-        """Give the bytes of sound blobs, some MiB at once."""
         group: list[bytes] = []
         size = 0
-        for offset, record in self._source.blobs():
-            try:
-                data = record.raw()
-            except DamagedError as error:
-                self._bad.add(record.hash)
-                self._note(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
+        for offset, blob in self._source.blobs():
+            data = self._proven(offset, blob)
+            if data is None:
+                continue
+            if isinstance(data, packfile.Unfolded):
+                count += self._blobs.put(data, expect_hash=blob.hash, expect_size=blob.raw_len).new  # type: ignore[arg-type]
                 continue
             group.append(data)
             size += len(data)
             if size >= _GROUP_BYTES:
-                yield group
+                count += self._put(group)
                 group, size = [], 0
-        if group:
-            yield group
+        return count + self._put(group)
+
+    def _put(self, group: list[bytes]) -> int:
+        with self._store.write():
+            return sum(self._blobs.put(data).new for data in group)
+
+    def _proven(self, offset: int, blob: FoundBlob | BlobRecord) -> bytes | packfile.Unfolded | None:
+        """Return the bytes of a blob, a long one as a file; None for one that has come or was left out."""
+        try:
+            if blob.raw_len <= _GROUP_BYTES:
+                return blob.raw()
+            if blob.hash in self._long:
+                return None
+            if self._spare < 0 and blob.raw_len > _FOLDED * blob.stored_len:
+                blob.fail(f"says that it has {blob.raw_len} bytes, and others that said so were wrong")
+            self._spare -= blob.raw_len
+            blob.check()
+            self._spare += blob.raw_len
+        except DamagedError as error:
+            self._bad.add(blob.hash)
+            self._note(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
+            return None
+        self._long.add(blob.hash)
+        return blob.open()
 
     # --- artifacts and outputs ------------------------------------------------------------------------------------
 

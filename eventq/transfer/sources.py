@@ -20,7 +20,7 @@ from eventq.backends.packs import PackTable
 from eventq.backends.sqlite import Store
 from eventq.blobs import Blobs
 from eventq.dag import packfile
-from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
+from eventq.dag.packfile import BlobRecord, FoundBlob, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError, NotAThreadError, UnknownContextError
 from eventq.output.artifacts import Artifact, Artifacts
 from eventq.records import ArtifactInfo
@@ -77,13 +77,13 @@ class PackSource:
         for fault in faults:
             self.note(fault + then)
 
-    def blobs(self) -> Iterator[tuple[int, BlobRecord]]:
+    def blobs(self) -> Iterator[tuple[int, FoundBlob]]:
         """Give where each blob is, and its record."""
-        return packfile.read_blobs(self._path(packfile.BLOBS), self.note)
+        return packfile.find_blobs(self._path(packfile.BLOBS), self.note)
 
     def blob_hashes(self) -> set[bytes]:
         """Give the hashes of the blobs that are sound."""
-        return {record.hash for _, record in packfile.read_blobs(self._path(packfile.BLOBS), ignore)}
+        return {blob.hash for _, blob in packfile.find_blobs(self._path(packfile.BLOBS), ignore)}
 
     def turns(self) -> Iterator[TurnRecord]:
         """Give the turns."""

@@ -1,0 +1,153 @@
+"""Packs that lie: what is small costs little memory and little work, whatever it says of itself."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from blake3 import blake3
+
+import eventq
+from eventq.dag import packfile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MIB = 1 << 20
+ZEROS = bytes(MIB)
+IMPORT = """
+import json, resource, sys
+import eventq
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "linux" else 1 << 20)
+with eventq.open(sys.argv[1]) as thread:
+    thread.blobs.put(bytes(8 << 20))  # whatever an import needs anyway is there
+    before = peak()
+    found = thread.import_pack(sys.argv[2])
+    print(json.dumps([peak() - before, found.blobs, found.notes]))
+"""
+
+
+def frame(mib: int, *, sized: bool = True, window: int = 19) -> bytes:
+    """Return so many MiB of zeros as one frame, without ever holding them."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=window, write_content_size=sized)
+    made = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=mib * MIB if sized else -1)
+    return b"".join([*(made.compress(ZEROS) for _ in range(mib)), made.flush()])
+
+
+def zeros(mib: int) -> bytes:
+    """Return the hash of so many MiB of zeros."""
+    hasher = blake3()
+    for _ in range(mib):
+        hasher.update(ZEROS)
+    return bytes(hasher.digest())
+
+
+def record(stored: bytes, raw_len: int, digest: bytes = bytes(32), codec: int = 1) -> bytes:
+    """Return a record of blobs.pack whose checksum holds."""
+    body = struct.pack("<IHHII", 0x42534C42, 1, codec, raw_len, len(stored)) + digest + stored
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def imported(path: str, folder: Path, *records: bytes) -> tuple[int, int, list[str]]:
+    """Import a pack of these blobs in a process of its own; return MB that it took, blobs and notes about blobs."""
+    import json
+
+    folder.mkdir()
+    (folder / "blobs.pack").write_bytes(b"".join(records))
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT, path, str(folder)],
+        env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    taken, blobs, notes = json.loads(done.stdout)
+    return taken, blobs, [note for note in notes if note.startswith("blobs.pack: ")]
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_long_blob_of_another_hash(sized: bool, path: str, tmp_path: Path) -> None:
+    """A record of some KB that says it unfolds to 600 MiB is refused in bounded memory."""
+    taken, blobs, notes = imported(path, tmp_path / "pack", record(frame(600, sized=sized), 600 * MIB))
+    assert taken < 64
+    assert blobs == 0
+    assert len(notes) == 1
+    assert "holds other bytes than its hash says" in notes[0]
+
+
+def test_a_long_blob_is_stored_in_bounded_memory(path: str, tmp_path: Path) -> None:
+    """A sound blob of 300 MiB is never in memory whole, and a second record of it is not looked at."""
+    whole = record(frame(300), 300 * MIB, zeros(300))
+    taken, blobs, notes = imported(path, tmp_path / "pack", whole, whole)
+    assert taken < 64
+    assert (blobs, notes) == (1, [])
+    with eventq.open(path) as thread:
+        assert thread.blobs.stat(zeros(300)).size == 300 * MIB
+        assert thread.blobs.verify(zeros(300)) == []
+
+
+def test_a_long_blob_that_is_kept_raw(path: str, tmp_path: Path) -> None:
+    """A sound blob of 100 MiB without compression is never in memory whole."""
+    taken, blobs, notes = imported(path, tmp_path / "pack", record(bytes(100 * MIB), 100 * MIB, zeros(100), codec=0))
+    assert taken < 64
+    assert (blobs, notes) == (1, [])
+
+
+@pytest.mark.parametrize("raw_len", [1, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1])
+def test_a_length_that_is_not_that_of_the_frame(raw_len: int, path: str, tmp_path: Path) -> None:
+    """A record of another length than its frame says is refused in bounded memory."""
+    taken, blobs, notes = imported(path, tmp_path / "pack", record(frame(300), raw_len, zeros(300)))
+    assert taken < 64
+    assert blobs == 0
+    assert f"is not {raw_len} bytes long" in notes[0]
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_frame_that_is_cut(sized: bool, path: str, tmp_path: Path) -> None:
+    """A frame that ends early is refused; the blob after it comes."""
+    whole = frame(20, sized=sized)
+    cuts = [record(whole[:cut], 20 * MIB, zeros(20)) for cut in (0, 3, 8, 17, len(whole) // 2)]
+    sound = record(b"sound", 5, bytes(blake3(b"sound").digest()), codec=0)
+    taken, blobs, notes = imported(path, tmp_path / "pack", *cuts, sound)
+    assert taken < 64
+    assert (blobs, len(notes)) == (1, len(cuts))
+
+
+def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
+    """A frame that asks for a window of 128 MiB gets none; one of 8 MiB, which every reader knows, is read."""
+    large, small = frame(200, sized=False, window=27), frame(20, sized=False, window=23)
+    taken, blobs, notes = imported(
+        path, tmp_path / "pack", record(large, 200 * MIB, zeros(200)), record(small, 20 * MIB, zeros(20))
+    )
+    assert taken < 64
+    assert (blobs, len(notes)) == (1, 1)
+    assert "too much memory" in notes[0]
+
+
+def test_many_long_lies(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some of them no more are unfolded; sound blobs, and long ones that do not compress, still come."""
+    lie = frame(100)
+    noise = os.urandom(5 * MIB)
+    long = record(noise, len(noise), bytes(blake3(noise).digest()), codec=0)
+    sound = record(b"sound", 5, bytes(blake3(b"sound").digest()), codec=0)
+    lies = [record(lie, 100 * MIB, bytes([number]) * 32) for number in range(60)]
+    (tmp_path / "blobs.pack").write_bytes(b"".join([*lies, long, sound]))
+    real, unfolded = packfile.Unfolded.read, [0]
+
+    def read(self: packfile.Unfolded, size: int) -> bytes:
+        data = real(self, size)
+        unfolded[0] += len(data)
+        return data
+
+    monkeypatch.setattr(packfile.Unfolded, "read", read)
+    found = thread.import_pack(tmp_path)
+    assert found.blobs == 2
+    assert sum("was left out" in note for note in found.notes) == 60
+    assert unfolded[0] < 1500 * MIB  # without an end it would be 6,000
