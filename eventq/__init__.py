@@ -11,7 +11,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.aio import AsyncThread
     from eventq.dag.contexts import Context
-    from eventq.errors import EventqError, FilterError, InputError, LogicError, StoreError, UsageError
+    from eventq.errors import (
+        EventqError,
+        FilterError,
+        InputError,
+        KeyConflictError,
+        LogicError,
+        StoreError,
+        UsageError,
+    )
     from eventq.event import Batch, Event
     from eventq.output.sink import OutputSink
     from eventq.records import Blob, Captured, ConsumerInfo, Content, Source, Subscription, ThreadInfo, Turn
@@ -33,6 +41,7 @@ __all__ = [
     "EventqError",
     "FilterError",
     "InputError",
+    "KeyConflictError",
     "LogicError",
     "OutputSink",
     "Source",
@@ -52,7 +61,15 @@ __all__ = [
 _HOMES = {
     "eventq.aio": ("AsyncThread",),
     "eventq.dag.contexts": ("Context",),
-    "eventq.errors": ("EventqError", "FilterError", "InputError", "LogicError", "StoreError", "UsageError"),
+    "eventq.errors": (
+        "EventqError",
+        "FilterError",
+        "InputError",
+        "KeyConflictError",
+        "LogicError",
+        "StoreError",
+        "UsageError",
+    ),
     "eventq.event": ("Batch", "Event"),
     "eventq.output.sink": ("OutputSink",),
     "eventq.records": ("Blob", "Captured", "ConsumerInfo", "Content", "Source", "Subscription", "ThreadInfo", "Turn"),

@@ -62,13 +62,17 @@ class AsyncThread:
         content: str,
         subtype: str | None = None,
         key: str | None = None,
+        *,
+        key_strict: bool = False,
     ) -> Event:
         """Store an event; see `Thread.push`."""
-        return await self._call(self._thread.push, source, type, content, subtype, key)
+        return await self._call(self._thread.push, source, type, content, subtype, key, key_strict=key_strict)
 
-    async def push_many(self, events: Iterable[Mapping[str, Any] | Sequence[str | None]]) -> Batch:
+    async def push_many(
+        self, events: Iterable[Mapping[str, Any] | Sequence[str | None]], *, key_strict: bool = False
+    ) -> Batch:
         """Store events in one transaction; see `Thread.push_many`."""
-        return await self._call(self._thread.push_many, events)
+        return await self._call(self._thread.push_many, events, key_strict=key_strict)
 
     async def peek(self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None) -> list[Event]:
         """Give the events after an id that match; see `Thread.peek`."""

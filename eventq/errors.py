@@ -17,6 +17,7 @@
         ├── UnknownArtifactError 1 404
         ├── UnknownOutputError  1  404
         ├── ConflictError       1  409   a head that moved meanwhile, a key or a name that is taken
+        │   └── KeyConflictError 1 409   a key of another event
         ├── TooLargeError       1  413
         ├── ClosedError         1  409   used after close, or in a forked process
         ├── PlatformError       1  500   this system lacks what the call needs
@@ -31,6 +32,10 @@
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class EventqError(Exception):
@@ -227,6 +232,17 @@ class ConflictError(LogicError):
     def __init__(self, what: str, fix: str, actual: int) -> None:
         super().__init__(what, fix)
         self.actual = actual
+
+
+class KeyConflictError(ConflictError):
+    """A push names the key of an event that differs from it; `actual` is the id of that event."""
+
+    def __init__(self, key: str, first: int, fields: Sequence[str]) -> None:
+        *others, last = fields
+        which = f"{', '.join(others)} and {last} differ" if others else f"{last} differs"
+        super().__init__(
+            f"key '{key}' belongs to event {first}, whose {which}", "read that event, or use another key", first
+        )
 
 
 class ClosedError(LogicError):

@@ -8,7 +8,7 @@ from eventq import system
 from eventq.backends.sqlite import Store, create
 from eventq.errors import DiskError, EventqError, NotAThreadError, ThreadExistsError, UsageError
 from eventq.event import Batch, Event, check_natural, check_positive
-from eventq.log.events import EventLog
+from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.journal import Journal
 from eventq.log.layout import FolderLock, Layout, resolve
 from eventq.log.mirror import Mirror
@@ -174,21 +174,31 @@ class Thread:
         self.store.check_writable()
         return self.store.write()
 
-    def push(self, source: str, type: str, content: str, subtype: str | None = None, key: str | None = None) -> Event:
-        """Store an event, durably, and give it as stored.
+    def push(
+        self,
+        source: str,
+        type: str,
+        content: str,
+        subtype: str | None = None,
+        key: str | None = None,
+        *,
+        key_strict: bool = False,
+    ) -> Event:
+        """Store an event, durably, and return it as stored.
 
-        With a `key` that was used before, the first event is given and nothing is stored. Raises InputError,
-        TooLargeError, BusyError, DiskError.
+        With a `key` that was used before, return the first event and store nothing; `key_strict` raises
+        KeyConflictError when that one differs. Raises InputError, TooLargeError, BusyError, DiskError.
         """
-        return self.log.push(source, type, content, subtype, key)
+        return self.log.push(source, type, content, subtype, key, key_strict=key_strict)
 
-    def push_many(self, events: Iterable[NewEvent]) -> Batch:
-        """Store events in one transaction, in bounded memory, and say how many and which ids.
+    def push_many(self, events: Iterable[NewEvent], *, key_strict: bool = False) -> Batch:
+        """Store events in one transaction, in bounded memory, and return how many and which ids.
 
         Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that
-        order. One that is refused refuses all. Events whose key was used before are left out.
+        order. One that is refused refuses all. Events whose key was used before are left out; with `key_strict` one
+        that differs from the first event of its key raises KeyConflictError.
         """
-        return self.log.push_many(events)
+        return self.log.push_many(events, kept=refuse_conflict if key_strict else None)
 
     # --- reading --------------------------------------------------------------------------------------------------
 

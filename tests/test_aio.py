@@ -56,6 +56,10 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
         async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
             event = await thread.push("self", "record", "x", key="k")
             assert await thread.push("self", "record", "x", key="k") == event
+            with pytest.raises(eventq.KeyConflictError):
+                await thread.push("self", "record", "y", key="k", key_strict=True)
+            with pytest.raises(eventq.KeyConflictError):
+                await thread.push_many([("self", "record", "y", None, "k")], key_strict=True)
             assert (await thread.push_many([("a", "b", "c")])).last_id == 2
             assert await thread.peek(1) == await thread.last(1)
             assert (await thread.latest())["self"] == event

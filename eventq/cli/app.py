@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
@@ -42,12 +41,6 @@ GROUPS = {
     ),
     "turn": ("Append turns to a context, and read them.", "eventq turn append main --thread ./inbox --content hello"),
 }
-
-
-def program() -> str:
-    """Give the name that the program was called by."""
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return name if name in ("eventq", "thread") else "eventq"
 
 
 def _callback(command: Command) -> Any:
@@ -144,7 +137,7 @@ def _group(name: str) -> click.Group:
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
     if value:
-        show.say(f"{program()} {__version__}")
+        show.say(f"{show.program()} {__version__}")
         context.exit(0)
 
 
@@ -155,17 +148,17 @@ def run_click(argv: list[str]) -> int:
     as_json = "--json" in argv
     silent = argv[:1] == ["hook"]
     try:
-        code = build().main(argv, prog_name=program(), standalone_mode=False)
+        code = build().main(argv, prog_name=show.program(), standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         show.say(error.format_message())
         return 0 if silent else 2
     except click.UsageError as error:
         if not silent:
-            path = error.ctx.command_path if error.ctx else program()
+            path = error.ctx.command_path if error.ctx else show.program()
             show.error(error.format_message().rstrip("."), f"run '{path} --help'", as_json=as_json)
         return 0 if silent else 2
     except click.ClickException as error:
-        show.error(error.format_message().rstrip("."), f"run '{program()} --help'", as_json=as_json)
+        show.error(error.format_message().rstrip("."), f"run '{show.program()} --help'", as_json=as_json)
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130

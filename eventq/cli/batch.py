@@ -16,11 +16,15 @@ except ImportError:  # pragma: no cover (an interpreter without the C module)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 _NAMES = 2 << 20  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
 _SPELLED = 6  # bytes that JSON may take for one
+_FIELDS = frozenset(("source", "type", "content", "subtype", "key"))
+_RECENT = 256  # events whose lines are known: not fewer than `push_many` takes at once
+_NAMED = 5  # unknown fields that are named
+_NAME = 60  # characters of each
 _BLANKS = " \t\r\n"
 
 
@@ -103,25 +107,46 @@ class Lines:
         self._fd = fd
         self._limit = limit
         self._line = 0
+        self._places = [0] * _RECENT  # the lines of the events that were read last
+        self.unknown: list[str] = []  # the first fields that events do not have
         self._least = 0  # bytes of the text that the line which has begun spells, at least
 
-    def where(self, _: int) -> str:
-        """Name the line that was read last."""
-        return f"line {self._line}"
+    def where(self, number: int) -> str:
+        """Name the line of the n-th event, which is one of those that were read last."""
+        return f"line {self._places[number % _RECENT]}"
+
+    def unknown_names(self) -> str:
+        """Return the fields that events do not have as a list to read."""
+        names = [name if len(name) <= _NAME else f"{name[:_NAME]}…" for name in self.unknown]
+        return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield source, type, content, subtype and key of each line; raise InputError, naming the line."""
+        places, count = self._places, 0
         for lines in self._read():
             for data in lines:
-                self._line += 1
+                self._line = line = self._line + 1
                 if data.isspace():
                     continue
+                count += 1
+                places[count % _RECENT] = line
                 try:
-                    yield event_of(data.decode("utf-8-sig" if self._line == 1 else "utf-8"))
+                    text = data.decode("utf-8-sig" if line == 1 else "utf-8")
+                    value = parse_object(text)
+                    if not _FIELDS.issuperset(value):
+                        self._note_unknown(value)
+                    yield event_of(value, text)
                 except UnicodeDecodeError as error:
                     raise self._bad(f"not UTF-8 (byte {error.start})") from error
                 except ValueError as error:
                     raise self._bad(str(error)) from error
+
+    def _note_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if len(self.unknown) > _NAMED:
+                return
+            if name not in _FIELDS and name not in self.unknown:
+                self.unknown.append(name)
 
     def _read(self) -> Iterator[list[Any]]:
         """Yield the lines that each block completes; the last one needs no end."""
@@ -155,12 +180,14 @@ class Lines:
             raise error
 
     def _bad(self, what: str) -> InputError:
-        return InputError(f"{self.where(0)}: {what}", "give one JSON object a line; nothing of the batch was stored")
+        return InputError(f"line {self._line}: {what}", "give one JSON object a line; nothing of the batch was stored")
 
 
-def event_of(text: str) -> tuple[Any, ...]:
-    """Give source, type, content, subtype and key of a JSON object; raise ValueError for one that lacks something."""
-    value = parse_object(text)
+def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
+    """Return source, type, content, subtype and key of the JSON object that a text spells.
+
+    Raises ValueError for one that lacks something.
+    """
     for name in ("source", "type", "content"):
         if value.get(name) is None:
             raise ValueError(f"{name} is missing")

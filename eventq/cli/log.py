@@ -6,7 +6,7 @@ from eventq.cli import show
 from eventq.cli.options import number, seconds, text
 from eventq.errors import InputError, LogicError, UsageError
 from eventq.event import Event
-from eventq.log.events import limit_of_event
+from eventq.log.events import key_conflict, limit_of_event
 from eventq.log.mirror import line
 from eventq.thread import Thread
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eventq.cli.options import Raw
+    from eventq.errors import KeyConflictError
 
 
 SERVERS = ("eventq://", "unix:")  # how the address of a server begins
@@ -52,14 +53,18 @@ def push(raw: Raw) -> None:
     need(raw, "source", "type")
     if (raw["content"] is None) == (raw["content-file"] is None):
         raise UsageError("push needs --content or --content-file, and not both", "give one of the two")
+    if raw["key-strict"] and raw["key"] is None:
+        raise UsageError("--key-strict says how --key is taken", "give --key too, or leave --key-strict out")
     is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
         source, kind, key = text(raw, "source") or "", text(raw, "type") or "", text(raw, "key")
         subtype = None if raw["subtype"] is None else str(raw["subtype"])
         content = str(raw["content"]) if raw["content"] is not None else _read_content(raw, is_open=is_open)
-        event = thread.push(source, kind, content, subtype, key)
+        event = thread.push(source, kind, content, subtype, key, key_strict=bool(raw["key-strict"]))
         if raw["json"]:
             show.say(line(event))
+    if key is not None and (conflict := key_conflict(key, event, source, kind, subtype, content)):
+        show.note(f"Note: {conflict.what}; nothing was stored")
 
 
 def _push_batch(raw: Raw) -> None:
@@ -67,11 +72,36 @@ def _push_batch(raw: Raw) -> None:
 
     is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
-        given = Lines(show.stdin(is_open=is_open), limit_of_event())
-        batch = thread.log.push_many(given, where=given.where)
+        given, kept = Lines(show.stdin(is_open=is_open), limit_of_event()), _Kept(strict=bool(raw["key-strict"]))
+        batch = thread.log.push_many(given, where=given.where, kept=kept)
         if raw["json"]:
             count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
             show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
+    kept.say()
+    if given.unknown and show.program() != "thread":  # there nothing was ever said of them
+        show.note(f"Note: fields that events do not have were left out: {given.unknown_names()}")
+
+
+class _Kept:
+    """The lines of a batch that were left out though the first events of their keys differ."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._first: KeyConflictError | None = None
+        self._others = 0
+
+    def __call__(self, conflict: KeyConflictError) -> None:
+        if self._strict:
+            raise conflict
+        self._others += self._first is not None
+        self._first = self._first or conflict
+
+    def say(self) -> None:
+        """Name the first of them, and how many more there are."""
+        if self._first is not None:
+            lines = "line" + "s" * (self._others > 1)
+            more = f"this and {self._others} other {lines}" if self._others else "this line"
+            show.note(f"Note: {self._first.what}; nothing was stored for {more}")
 
 
 def _read_content(raw: Raw, *, is_open: bool) -> str:

@@ -98,6 +98,7 @@ LOG: Mapping[str, Command] = {
             Option("content", "TEXT", "The payload."),
             Option("content-file", "FILE", "Read the payload from a file, or from stdin when FILE is -."),
             Option("key", "KEY", "Store it once: the same key again gives the first event and stores nothing."),
+            Option("key-strict", None, "Refuse a key that was used before for an event that differs from this one."),
             Option("batch", None, "Read events from stdin, a JSON object a line, and store all of them or none."),
             Option("strict-source", None, "Refuse a source that is not a structured address."),
             JSON,

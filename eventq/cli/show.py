@@ -66,6 +66,12 @@ def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1
     _tell(text)
 
 
+def program() -> str:
+    """Return the name that the program was called by."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name if name in ("eventq", "thread") else "eventq"
+
+
 def note(line: str) -> None:
     """Write a line about a result to stderr."""
     _tell(readable(line) + "\n")

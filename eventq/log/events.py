@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.errors import DiskError, InputError, LogicError, NotAThreadError, TooLargeError, UsageError
+from eventq.errors import (
+    DiskError,
+    InputError,
+    KeyConflictError,
+    LogicError,
+    NotAThreadError,
+    TooLargeError,
+    UsageError,
+)
 from eventq.event import REF, Batch, Event, check_name, check_whole, refs_in
 from eventq.log.mirror import MirrorBlock
 
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
 
     NewEvent = Mapping[str, Any] | Sequence[str | None]
     Row = tuple[str, str, str, str | None, str]
+    Kept = Callable[[KeyConflictError], object]
 
 MAX_EVENT_BYTES = 64 << 20
 _FIELDS = ("source", "type", "content", "subtype", "key")
@@ -62,12 +71,24 @@ class EventLog:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def push(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
-        """Store one event and give it; with a key that was used before, give the first event instead."""
+    def push(
+        self,
+        source: str,
+        kind: str,
+        content: str,
+        subtype: str | None,
+        key: str | None,
+        *,
+        key_strict: bool = False,
+    ) -> Event:
+        """Store one event and return it; with a key that was used before, return the first event instead.
+
+        With `key_strict` raise KeyConflictError when that one differs.
+        """
         self._check(source, kind, subtype, content)
         store = self._store
         if key is not None or store.depth or REF in content:
-            return self._push_in(source, kind, content, subtype, key)
+            return self._push_in(source, kind, content, subtype, key, strict=key_strict)
         store.check_writable()
         created_at = system.stamp(system.now())
         number = store.insert(created_at, source, kind, subtype, content)
@@ -76,12 +97,16 @@ class EventLog:
         self._wake(source, number, number)
         return event
 
-    def _push_in(self, source: str, kind: str, content: str, subtype: str | None, key: str | None) -> Event:
+    def _push_in(
+        self, source: str, kind: str, content: str, subtype: str | None, key: str | None, *, strict: bool
+    ) -> Event:
         if key is not None:
             check_name(key, "key")
         store = self._store
         with store.write():
             if key is not None and (first := store.key(key)) is not None and (event := store.event(first)):
+                if strict and (conflict := key_conflict(key, event, source, kind, subtype, content)):
+                    raise conflict
                 return event
             created_at = system.stamp(system.now())
             number = store.insert(created_at, source, kind, subtype, content)
@@ -132,21 +157,31 @@ class EventLog:
             raise error
         self._journal.warn(f"{what}: {error}; the event is stored")
 
-    def push_many(self, events: Iterable[NewEvent], where: Callable[[int], str] = "event {}".format) -> Batch:
+    def push_many(
+        self,
+        events: Iterable[NewEvent],
+        where: Callable[[int], str] = "event {}".format,
+        *,
+        kept: Kept | None = None,
+    ) -> Batch:
         """Store events, in order, in one transaction; nothing is stored when one of them is refused.
 
-        An event whose key was used before is left out. The iterable is read as it goes, in bounded memory. `where`
-        names the n-th event in an error.
+        An event whose key was used before is left out; when the first event differs from it, `kept` is called, and may
+        raise what it is called with. The iterable is read as it goes, in bounded memory. `where` names the n-th event
+        in an error.
         """
         store = self._store
         created_at = system.stamp(system.now())
         source = ""
+        seen = 0
         with store.write():
             first = store.last_id() + 1
             copy = MirrorBlock(first)
             for rows, keys in self._parts(events, created_at, where):
+                seen += len(rows)
                 if keys:
-                    rows = self._insert_keyed(rows, keys)  # noqa: PLW2901 (the rows that were stored)
+                    places = map(where, range(seen - len(rows) + 1, seen + 1))
+                    rows = self._insert_keyed(rows, keys, places, kept)  # noqa: PLW2901 (the rows that were stored)
                 elif rows:
                     store.insert_many(rows)
                     self._note_refs(rows)
@@ -165,12 +200,17 @@ class EventLog:
             for number, row in enumerate(rows, self._store.last_id() - len(rows) + 1):
                 self._store.add_event_refs(number, refs_in(row[4]))
 
-    def _insert_keyed(self, rows: list[Row], keys: list[str | None]) -> list[Row]:
-        """Store rows some of which have a key, and give those that were new."""
+    def _insert_keyed(
+        self, rows: list[Row], keys: list[str | None], places: Iterable[str], kept: Kept | None
+    ) -> list[Row]:
+        """Store rows some of which have a key, and return those that were new."""
         store = self._store
         stored = []
-        for row, key in zip(rows, keys, strict=True):
-            if key is not None and store.key(key) is not None:
+        for row, key, place in zip(rows, keys, places, strict=True):
+            if key is not None and (first := store.key(key)) is not None:
+                if kept and (event := store.event(first)) and (conflict := key_conflict(key, event, *row[1:])):
+                    conflict.what = f"{place}: {conflict.what}"
+                    kept(conflict)
                 continue
             number = store.insert(*row)
             stored.append(row)
@@ -378,6 +418,20 @@ class EventLog:
                     f"consumer '{row[0]}' has acked {row[3]} only: events below {before} are not all read",
                     "let it catch up, prune less, or use --force",
                 )
+
+
+def key_conflict(
+    key: str, event: Event, source: str, kind: str, subtype: str | None, content: str
+) -> KeyConflictError | None:
+    """Return the error of a push whose key is that of another `event`, None when both are alike."""
+    new = {"source": source, "type": kind, "subtype": subtype, "content": content}
+    fields = [name for name, value in new.items() if getattr(event, name) != value]
+    return KeyConflictError(key, event.id, fields) if fields else None
+
+
+def refuse_conflict(conflict: KeyConflictError) -> None:
+    """Raise the error of a key that is taken strictly."""
+    raise conflict
 
 
 def _fields(new: NewEvent) -> tuple[Any, Any, Any, Any, Any]:

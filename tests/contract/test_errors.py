@@ -22,6 +22,7 @@ EXPECTED = {
     "UnknownConsumerError": ("LogicError", 1, 404),
     "ConsumerExistsError": ("LogicError", 1, 409),
     "AckError": ("LogicError", 1, 409),
+    "KeyConflictError": ("ConflictError", 1, 409),
     "TooLargeError": ("LogicError", 1, 413),
     "ClosedError": ("LogicError", 1, 409),
     "PlatformError": ("LogicError", 1, 500),

@@ -94,10 +94,10 @@ def test_imports_point_down(module: str) -> None:
 def test_the_public_names_are_exact() -> None:
     """`__all__` is sorted, small, complete, and every name of it can be had."""
     assert eventq.__all__ == sorted(eventq.__all__)
-    assert len(eventq.__all__) <= 25
+    assert len(eventq.__all__) <= 26
     assert set(eventq.__all__) == {
         "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
+        "InputError", "KeyConflictError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

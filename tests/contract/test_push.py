@@ -77,7 +77,7 @@ def test_names_that_are_refused(thread: eventq.Thread, name: str, value: Any) ->
 @pytest.mark.parametrize("name", ["source", "type", "key"])
 def test_names_that_may_not_be_empty(thread: eventq.Thread, name: str) -> None:
     """An empty source, type or key is refused."""
-    good = {"source": "self", "type": "note", "content": "x", "key": "k"}
+    good: dict[str, Any] = {"source": "self", "type": "note", "content": "x", "key": "k"}
     with pytest.raises(InputError, match=f"{name} is empty"):
         thread.push(**{**good, name: ""})
     assert thread.last_id() == 0
@@ -175,6 +175,64 @@ def test_keys_in_a_batch(thread: eventq.Thread) -> None:
     assert batch == Batch(3, 2, 4)
     assert [event.content for event in thread.peek()] == ["stored", "1", "3", "5"]
     assert thread.push_many([("self", "note", "6", None, key) for key in "abc"]) == Batch(0, None, None)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_push_that_is_tried_again_is_no_conflict(thread: eventq.Thread, strict: bool) -> None:
+    """The same key with the same fields gives the first event, however strict the key is taken."""
+    first = thread.push("self", "note", "one", "sub", key="k", key_strict=strict)
+    assert thread.push("self", "note", "one", "sub", key="k", key_strict=strict) == first
+    assert thread.push_many([("self", "note", "one", "sub", "k")] * 2, key_strict=strict) == Batch(0, None, None)
+    assert thread.last_id() == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "differ"),
+    [
+        (("self", "note", "two", "sub"), "whose content differs"),
+        (("self", "other", "one", "sub"), "whose type differs"),
+        (("self", "note", "one", None), "whose subtype differs"),
+        (("other", "note", "one", ""), "whose source and subtype differ"),
+        (("a", "b", "c", "d"), "whose source, type, subtype and content differ"),
+    ],
+)
+def test_a_strict_key_refuses_what_differs(
+    thread: eventq.Thread, other: tuple[str, str, str, str | None], differ: str
+) -> None:
+    """With `key_strict` other fields under a known key are an error that names the first event; nothing is stored."""
+    thread.push("self", "note", "zero")
+    thread.push("self", "note", "one", "sub", key="k")
+    with pytest.raises(eventq.KeyConflictError, match=f"key 'k' belongs to event 2, {differ}") as caught:
+        thread.push(*other, key="k", key_strict=True)
+    assert (caught.value.actual, caught.value.exit_code) == (2, 1)
+    source, kind, content, subtype = other
+    bad = {"source": source, "type": kind, "content": content, "subtype": subtype, "key": "k"}
+    for more in (0, 300):
+        events: list[Any] = [{"source": "self", "type": "note", "content": "x", "key": f"new-{n}"} for n in range(more)]
+        with pytest.raises(eventq.KeyConflictError, match=f"event {more + 1}: key 'k' belongs to event 2, {differ}"):
+            thread.push_many([*events, bad, *events], key_strict=True)
+        with pytest.raises(eventq.KeyConflictError, match=f"event {more + 1}: key"):
+            thread.push_many(iter([*events, bad]), key_strict=True)
+    assert thread.last_id() == 2
+    assert thread.push("self", "note", "free", key="new-0").content == "free"
+
+
+def test_a_strict_key_counts_within_its_batch(thread: eventq.Thread) -> None:
+    """Two lines of one batch with one key and other content refuse the batch when keys are strict."""
+    events = [("self", "note", "1", None, "a"), ("self", "note", "2", None, "a")]
+    with pytest.raises(eventq.KeyConflictError, match="event 2: key 'a' belongs to event 1"):
+        thread.push_many(events, key_strict=True)
+    assert thread.last_id() == 0
+    assert thread.push_many(events) == Batch(1, 1, 1)
+
+
+def test_a_conflict_leaves_the_rest_of_a_transaction_to_its_owner(thread: eventq.Thread) -> None:
+    """Who catches the error inside `write` may go on with the transaction."""
+    with thread.write():
+        thread.push("self", "note", "kept", key="k")
+        with pytest.raises(eventq.KeyConflictError):
+            thread.push("self", "note", "other", key="k", key_strict=True)
+    assert [event.content for event in thread.peek()] == ["kept"]
 
 
 def test_a_key_is_free_when_its_push_failed(thread: eventq.Thread) -> None:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -244,9 +244,10 @@ def test_check_finds_nothing_while_others_push(box: Box) -> None:
 
 def test_names_are_of_bounded_length(thread: eventq.Thread) -> None:
     """A source, type, subtype or key of more than 64 Ki characters is refused."""
+    good: dict[str, Any] = {"source": "s", "type": "t", "content": "c"}
     for names in ({"source": "x" * 65_537}, {"type": "x" * 65_537}, {"subtype": "x" * 65_537}, {"key": "x" * 65_537}):
         with pytest.raises(eventq.InputError, match="too long"):
-            thread.push(**{"source": "s", "type": "t", "content": "c", **names})
+            thread.push(**{**good, **names})
     assert thread.last_id() == 1
 
 
