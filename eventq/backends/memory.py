@@ -16,8 +16,8 @@ class MemoryStore(Store):
         """Make it."""
         super().__init__(":memory:")
 
-    def _look(self) -> tuple[int, int]:
-        return 0, 0
+    def _look(self) -> tuple[int, int, int]:
+        return 0, 0, 0
 
     def _open(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

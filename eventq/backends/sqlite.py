@@ -212,10 +212,11 @@ class Store:
 
     # --- the connection -------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[int, int]:
-        """Give the inodes of the directory and the database: what tells this thread from a later one at its path."""
+    def _look(self) -> tuple[int, int, int]:
+        """Give what tells this thread from another at its path: device and inode of the directory, database's inode."""
         try:
-            return os.stat(self.directory).st_ino, os.stat(self.path).st_ino
+            folder = os.stat(self.directory)
+            return folder.st_dev, folder.st_ino, os.stat(self.path).st_ino
         except PermissionError as error:
             raise ReadOnlyError(f"'{self.directory}' may not be read", "check its permissions") from error
         except (OSError, ValueError) as error:
@@ -379,13 +380,17 @@ class Store:
         """
         try:
             folder = os.stat(self.directory)
-            if folder.st_mtime_ns != self._folder_time:
-                if (folder.st_ino, os.stat(self.path).st_ino) != self.inodes:
+            time = folder.st_mtime_ns
+            device, inode, database = self.inodes
+            if folder.st_ino != inode or folder.st_dev != device:  # a copy may have the times of what it was made of
+                raise NotAThreadError(self.directory)
+            if time != self._folder_time:
+                if os.stat(self.path).st_ino != database:
                     raise NotAThreadError(self.directory)
-                self._folder_time = folder.st_mtime_ns
+                self._folder_time = time
         except OSError as error:
             raise NotAThreadError(self.directory) from error
-        return folder.st_mtime_ns
+        return time
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
@@ -575,6 +580,8 @@ class Store:
             if connection is None:
                 raise self._gone()
             self._ready(connection)
+            if not self._marks:
+                self.alive()  # see `begin`
             try:
                 self._cursor.execute(_INSERT, (created_at, source, kind, subtype, content))
             except (apsw.Error, UnicodeEncodeError) as error:
@@ -944,6 +951,7 @@ class Relaxed:
         store.lock.acquire()
         try:
             if store.depth == 0:
+                store.alive()  # see `begin`
                 self._was = int(store.connection.pragma("synchronous"))
                 if self._was > 1:
                     store.connection.pragma("synchronous", 1)

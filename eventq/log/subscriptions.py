@@ -163,8 +163,6 @@ class Subscriptions:
         store.check_writable()
         with store.relaxed():
             store.set_acked(consumer, acked, system.stamp(system.now()))
-        if not store.depth:
-            store.alive()
         if acked < (before or 0) or self._stalled_before(consumer, before or 0):
             store.after(lambda: self._wake(consumer))
 
