@@ -260,6 +260,15 @@ def kill_group(pid: int, number: int) -> None:
         pass
 
 
+def wake(pid: int) -> None:
+    """Send a supervisor the signal that ends its wait; by default, and to any other process, it means nothing."""
+    try:
+        if pid > 1:
+            os.kill(pid, SIGCHLD)
+    except (OSError, OverflowError):
+        pass
+
+
 def fork(child: Callable[[], object]) -> int:
     """Fork, run `child` in the new process and end it without any of the parent's exit work; give the pid.
 

@@ -107,7 +107,7 @@ def prune(raw: Raw) -> None:
 
 
 def resume(raw: Raw) -> None:
-    """End a stall."""
+    """End a stall or a back-off."""
     with open_thread(raw) as thread:
         consumer = text(raw, "consumer") or ""
         thread.resume(consumer)

@@ -210,7 +210,7 @@ LOG: Mapping[str, Command] = {
     ),
     "resume": Command(
         "admin:resume",
-        "End the stall of a consumer: its handler is started again.",
+        "End the stall or back-off of a consumer: its handler is started again.",
         [THREAD, CONSUMER, JSON],
         examples=["eventq resume --thread ./inbox --consumer worker"],
     ),

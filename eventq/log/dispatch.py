@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.errors import EventqError, FilterError
-from eventq.log.locks import ConsumerLock
+from eventq.errors import EventqError, FilterError, StoreError
+from eventq.log.locks import ConsumerLock, lost
 from eventq.log.notifier import QUEUE_FD
 
 TYPE_CHECKING = False
@@ -35,34 +35,44 @@ class Dispatch:
         self._subscriptions = subscriptions
         self._layout = layout
         self._journal = journal
+        self.failure: EventqError | None = None  # of the first consumer that could not be looked at
 
     def scan(self) -> dict[str, ConsumerLock]:
-        """Give the locks of the consumers that are due and that nobody looks after; they are held now."""
+        """Lock the consumers that are due, or have lost their supervisor, and return the locks."""
         locks: dict[str, ConsumerLock] = {}
         for state in self._subscriptions.states():
             try:
-                lock = self._lock(state) if self.ready(state) else None
+                wanted = self.ready(state) or lost(self._layout, state.consumer)
+                lock = self._lock(state) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer's surprise must not keep the others waiting)
-                self._journal.error(f"dispatch: consumer={state.consumer} lock failed ({error})")
+                self._fail(state.consumer, error)
                 continue
             if lock is not None:
                 locks[state.consumer] = lock
         return locks
 
+    def _fail(self, consumer: str, error: Exception) -> None:
+        self._journal.error(f"dispatch: consumer={consumer} could not be looked at ({error})")
+        known = error if isinstance(error, EventqError) else None
+        fix = known.fix if known else "see logs/thread.log, then dispatch again"
+        failure = StoreError(f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix)
+        self.failure = self.failure or failure
+
     def ready(self, state: State) -> bool:
-        """Say whether a consumer is due and not stalled; one whose filter is broken is stalled here."""
+        """Return whether a consumer is due and not stalled; one whose filter is broken is stalled here.
+
+        Raises StoreError when that cannot be found out.
+        """
         if state.stalled is not None:
             return False
         try:
             return self._subscriptions.due(state)
         except FilterError as error:
             self._subscriptions.stall(state, f"its filter is refused: {error.what}")
-        except EventqError as error:
-            self._journal.error(f"dispatch: consumer={state.consumer} could not be looked at ({error})")
         return False
 
     def _lock(self, state: State) -> ConsumerLock | None:
-        lock = ConsumerLock.take(self._layout, self._layout.lock(state.consumer))
+        lock = ConsumerLock.take(self._layout, state.consumer)
         if lock is None:
             self._journal.info(f"dispatch: consumer={state.consumer} skipped (lock held)")
         return lock
@@ -89,7 +99,7 @@ def start_supervisor(directory: str, locks: dict[str, ConsumerLock]) -> None:
     """Fork the supervisor that holds the locks from now on; the caller has closed its store and has one thread."""
 
     def supervise() -> None:
-        detach({lock.fd for lock in locks.values()})
+        detach({fd for lock in locks.values() for fd in lock.fds})
         from eventq.log.supervisor import supervise
 
         supervise(directory, locks)

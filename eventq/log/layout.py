@@ -28,6 +28,7 @@ class Layout:
         self.mirror = f"{directory}/events.jsonl"
         self.rebuilt = f"{directory}/events.jsonl.rebuilt"
         self.run = f"{directory}/run"
+        self.guards = f"{directory}/.guards"
         self.logs = f"{directory}/logs"
         self.journal = f"{directory}/logs/thread.log"
         self.handlers = f"{directory}/logs/handlers"
@@ -36,6 +37,10 @@ class Layout:
     def lock(self, consumer: str) -> str:
         """Give the path of a consumer's lock file."""
         return f"{self.run}/{encode(consumer)}.lock"
+
+    def guard(self, consumer: str) -> str:
+        """Return the path of the file whose lock decides: apart from `run`, where handlers remove files."""
+        return f"{self.guards}/{encode(consumer)}"
 
     def handler_log(self, consumer: str) -> str:
         """Give the path of the log of a consumer's handler."""

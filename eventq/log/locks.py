@@ -1,8 +1,13 @@
-"""The lock of a consumer: while it is held, one supervisor looks after that consumer and nobody else runs its handler.
+"""The lock of a consumer: its holder supervises that consumer, and nobody else runs its handler.
 
-An operating system's lock on `run/<consumer>.lock`, gone with its holder; the file stays and names the last holder, so
-that a handler that outlived a killed supervisor is recognised and waited for. `flock` is used as it is: it costs a
-microsecond and no import, and a lock library on the same file would be a second opinion.
+Two locks of the operating system, gone with their holder. The one on `run/<consumer>.lock` is there to be seen, by
+people and other programs. Handlers may remove that file, so the one that decides is the *guard*, on a file that no
+handler knows of. A lock on a removed file excludes nobody: whoever locks compares the file with the one at the path and
+begins again when they differ, and a holder makes a removed file again.
+
+The guard names its holder until that has looked for the last time. A guard that names a holder which nobody is belongs
+to a consumer that lost its supervisor, and says which handler may have outlived it. `flock` is used as it is: it costs
+a microsecond and no import, and a lock library on the same file would be a second opinion.
 """
 
 from __future__ import annotations
@@ -17,73 +22,209 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
 
 
-_LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts is somebody else's, and counts as held
+_LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
 
 
 class ConsumerLock:
-    """A lock that is held; `release` lets it go."""
+    """A lock that is held, until `release`."""
 
-    def __init__(self, fd: int) -> None:
-        """Take the descriptor that holds it."""
+    def __init__(self, layout: Layout, consumer: str, guard: int, fd: int) -> None:
+        """Wrap the locked descriptors of the guard and of the lock file."""
+        self._layout = layout
+        self._consumer = consumer
+        self._database = _inode(layout.database)
+        self.guard = guard
         self.fd = fd
+        self._noted = b""  # what the guard says, as far as we know
 
     @classmethod
-    def take(cls, layout: Layout, path: str) -> ConsumerLock | None:
-        """Take the lock, or give None when another process holds it.
+    def take(cls, layout: Layout, consumer: str) -> ConsumerLock | None:
+        """Take the lock, or return None when another process holds it.
 
-        Somebody who only looks (`held`) has a shared lock for an instant. That must not count as held, or the wake-up
-        would be lost: only when a shared lock fails too does somebody really hold it.
+        Raises OSError when one of the files cannot be made.
         """
-        fd = _open(layout, path)
         deadline = system.monotonic() + _LOOK_SECONDS
-        while system.monotonic() < deadline:
+        while (guard := _take(layout, layout.guard(consumer))) is not None:
             try:
-                flock(fd, LOCK_EX | LOCK_NB)
-                return cls(fd)
-            except BlockingIOError:
-                pass
-            try:
-                flock(fd, LOCK_SH | LOCK_NB)
-            except BlockingIOError:
-                break
-            flock(fd, LOCK_UN)
-        os.close(fd)
+                fd = _take(layout, layout.lock(consumer))
+            except BaseException:
+                os.close(guard)
+                raise
+            if fd is not None:
+                lock = cls(layout, consumer, guard, fd)
+                lock._begin()
+                return lock
+            flock(guard, LOCK_UN)
+            os.close(guard)
+            # An eventq without guards holds the file. Whoever met our guard meanwhile has left its event to us, so
+            # look again: a holder that is still there has its own last look before it.
+            if _is_locked(layout.lock(consumer)) or system.monotonic() >= deadline:
+                return None
         return None
 
+    def _begin(self) -> None:
+        """Name a holder in the guard, but keep what it says of a handler that may have outlived its supervisor."""
+        self._noted = _read(self.guard)
+        if self._noted:
+            return
+        old = _read(self.fd)  # by an eventq without guards
+        try:
+            self._write(old if b"handler " in old else _note(), self.guard)
+        except OSError:
+            pass  # a disk that is full; no handler is started before `note` succeeds
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """The descriptors that hold the lock."""
+        return self.guard, self.fd
+
     def note(self, handler: int | None = None) -> None:
-        """Write down who holds it: this process, and the handler that it runs."""
-        text = f"supervisor {os.getpid()}\n"
-        if handler is not None:
-            text += f"handler {handler} {system.birth(handler)}\n"
-        data = text.encode()
-        os.pwrite(self.fd, data, 0)
-        os.ftruncate(self.fd, len(data))
+        """Write down who holds the lock: this process, and the handler that it runs."""
+        self.keep()
+        self._write(_note(handler), *self.fds)
+
+    def _write(self, data: bytes, *fds: int) -> None:
+        for fd in fds:
+            os.pwrite(fd, data, 0)
+            os.ftruncate(fd, len(data))
+        self._noted = data
+
+    def keep(self) -> None:
+        """Make a file of the lock again that was removed, unless somebody was quicker or the thread has gone."""
+        self.guard = self._kept(self.guard, self._layout.guard(self._consumer))
+        self.fd = self._kept(self.fd, self._layout.lock(self._consumer))
+
+    def _kept(self, fd: int, path: str) -> int:
+        """Return a locked descriptor of the file at the path: the present one, or that of a new file."""
+        if _is_at(fd, path) or not self._is_our_thread():
+            return fd
+        try:
+            fresh = _take(self._layout, path)
+        except OSError:
+            return fd  # tried again at the next look
+        if fresh is None:
+            return fd
+        if not self._is_our_thread():
+            os.close(fresh)
+            return fd
+        os.pwrite(fresh, self._noted, 0)
+        os.close(fd)
+        return fresh
+
+    def _is_our_thread(self) -> bool:
+        """Return whether the thread was not deleted and made anew, whose locks are not ours."""
+        return self._database is not None and self._database == _inode(self._layout.database)
 
     def orphan(self) -> int | None:
-        """Give the pid of a handler that the last holder left running, or None."""
-        for words in (
-            line.split(None, 2) for line in os.pread(self.fd, 4096, 0).decode("ascii", "replace").splitlines()
-        ):
+        """Return the pid of a handler that the last holder left running, or None."""
+        for words in (line.split(None, 2) for line in _read(self.guard).decode("ascii", "replace").splitlines()):
             if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
                 return int(words[1]) if system.birth(int(words[1])) == words[2] else None
         return None
 
     def release(self) -> None:
-        """Let the lock go for everybody who has inherited it: from here on nobody looks after the consumer.
+        """Let the lock go for everybody who has inherited it; `forget` or `close` follows.
 
         Closing is not enough: the dispatch that forked us, or a handler of another consumer that is not yet more than a
-        fork of us, may have the descriptor for a moment longer, and the lock would look held though nobody looks again.
+        fork of us, may have the descriptors for a moment longer, and the lock would look held though nobody looks
+        again. The guard goes on naming us: if we are killed before the last look, the consumer has lost its supervisor.
         """
         flock(self.fd, LOCK_UN)
-        os.close(self.fd)
+        flock(self.guard, LOCK_UN)
+
+    def forget(self) -> None:
+        """Clear the guard of a released lock after the last look, unless somebody has taken it since.
+
+        A shared lock keeps new holders out meanwhile and does not count as held: nobody leaves us an event.
+        """
+        try:
+            flock(self.guard, LOCK_SH | LOCK_NB)
+            if _read(self.guard) == self._noted:
+                os.ftruncate(self.guard, 0)
+            flock(self.guard, LOCK_UN)
+        except OSError:
+            pass  # taken, or a disk that fails: then the next push looks after the consumer
+        self.close()
 
     def close(self) -> None:
-        """Leave the lock to the process that inherited it."""
+        """Close the descriptors; a lock that is held is left to the process that inherited it."""
         os.close(self.fd)
+        os.close(self.guard)
 
 
-def held(path: str) -> bool:
-    """Say whether somebody holds the lock of a path; a file that is missing is not held."""
+def _note(handler: int | None = None) -> bytes:
+    text = f"supervisor {os.getpid()}\n"
+    if handler is not None:
+        text += f"handler {handler} {system.birth(handler)}\n"
+    return text.encode()
+
+
+def _take(layout: Layout, path: str) -> int | None:
+    """Lock the file at a path and return its descriptor, or None when another process holds it.
+
+    A file that was removed before it was locked is another file than that at the path: begin again.
+    """
+    while True:
+        fd = _open(layout, path)
+        try:
+            if not _locks(fd):
+                os.close(fd)
+                return None
+            if _is_at(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _locks(fd: int) -> bool:
+    """Lock a file, and return whether that succeeded.
+
+    Somebody who only looks (`held`) has a shared lock for an instant. That must not count as held, or the wake-up would
+    be lost: only when a shared lock fails too does somebody really hold it.
+    """
+    deadline = system.monotonic() + _LOOK_SECONDS
+    while system.monotonic() < deadline:
+        try:
+            flock(fd, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            return True
+        try:
+            flock(fd, LOCK_SH | LOCK_NB)
+        except BlockingIOError:
+            break
+        flock(fd, LOCK_UN)
+    return False
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _read(fd: int) -> bytes:
+    return os.pread(fd, 4096, 0)
+
+
+def held(layout: Layout, consumer: str) -> bool:
+    """Return whether somebody holds the lock of a consumer; a file that is missing is not held."""
+    return _is_locked(layout.guard(consumer)) or _is_locked(layout.lock(consumer))
+
+
+def _is_locked(path: str) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -95,6 +236,33 @@ def held(path: str) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def names_holder(layout: Layout, consumer: str) -> bool:
+    """Return whether a guard names a holder; one that does not hold it has been killed, or is about to look."""
+    try:
+        return os.stat(layout.guard(consumer)).st_size > 0
+    except OSError:
+        return False
+
+
+def wake_holder(layout: Layout, consumer: str) -> None:
+    """Have the supervisor of a consumer, if there is one, look at what has changed.
+
+    SIGCHLD does no harm to a process that took its pid. A supervisor in another container looks by itself.
+    """
+    try:
+        with open(layout.guard(consumer), "rb") as file:
+            words = file.read(4096).split(None, 2)
+    except OSError:
+        return
+    if len(words) > 1 and words[0] == b"supervisor" and words[1].isdigit() and _is_locked(layout.guard(consumer)):
+        system.wake(int(words[1]))
+
+
+def lost(layout: Layout, consumer: str) -> bool:
+    """Return whether a consumer lost its supervisor."""
+    return names_holder(layout, consumer) and not held(layout, consumer)
 
 
 def queue(layout: Layout) -> int | None:
@@ -117,5 +285,5 @@ def _open(layout: Layout, path: str) -> int:
         return os.open(path, flags, layout.file_mode())
     except FileNotFoundError:
         os.stat(layout.database)  # a thread that was deleted is not made again for a lock
-        layout.make_folder(layout.run)
+        layout.make_folder(os.path.dirname(path))
         return os.open(path, flags, layout.file_mode())

@@ -13,7 +13,7 @@ from time import thread_time
 
 from eventq import system
 from eventq.errors import FilterError
-from eventq.log.locks import held, queue
+from eventq.log.locks import held, names_holder, queue, wake_holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class Notifier:
         if system.env("EVENTQ_NOTIFIER") != "none":
             self.start()
 
+    def wake_supervisor(self, consumer: str) -> None:
+        """Have the supervisor of a consumer look at what has changed, whatever it waits for."""
+        wake_holder(self._layout, consumer)
+
     def start(self) -> None:
         """Start a detached dispatch, unless one is yet to begin."""
         self._children = [pid for pid in self._children if system.reap(pid) is None]
@@ -86,7 +90,7 @@ class Notifier:
             self._journal.warn(f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'")
 
     def _could_be_due(self, first: int, last: int) -> bool:
-        """Say whether a new event is for a consumer that nobody looks after right now.
+        """Return whether a consumer that nobody supervises right now matches a new event, or lost its supervisor.
 
         One whose lock is held has a supervisor, which looks once more after it has let go.
         """
@@ -97,7 +101,7 @@ class Notifier:
             state = State(row)
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
-            if new and not held(self._layout.lock(state.consumer)):
+            if (new or names_holder(self._layout, state.consumer)) and not held(self._layout, state.consumer):
                 return True
         return False
 

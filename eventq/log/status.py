@@ -39,7 +39,7 @@ def _consumer(state: State, layout: Layout, subscriptions: Subscriptions) -> Con
         last_acked_id=state.acked,
         updated_at=state.updated_at,
         pending=subscriptions.pending(state),
-        running=held(layout.lock(state.consumer)),
+        running=held(layout, state.consumer),
         attempts=state.attempts,
         stalled=state.stalled,
         max_attempts=state.max_attempts,

@@ -172,7 +172,7 @@ class Subscriptions:
         return state is not None and state.stalled_there is not None and state.stalled_at == before
 
     def resume(self, consumer: str) -> None:
-        """End a stall: the next dispatch, started here, runs the handler again."""
+        """End a stall or a back-off: the handler is run again at once."""
         self.known(consumer)
         store = self._store
         with store.write():
@@ -181,6 +181,7 @@ class Subscriptions:
 
     def _resumed(self, consumer: str) -> None:
         self._journal.info(f"resume: consumer={consumer}")
+        self._notifier.wake_supervisor(consumer)
         self._wake(consumer)
 
     def stall(self, state: State, reason: str) -> None:

@@ -29,13 +29,14 @@ TRANSITIONS = {
     "look": {"due": "running", "orphan": "orphan", "idle": "released", "stalled": "released", "failed": "gone"},
     "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
     "orphan": {"ended": "look"},
-    "backoff": {"time": "look"},
+    "backoff": {"time": "look", "resumed": "look"},
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
 }
 BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
 BACKOFF_MOST = 60.0
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler whose time is up
+_TICK = 1.0  # seconds between two looks at what nobody may tell us of: a removed lock file, a `resume`
 _ORPHAN_LOOK = 0.05  # seconds between two looks at a process that is not our child
 _LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
 
@@ -51,15 +52,26 @@ class Watched:
         self.pid = 0
         self.acked = 0  # when the handler was started
         self.attempts = 0  # known here too, as a full disk must not make retries endless
+        self.noted = 0  # of these, how many the store knows of
         self.since = 0.0
+        self.backs_off_until = 0.0
         self.wake_at: float | None = None  # when something is to be done without an exit
         self.terminated = False
         self.timeout: float | None = None  # of the handler that runs, whatever becomes of the subscription meanwhile
         self.troubles = 0  # errors of the store or the system, in a row
+        self.rests_until = 0.0  # after trouble
 
     def move(self, event: str) -> None:
         """Follow one arrow of TRANSITIONS."""
         self.state = TRANSITIONS[self.state][event]
+
+    def is_forgiven(self, state: State | None) -> bool:
+        """Return whether an ack, `resume` or another subscription has ended the attempts that were counted."""
+        return state is None or state.acked != self.acked or state.attempts < self.noted
+
+    def forgive(self) -> None:
+        """Count the attempts anew."""
+        self.attempts = self.noted = 0
 
 
 def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
@@ -99,7 +111,9 @@ class Supervisor:
         try:
             while self._watched:
                 for watched in self._watched:
-                    self._advance(watched)
+                    if watched.rests_until <= system.monotonic():
+                        self._keep(watched)
+                        self._advance(watched)
                 self._watched = [w for w in self._watched if w.state != "gone"]
                 if self._watched:
                     poll.poll(self._milliseconds())
@@ -109,9 +123,15 @@ class Supervisor:
             os.close(bell)
             os.close(ring)
 
-    def _milliseconds(self) -> int | None:
+    def _milliseconds(self) -> int:
+        now = system.monotonic()
         times = [w.wake_at for w in self._watched if w.wake_at is not None]
-        return max(0, int((min(times) - system.monotonic()) * 1000) + 1) if times else None
+        return max(0, int((min([*times, now + _TICK]) - now) * 1000) + 1)
+
+    def _keep(self, watched: Watched) -> None:
+        """Make a lock file again that a handler has removed; a lock that was let go is nobody's."""
+        if watched.lock is not None and watched.state != "released":
+            watched.lock.keep()
 
     def _advance(self, watched: Watched) -> None:
         """Do for one consumer all that can be done without waiting."""
@@ -139,12 +159,13 @@ class Supervisor:
         """Stay in the same state for a while: a store that is busy or full now will not be for ever."""
         delay = min(BACKOFF_SECONDS * 2 ** min(watched.troubles, 30), BACKOFF_MOST)
         watched.troubles += 1
-        watched.wake_at = system.monotonic() + delay
+        watched.wake_at = watched.rests_until = system.monotonic() + delay
         self._journal.error(f"dispatch: consumer={watched.consumer} in trouble, tried again in {delay:g}s ({error})")
 
     def _drop(self, watched: Watched) -> None:
         if watched.lock is not None:
             watched.lock.release()
+            watched.lock.close()
             watched.lock = None
         watched.state = "gone"
 
@@ -197,29 +218,37 @@ class Supervisor:
         watched.move("ended")
 
     def _backoff(self, watched: Watched) -> None:
-        """Wait before the next attempt."""
-        if watched.wake_at is None or system.monotonic() >= watched.wake_at:
-            watched.wake_at = None
+        """Wait before the next attempt, unless the attempts so far do not count any more."""
+        if watched.is_forgiven(self._subscriptions.state(watched.consumer)):
+            watched.forgive()
+            watched.move("resumed")
+        elif system.monotonic() >= watched.backs_off_until:
             watched.move("time")
+        else:
+            watched.wake_at = watched.backs_off_until
 
     def _released(self, watched: Watched) -> None:
         """Let the lock go, then look once more: a push that found it held has left its event to us."""
-        if watched.lock is not None:
-            watched.lock.release()
-            watched.lock = None
+        lock = watched.lock
+        if lock is not None:
+            lock.release()
         state = self._subscriptions.state(watched.consumer)
-        if state is None or not self._dispatch.ready(state):
+        due = state is not None and self._dispatch.ready(state)
+        watched.lock = None
+        if lock is not None:
+            lock.close() if due else lock.forget()
+        if due:
+            watched.lock = ConsumerLock.take(self._layout, watched.consumer)
+            watched.move("due" if watched.lock is not None else "taken")
+        else:
             watched.move("idle")
-            return
-        watched.lock = ConsumerLock.take(self._layout, self._layout.lock(watched.consumer))
-        watched.move("due" if watched.lock is not None else "taken")
 
     # --- handlers -------------------------------------------------------------------------------------------------
 
     def _start(self, watched: Watched, state: State) -> None:
         """Start the handler; it runs only once its pid is written down, so that a kill of ours cannot hide it."""
-        if state.acked != watched.acked:
-            watched.attempts = 0
+        if watched.is_forgiven(state):
+            watched.forgive()
         log = self._open_log(watched.consumer)
         gate, opener = os.pipe()
         environ = {
@@ -290,19 +319,22 @@ class Supervisor:
         """Decide what follows from a run: again at once, again later, or a stall."""
         state = self._subscriptions.state(watched.consumer)
         if state is None or state.acked != watched.acked or not self._dispatch.ready(state):
-            watched.attempts = 0
+            watched.forgive()
             if state is not None and state.attempts:
                 self._subscriptions.note_attempts(state, 0)
             watched.move("progress")
             return
+        if watched.is_forgiven(state):
+            watched.forgive()
         watched.attempts = max(watched.attempts, state.attempts) + 1
         self._subscriptions.note_attempts(state, watched.attempts)
+        watched.noted = watched.attempts
         if watched.attempts >= state.max_attempts:
             watched.move("gave up")
             self._subscriptions.stall(state, f"{watched.attempts} runs in a row made no progress")
             return
         delay = min(self._backoff_base * 2 ** min(watched.attempts - 1, 30), BACKOFF_MOST)
-        watched.wake_at = system.monotonic() + delay
+        watched.wake_at = watched.backs_off_until = system.monotonic() + delay
         attempt = f"{watched.attempts + 1}/{state.max_attempts}"
         self._journal.info(f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s")
         watched.move("no progress")

@@ -61,7 +61,7 @@ def test_info_says_where_each_consumer_stands(thread: eventq.Thread, clock: Cloc
 def test_info_says_who_is_running(thread: eventq.Thread) -> None:
     """A consumer runs while its lock is held; a lock file alone means nothing."""
     thread.subscribe("w", "true")
-    lock = ConsumerLock.take(thread.layout, thread.layout.lock("w"))
+    lock = ConsumerLock.take(thread.layout, "w")
     assert lock is not None
     assert thread.info().subscriptions[0].running
     lock.close()

@@ -7,6 +7,8 @@ system takes two descriptors of one process for two holders. Forks, children, th
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import fcntl
 import os
 import random
@@ -21,6 +23,7 @@ from eventq.backends.sqlite import Store
 from eventq.log import dispatch, locks, notifier, supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.journal import Journal
+from eventq.log.layout import Layout
 from eventq.log.locks import ConsumerLock
 from eventq.log.subscriptions import Subscriptions
 
@@ -184,6 +187,7 @@ class Play:
         self.spawned = 0
         self.failing = 0  # so many runs end without doing anything
         self.page = 100
+        self.removing = False  # whether handlers remove their lock file at their end
         self._stores: list[eventq.Thread] = []
         self._children: dict[int, Actor] = {}
         self._supervisors: dict[Actor | None, supervisor.Supervisor] = {}
@@ -194,7 +198,7 @@ class Play:
         """Begin anew with a schedule."""
         self.stage = Stage(schedule)
         self.pushed, self.got, self.running, self.starts, self.spawned = [], [], set(), 0, 0
-        self.failing, self.page = 0, 100
+        self.failing, self.page, self.removing = 0, 100, False
         self._children.clear()
         self._supervisors.clear()
         return self.stage
@@ -203,6 +207,7 @@ class Play:
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         real_flock, real_close, real_release = fcntl.flock, ConsumerLock.close, ConsumerLock.release
+        real_forget, real_keep = ConsumerLock.forget, ConsumerLock.keep
         play = self
 
         def flock(fd: int, how: int) -> None:
@@ -224,7 +229,19 @@ class Play:
             real_release(lock)
             play.stage.step("released")
 
+        def forget(lock: ConsumerLock) -> None:
+            play.stage.step("forgetting")
+            real_forget(lock)
+            play.stage.step("forgotten")
+
+        def keep(lock: ConsumerLock) -> None:
+            play.stage.step("keeping")
+            real_keep(lock)
+            play.stage.step("kept")
+
         patch.setattr(ConsumerLock, "release", release)
+        patch.setattr(ConsumerLock, "forget", forget)
+        patch.setattr(ConsumerLock, "keep", keep)
         patch.setattr(locks, "flock", flock)
         patch.setattr(ConsumerLock, "close", close)
         for owner, name in (
@@ -358,11 +375,11 @@ class Play:
         thread = self.open()
         for state in thread.consumers.states():
             self.stage.step("probe")
-            locks.held(thread.layout.lock(state.consumer))
+            locks.held(thread.layout, state.consumer)
         self.give_back(thread)
 
     def _supervise(self, _: str, taken: dict[str, ConsumerLock]) -> None:
-        mine = {name: ConsumerLock(os.dup(lock.fd)) for name, lock in taken.items()}
+        mine = {name: inherit(lock) for name, lock in taken.items()}
 
         def work() -> None:
             thread = self.open()
@@ -377,7 +394,7 @@ class Play:
 
     def _become_handler(self, gate: int, _: int, __: int, ___: str, environ: dict[str, str]) -> None:
         parent = self._supervisors[self.stage.current]
-        inherited = [os.dup(watched.lock.fd) for watched in parent._watched if watched.lock is not None]
+        inherited = [os.dup(fd) for watched in parent._watched if watched.lock is not None for fd in watched.lock.fds]
         fd = os.dup(gate)
         poll = real_select.poll()
         poll.register(fd, real_select.POLLIN | real_select.POLLHUP)
@@ -412,8 +429,45 @@ class Play:
                     thread.ack(consumer, at)
                     break  # it does one, and leaves the rest to its next run
             self.give_back(thread)
+        if self.removing:
+            self.remove(consumer)
         self.stage.step("ending")
         self.running.discard(consumer)
+
+    def older(self, consumer: str) -> None:
+        """Dispatch, supervise and handle as an eventq does that knows of the lock file only."""
+        thread = self.open()
+
+        def waiting() -> Any:
+            state = thread.consumers.state(consumer)
+            return state if state is not None and thread.consumers.due(state) else None
+
+        while waiting():
+            fd = locks._open(thread.layout, thread.layout.lock(consumer))
+            taken = locks._locks(fd)
+            while taken and (state := waiting()):
+                self._handle(consumer, state.acked)
+            if taken:
+                self.stage.step("releasing")
+                fcntl.flock(fd, fcntl.LOCK_UN)
+                self.stage.step("released")
+            os.close(fd)
+            if not taken:
+                break
+        self.give_back(thread)
+
+    def remove(self, consumer: str) -> None:
+        """Remove the lock file of a consumer, as handlers written for the `thread` command do at their end."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(Layout(self.path).lock(consumer))
+        self.stage.step("removed")
+
+
+def inherit(lock: ConsumerLock) -> ConsumerLock:
+    """Give a lock as a forked process has it: the same locks, through descriptors of its own."""
+    mine = copy.copy(lock)
+    mine.guard, mine.fd = map(os.dup, lock.fds)
+    return mine
 
 
 class _Poll:

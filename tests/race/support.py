@@ -134,7 +134,7 @@ class Box:
 
     def held(self, name: str = "w") -> bool:
         """Say whether a supervisor looks after a consumer."""
-        return locks.held(self.thread.layout.lock(name))
+        return locks.held(self.thread.layout, name)
 
     def quiet(self) -> bool:
         """Say whether no process is left that came of this box."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
 from eventq.log import dispatch, locks, notifier
+from eventq.log.layout import Layout
 from eventq.log.supervisor import Supervisor
 from tests.race.steps import Play, explore
 
@@ -78,9 +81,32 @@ def with_a_failure(play: Play) -> None:
     play.stage.add("push", play.push)
 
 
+def with_removed_locks(play: Play) -> None:
+    """The handlers remove their lock file when they have done their work, and go on for a while."""
+    play.removing = True
+    for _ in range(3):
+        play.stage.add("push", play.push)
+
+
+def with_a_tidy_mind(play: Play) -> None:
+    """Somebody removes the lock file, whoever holds it."""
+    play.stage.add("push", play.push)
+    play.stage.add("remove", lambda: play.remove("w0"))
+    play.stage.add("push", play.push)
+    play.stage.add("dispatch", play.dispatch)
+
+
+def with_an_older_eventq(play: Play) -> None:
+    """A supervisor of an eventq that knows of no guards runs the handler."""
+    play.store()
+    play.stage.opening = play.stage.add("older", lambda: play.older("w0"))
+    play.stage.add("push", play.push)
+    play.stage.add("push", play.push)
+
+
 CASES = [
     finishing, two_pushers, with_a_dispatch, with_one_too_many, with_a_slow_dispatch, with_a_look, one_at_a_time,
-    with_a_failure,
+    with_a_failure, with_removed_locks, with_a_tidy_mind, with_an_older_eventq,
 ]  # fmt: skip
 
 
@@ -98,7 +124,8 @@ def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Cal
         last = thread.last_id()
         for state in thread.consumers.states():
             assert not thread.consumers.due(state), f"{state.consumer} was not woken: {schedule}"
-            assert not locks.held(thread.layout.lock(state.consumer))
+            assert not locks.held(thread.layout, state.consumer)
+            assert not locks.names_holder(thread.layout, state.consumer)
             assert state.stalled is None
             if state.filter is None:
                 assert state.acked == last == max(play.pushed)
@@ -147,6 +174,7 @@ def no_last_look(patch: pytest.MonkeyPatch) -> None:
 
     def released(self: Any, watched: Any) -> None:
         watched.lock.release()
+        watched.lock.forget()
         watched.lock = None
         watched.move("idle")
 
@@ -156,29 +184,38 @@ def no_last_look(patch: pytest.MonkeyPatch) -> None:
 def a_look_counts_as_held(patch: pytest.MonkeyPatch) -> None:
     """A dispatch takes somebody who only looks for somebody who holds the lock."""
 
-    def take(layout: Any, path: str) -> locks.ConsumerLock | None:
+    def locked(fd: int) -> bool:
         import fcntl
-        import os
 
-        fd = locks._open(layout, path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)
-            return None
-        return locks.ConsumerLock(fd)
+            return False
+        return True
 
-    patch.setattr(locks.ConsumerLock, "take", take)
+    patch.setattr(locks, "_locks", locked)
 
 
 def only_closed(patch: pytest.MonkeyPatch) -> None:
     """The supervisor closes its descriptor, but a process that is a fork of it still has it."""
-    patch.setattr(locks.ConsumerLock, "release", locks.ConsumerLock.close)
+
+    def forget(lock: locks.ConsumerLock) -> None:
+        os.ftruncate(lock.guard, 0)
+        lock.close()
+
+    patch.setattr(locks.ConsumerLock, "release", lambda _: None)
+    patch.setattr(locks.ConsumerLock, "forget", forget)
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
     """Two supervisors believe that they hold the lock."""
-    patch.setattr(locks.ConsumerLock, "take", lambda layout, path: locks.ConsumerLock(locks._open(layout, path)))
+    patch.setattr(locks, "_locks", lambda _: True)
+    patch.setattr(locks.ConsumerLock, "orphan", lambda _: None)
+
+
+def no_guard(patch: pytest.MonkeyPatch) -> None:
+    """The lock file is all there is."""
+    patch.setattr(Layout, "guard", lambda self, consumer: self.lock(consumer) + uuid.uuid4().hex)
     patch.setattr(locks.ConsumerLock, "orphan", lambda _: None)
 
 
@@ -205,19 +242,19 @@ def a_look_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def push(self: Play, kind: str = "test") -> None:
         thread = self.open()
-        path = thread.layout.lock("w0")
-        answer = real_held(path)
+        answer = real_held(thread.layout, "w0")
         self.give_back(thread)
-        seen[path] = answer
+        seen["w0"] = answer
         real_push(self, kind)
 
     patch.setattr(Play, "push", push)
-    patch.setattr(notifier, "held", lambda path: seen[path])
+    patch.setattr(notifier, "held", lambda _, consumer: seen[consumer])
 
 
 MISTAKES = [
     (no_last_look, finishing), (a_look_counts_as_held, with_a_look), (no_lock, with_a_dispatch),
     (only_closed, with_a_slow_dispatch), (a_late_leave, with_one_too_many), (a_look_before_the_commit, finishing),
+    (no_guard, with_removed_locks),
 ]  # fmt: skip
 
 

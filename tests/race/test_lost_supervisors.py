@@ -1,0 +1,139 @@
+"""A consumer whose supervisor was killed: whatever is pushed next, its events are handled."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eventq.log import locks
+from eventq.log.locks import ConsumerLock
+from eventq.log.notifier import Notifier
+from tests.race.support import until
+
+if TYPE_CHECKING:
+    from tests.race.support import Box
+
+
+def kill_all(box: Box, *consumers: str) -> None:
+    """Kill the supervisor and the handlers of some consumers."""
+    pids = {*box.supervisors(), *(box.handler_pid(name) for name in consumers)}
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(box.held(name) for name in consumers), "the locks died with their holders")
+    box.settle()
+
+
+def open_gate(box: Box) -> None:
+    """Let the handlers that hang go on, also those that are still to come."""
+    path = os.path.join(box.folder, "gate")
+    os.rename(path, path + "-was")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("!")
+
+
+def hang(box: Box, *consumers: str) -> None:
+    """Have a handler of each consumer hang with an event of the type `m`."""
+    os.mkfifo(os.path.join(box.folder, "gate"))
+    for name in consumers:
+        box.thread.subscribe(name, box.handler("hang"), filter="type = 'm'")
+    box.thread.push("self", "m", "x")
+    until(lambda: {line.split()[0] for line in box.trace("start")} == {*consumers}, "the handlers run")
+
+
+def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: Box) -> None:
+    """The event that was waiting when supervisor and handler died is handled after a push that is not for it."""
+    hang(box, "w")
+    kill_all(box, "w")
+    open_gate(box)
+    box.thread.push("self", "other", "y")
+    until(lambda: box.trace("end"), "the event is handled")
+    box.settle()
+    assert [line.split()[2:] for line in box.trace("got")] == [["got", "1"]]
+    assert box.quiet()
+
+
+def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
+    """Also by the command line, and also those who have nothing to do any more: their guards are cleared."""
+    hang(box, "v", "w")
+    box.thread.subscribe("idle", box.handler(), filter="type = 'never'")
+    kill_all(box, "v", "w")
+    open_gate(box)
+    box.thread.ack("v", 1)
+    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "other", "--content", "y")
+    assert done.returncode == 0
+    until(lambda: len(box.trace("end")) == 1, "the event is handled")
+    box.settle()
+    assert [line.split()[0] for line in box.trace("end")] == ["w"]
+    assert not any(locks.names_holder(box.thread.layout, name) for name in ("v", "w", "idle"))
+
+
+def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(box: Box) -> None:
+    """A push of another type gives the consumer a supervisor again, which waits for the handler."""
+    hang(box, "w")
+    orphan = box.handler_pid()
+    os.kill(box.supervisors()[0], signal.SIGKILL)
+    until(lambda: not box.held(), "the lock died with its holder")
+    box.thread.push("self", "other", "y")
+    until(lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"), "the next supervisor waits")
+    assert len(box.trace("start")) == 1
+    gate = os.path.join(box.folder, "gate")
+    os.close(os.open(gate, os.O_WRONLY))
+    until(lambda: box.trace("end"), "the handler goes on")
+    box.settle()
+    assert len(box.trace("start")) == 1
+
+
+def test_a_dispatch_that_is_killed_with_a_lock_leaves_a_name(box: Box) -> None:
+    """From the moment at which a lock is taken, its guard says so: whoever dies with it is noticed."""
+    lock = ConsumerLock.take(box.thread.layout, "w")
+    assert lock is not None
+    assert locks.names_holder(box.thread.layout, "w")
+    assert not locks.lost(box.thread.layout, "w")
+    lock.close()
+    assert locks.lost(box.thread.layout, "w")
+
+
+def test_a_released_lock_is_lost_until_the_last_look(box: Box) -> None:
+    """Whoever is killed between the release and the last look has left work behind, perhaps."""
+    lock = ConsumerLock.take(box.thread.layout, "w")
+    assert lock is not None
+    lock.release()
+    assert locks.lost(box.thread.layout, "w")
+    lock.forget()
+    assert not locks.lost(box.thread.layout, "w")
+
+
+def test_forgetting_leaves_the_next_holder_alone(box: Box) -> None:
+    """A lock that somebody else has taken since goes on naming him."""
+    first = ConsumerLock.take(box.thread.layout, "w")
+    assert first is not None
+    first.release()
+    second = ConsumerLock.take(box.thread.layout, "w")
+    assert second is not None
+    first.forget()
+    assert locks.held(box.thread.layout, "w")
+    assert locks.names_holder(box.thread.layout, "w")
+    second.release()
+    second.forget()
+    assert not locks.names_holder(box.thread.layout, "w")
+
+
+def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last supervisor ended in peace, or is still there: a push that is not for it starts no dispatch."""
+    box.thread.subscribe("w", box.handler(), filter="type = 'm'")
+    box.thread.push("self", "m", "x")
+    until(box.all_handled, "it is handled")
+    box.settle()
+    started: list[Notifier] = []
+    monkeypatch.setattr(Notifier, "start", lambda self: started.append(self))
+    box.thread.push("self", "other", "y")
+    lock = ConsumerLock.take(box.thread.layout, "w")
+    assert lock is not None
+    box.thread.push("self", "other", "y")
+    assert started == []
+    lock.close()
+    box.thread.push("self", "other", "y")
+    assert len(started) == 1

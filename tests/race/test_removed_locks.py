@@ -1,0 +1,254 @@
+"""Handlers written for the `thread` command remove their lock file: still one handler of a consumer runs at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.log import locks
+from eventq.log.locks import ConsumerLock
+from eventq.log.notifier import quote
+from tests.race.support import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.race.support import Box
+
+REMOVALS = ["rm run/w.lock", "rm -f run/*.lock", "rm -rf run"]
+
+# Notes its start, acks what there is, removes its lock file, and goes on until the test opens the gate.
+HANDLER = """
+import fcntl, os, subprocess, sys, eventq
+folder, removal = sys.argv[1:]
+def note(text):
+    trace = os.open(f"{folder}/trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(trace, f"w {os.getpid()} {text}\\n".encode())
+    os.close(trace)
+alone = os.open(f"{folder}/alone", os.O_RDWR | os.O_CREAT)
+try:
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    note("overlap")
+note("start")
+with eventq.open(os.environ["EVENTQ_THREAD"]) as thread:
+    at = int(os.environ["EVENTQ_LAST_ACKED_ID"])
+    while events := thread.pop("w", at):
+        at = events[-1].id
+subprocess.run(removal, shell=True, cwd=os.environ["EVENTQ_THREAD"], check=True)
+note("removed")
+os.read(os.open(f"{folder}/gate", os.O_RDONLY), 1)
+note("end")
+"""
+
+
+def start(box: Box, removal: str) -> str:
+    """Run the handler until it has removed its lock file, and give its gate."""
+    gate = os.path.join(box.folder, "gate")
+    os.mkfifo(gate)
+    words = [sys.executable, "-c", HANDLER, box.folder, removal]
+    box.thread.subscribe("w", "exec " + " ".join(map(quote, words)))
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("removed"), "the handler has removed its lock file")
+    return gate
+
+
+def finish(box: Box, gate: str) -> None:
+    """Let every handler go on until all is handled."""
+
+    def done() -> bool:
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            pass  # nobody waits at it
+        return box.all_handled() and box.quiet()
+
+    until(done, "all is handled")
+    assert box.trace("overlap") == []
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(removal: str, box: Box) -> None:
+    """Pushes and dispatches meanwhile start no second handler; what they brought is handled when the first one ends."""
+    gate = start(box, removal)
+    box.thread.push("self", "test", "meanwhile")
+    assert box.run("dispatch", "--thread", box.path).returncode == 0
+    assert box.journal("consumer=w skipped (lock held)")
+    assert box.consumer().running
+    assert len(box.trace("start")) == 1
+    finish(box, gate)
+    assert len(box.trace("start")) == 2
+    assert not box.consumer().running
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_the_holder_makes_a_removed_lock_file_again(removal: str, box: Box) -> None:
+    """The file names the handler that runs, and is locked: whoever knows of it only is kept out as well."""
+    gate = start(box, removal)
+    path = box.thread.layout.lock("w")
+    until(lambda: os.path.exists(path) and box.handler_pid(), "the file is there again")
+    assert [line.split()[1] for line in box.trace("start")] == [str(box.handler_pid())]
+    fd = os.open(path, os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
+    finish(box, gate)
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_for(removal: str, box: Box) -> None:
+    """The next dispatch knows of the handler, though the file that named it has gone."""
+    path = box.thread.layout.lock("w")
+    gate = start(box, "true")
+    handler, supervisor = box.handler_pid(), box.supervisors()[0]
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not box.held(), "the lock died with its holder")
+    if removal == "rm -rf run":
+        os.rename(os.path.dirname(path), os.path.join(box.folder, "run"))
+    else:
+        os.unlink(path)
+    box.thread.push("self", "test", "meanwhile")
+    until(lambda: box.journal(f"waits for pid={handler} of a lost supervisor"), "the next supervisor waits")
+    assert len(box.trace("start")) == 1
+    finish(box, gate)
+
+
+# --- the lock by itself -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[eventq.Thread]:
+    """Give a thread whose locks are taken and removed in this process."""
+    with eventq.open(tmp_path / "t", create=True) as made:
+        yield made
+
+
+def take(thread: eventq.Thread) -> ConsumerLock:
+    """Take the lock of a consumer that nobody has."""
+    lock = ConsumerLock.take(thread.layout, "w")
+    assert lock is not None
+    return lock
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a file that nobody finds any more is no lock: it is begun again, for both files."""
+    take(thread).close()
+    real, paths = fcntl.flock, [thread.layout.guard("w"), thread.layout.lock("w")]
+
+    def flock(fd: int, how: int) -> None:
+        if paths and os.path.samestat(os.fstat(fd), os.stat(paths[0])):
+            os.unlink(paths.pop(0))
+        real(fd, how)
+
+    monkeypatch.setattr(locks, "flock", flock)
+    lock = take(thread)
+    assert paths == []
+    assert os.path.samestat(os.fstat(lock.guard), os.stat(thread.layout.guard("w")))
+    assert os.path.samestat(os.fstat(lock.fd), os.stat(thread.layout.lock("w")))
+    assert ConsumerLock.take(thread.layout, "w") is None
+
+
+def remove_lock(thread: eventq.Thread) -> None:
+    """Remove the lock file, as handlers do."""
+    os.unlink(thread.layout.lock("w"))
+
+
+def remove_guard(thread: eventq.Thread) -> None:
+    """Remove what no handler knows of."""
+    os.unlink(thread.layout.guard("w"))
+
+
+def remove_all_guards(thread: eventq.Thread) -> None:
+    """Remove the folder as well."""
+    os.unlink(thread.layout.guard("w"))
+    os.rmdir(thread.layout.guards)
+
+
+@pytest.mark.parametrize("remove", [remove_lock, remove_guard, remove_all_guards])
+def test_a_held_lock_whose_file_was_removed_is_still_held(
+    remove: Callable[[eventq.Thread], None], thread: eventq.Thread
+) -> None:
+    """One file of the two is enough, until the holder has made the other one again."""
+    lock = take(thread)
+    lock.note(os.getpid())
+    remove(thread)
+    assert locks.held(thread.layout, "w")
+    assert ConsumerLock.take(thread.layout, "w") is None
+    lock.keep()
+    for path in (thread.layout.guard("w"), thread.layout.lock("w")):
+        fd = os.open(path, os.O_RDWR)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(fd)
+    assert lock.orphan() == os.getpid()
+    lock.release()
+    assert not locks.held(thread.layout, "w")
+    take(thread).close()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_lock_file_of_a_deleted_thread_is_not_made_again(thread: eventq.Thread, again: bool) -> None:
+    """Nor is one made in a thread that takes its place: its locks are its own."""
+    lock = take(thread)
+    os.rename(thread.path, thread.path + "-moved")
+    if again:
+        eventq.init(thread.path)
+    lock.keep()
+    lock.note(os.getpid())
+    assert os.path.exists(thread.path) is again
+    if again:
+        assert os.listdir(f"{thread.path}/run") == []
+        assert not os.path.exists(thread.layout.guards)
+    lock.release()
+    lock.forget()
+
+
+def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever met our guard has left its event to us; the holder without a guard has had its last look already."""
+    fd = os.open(thread.layout.lock("w"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    holders, real = [fd], locks._take
+
+    def failing(layout: object, path: str) -> int | None:
+        found = real(layout, path)  # type: ignore[arg-type]
+        if found is None and holders:
+            os.close(holders.pop())
+        return found
+
+    monkeypatch.setattr(locks, "_take", failing)
+    take(thread).close()
+    assert holders == []
+
+
+def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> None:
+    """It knows of the lock file only."""
+    fd = os.open(thread.layout.lock("w"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    assert locks.held(thread.layout, "w")
+    assert ConsumerLock.take(thread.layout, "w") is None
+    os.close(fd)
+    take(thread).close()
+
+
+def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread) -> None:
+    """The note in the lock file counts where there is none in the guard."""
+    from eventq import system
+
+    with open(thread.layout.lock("w"), "w", encoding="utf-8") as file:
+        file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
+    lock = take(thread)
+    assert lock.orphan() == os.getpid()
+    lock.note()
+    assert lock.orphan() is None
+    lock.close()
