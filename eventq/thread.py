@@ -6,7 +6,7 @@ import os
 
 from eventq import system
 from eventq.backends.sqlite import Store, create
-from eventq.errors import DiskError, EventqError, NotAThreadError, ThreadExistsError, UsageError
+from eventq.errors import DiskError, EventqError, NotAThreadError, StoreError, ThreadExistsError, UsageError
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.journal import Journal
@@ -126,8 +126,15 @@ class Thread:
     def __init__(self, path: Path, *, read_only: bool = False, strict_source: bool | None = None) -> None:
         """Open the thread at `path`; see `eventq.open`."""
         self.layout = Layout(resolve(_text(path)))
-        self.store = Store(self.layout.directory, write=not read_only)
         self.journal = Journal(self.layout)
+        try:
+            self.store = Store(self.layout.directory, write=not read_only)
+        except StoreError as error:
+            if not read_only and os.path.exists(self.layout.handlers):  # or it may be somebody else's directory
+                self._note_refusal(error)
+            raise
+        if not read_only:
+            self.store.on_refusal = self._note_refusal
         self._mirror = Mirror(self.store, self.layout, self.journal)
         self.notifier = Notifier(self.store, self.layout, self.journal)
         self.log = EventLog(self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
@@ -136,6 +143,9 @@ class Thread:
         self._contexts: Contexts | None = None
         self._runs: Runs | None = None
         self._produced: Produced | None = None
+
+    def _note_refusal(self, error: EventqError) -> None:
+        self.journal.error(f"database: {error}")
 
     @property
     def path(self) -> str:
@@ -321,7 +331,7 @@ class Thread:
         self.consumers.ack(consumer, last_event_id)
 
     def resume(self, consumer: str) -> None:
-        """End the stall of a consumer. Raises UnknownConsumerError."""
+        """End the stall or back-off of a consumer: its handler runs again. Raises UnknownConsumerError."""
         self.store.check_writable()
         self.consumers.resume(consumer)
 

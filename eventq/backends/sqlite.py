@@ -185,6 +185,7 @@ class Store:
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
         self.writable = write
+        self.on_refusal: Callable[[EventqError], object] | None = None  # called with what SQLite refuses
         self.lock = RLock()
         self._after: list[Callable[[], None]] = []
         self._marks: list[int] = []  # of each transaction under way: how many effects there were when it began
@@ -359,8 +360,15 @@ class Store:
 
     def _explain(self, error: Exception) -> EventqError:
         if self._is_outdated(error):
-            return migrate.outdated(self.path)
-        return error if isinstance(error, EventqError) else translate(error, self.path)
+            found = migrate.outdated(self.path)
+        elif isinstance(error, EventqError):
+            return error
+        else:
+            found = translate(error, self.path)
+        of_sqlite = isinstance(error, (apsw.Error, FilterError))  # and not of the text or the path it was given
+        if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
+            self.on_refusal(found)
+        return found
 
     def _is_outdated(self, error: Exception) -> bool:
         """Tell whether a statement failed because a newer eventq has changed the schema since the store was opened."""

@@ -218,10 +218,13 @@ def dispatch(raw: Raw) -> None:
 
     with open_thread(raw) as thread:
         leave_queue(thread.layout)
-        locks = Dispatch(thread.consumers, thread.layout, thread.journal).scan()
+        look = Dispatch(thread.consumers, thread.layout, thread.journal)
+        locks = look.scan()
         directory = thread.path
     if locks:  # the store is closed now: no connection crosses the fork
         start_supervisor(directory, locks)
+    if look.failure is not None:
+        raise look.failure
 
 
 def hook(raw: Raw) -> int:

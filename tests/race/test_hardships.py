@@ -5,15 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 
 import eventq
 from eventq import system
+from eventq.errors import DamagedError
 from eventq.log import layout, supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.layout import FolderLock
@@ -56,7 +59,7 @@ def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None
 
 def watched(thread: eventq.Thread, consumer: str) -> tuple[supervisor.Supervisor, supervisor.Watched]:
     """Give a supervisor in this process, and what it knows of one consumer whose lock it holds."""
-    lock = ConsumerLock.take(thread.layout, thread.layout.lock(consumer))
+    lock = ConsumerLock.take(thread.layout, consumer)
     assert lock is not None
     made = supervisor.Supervisor(thread.layout, thread.consumers, thread.journal, {consumer: lock})
     return made, made._watched[0]
@@ -166,7 +169,7 @@ def test_a_lasting_shared_lock_counts_as_held(thread: eventq.Thread, monkeypatch
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_SH)
     monkeypatch.setattr("eventq.log.locks._LOOK_SECONDS", 0.01)
-    assert ConsumerLock.take(thread.layout, path) is None
+    assert ConsumerLock.take(thread.layout, "w") is None
     os.close(fd)
 
 
@@ -288,3 +291,185 @@ def test_errors_are_one_line_whatever_they_name(tmp_path: Path) -> None:
         assert done.returncode in (1, 2)
         assert len(done.stderr.splitlines()) == 1
         assert "\x1b" not in done.stderr
+
+
+# --- a database that refuses ------------------------------------------------------------------------------------------
+
+
+def damage(path: str, table: str) -> None:
+    """Overwrite the first page of a table."""
+    with apsw.Connection(f"{path}/events.db") as connection:
+        connection.pragma("wal_checkpoint(TRUNCATE)")
+        page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get
+        size = connection.pragma("page_size")
+    connection.close()
+    with open(f"{path}/events.db", "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line, waking nobody."""
+    return subprocess.run(system.python(*words), capture_output=True, text=True, timeout=120, check=False)
+
+
+def errors(path: str) -> list[str]:
+    """Give the lines of the journal that tell of a failure."""
+    lines = Path(path, "logs", "thread.log").read_text().splitlines()
+    return [line for line in lines if "[ERROR]" in line]
+
+
+def test_a_push_that_a_damaged_database_refuses_is_in_the_journal(tmp_path: Path) -> None:
+    """The error is there for whoever looks later, also when nobody saw the exit status."""
+    path = eventq.init(tmp_path / "t")
+    damage(path, "events")
+    push = ("push", "--thread", path, "--source", "s", "--type", "t", "--content", "x")
+    assert command(*push).returncode == 1
+    (line,) = errors(path)
+    assert line.endswith("[ERROR] database: '" + path + "/events.db' is damaged - " + line.split(" - ")[1])
+    assert command(*push, "--key", "k").returncode == 1
+    assert len(errors(path)) == 2
+    with eventq.open(path) as thread, pytest.raises(DamagedError):
+        thread.push_many([("s", "t", "x")])
+    assert len(errors(path)) == 3
+    assert command("check", "--thread", path).returncode == 1
+    assert len(errors(path)) == 3, "who only reads writes nothing"
+
+
+@pytest.mark.parametrize("words", [("dispatch",), ("push", "--source", "s", "--type", "t", "--content", "x")])
+def test_a_database_that_cannot_be_opened_is_in_the_journal(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A thread whose file is no database any more says so in its log, and so does the exit status."""
+    path = eventq.init(tmp_path / "t")
+    Path(path, "events.db").write_bytes(b"rubbish" * 1000)
+    for suffix in ("-wal", "-shm"):
+        Path(path, f"events.db{suffix}").unlink(missing_ok=True)
+    done = command(*words, "--thread", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = errors(path)
+    assert "is not a database" in line
+
+
+def test_somebody_elses_directory_gets_no_log(tmp_path: Path) -> None:
+    """A file that happens to be called events.db does not make its directory ours."""
+    (tmp_path / "events.db").write_bytes(b"rubbish" * 1000)
+    push = ("push", "--thread", str(tmp_path), "--source", "s", "--type", "t", "--content", "x")
+    assert command(*push).returncode == 1
+    assert os.listdir(tmp_path) == ["events.db"]
+
+
+def test_a_push_beyond_the_size_that_the_system_allows_is_in_the_journal(tmp_path: Path) -> None:
+    """With `ulimit -f` the database cannot grow: the push is refused and logged."""
+    path = eventq.init(tmp_path / "t")
+    code = (
+        "import resource, sys, eventq\n"
+        "with eventq.open(sys.argv[1]) as thread:\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "    try:\n"
+        "        thread.push('s', 't', 'x' * (4 << 20))\n"
+        "    except eventq.StoreError:\n"
+        "        print('refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+    assert len(errors(path)) == 1
+
+
+@pytest.mark.parametrize("table", ["events", "subscriptions"])
+def test_dispatch_on_a_damaged_database_fails_and_says_so(table: str, tmp_path: Path) -> None:
+    """Exit status 1, one sentence, and a line in the journal: nobody takes it for a thread without work."""
+    path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        thread.subscribe("w", "true")
+        thread.push("s", "t", "x")
+    damage(path, table)
+    done = command("dispatch", "--thread", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "damaged" in done.stderr
+    assert errors(path)
+
+
+def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that cannot be looked at keeps no other waiting, and is not passed over in silence."""
+    box.thread.subscribe("bad", "true")
+    box.thread.subscribe("w", box.handler())
+    monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.push("self", "test", "x")
+    os.makedirs(box.thread.layout.lock("bad"))
+    done = box.run("dispatch", "--thread", box.path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: consumer 'bad' could not be looked at: ")
+    until(box.all_handled, "the other one is run")
+    assert len(box.journal("[ERROR] dispatch: consumer=bad could not be looked at")) == 1
+    os.rmdir(box.thread.layout.lock("bad"))
+
+
+# --- the end of a back-off --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["resume", "ack", "subscribe"])
+def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
+    how: str, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`resume` has the handler run now and counts anew; so do an ack by somebody else and a new subscription."""
+    thread.push("self", "test", "y")
+    boss, one = watched(thread, "w")
+    monkeypatch.setattr(system, "monotonic", lambda: 100.0)  # the time of the back-off never comes
+    one.attempts, one.acked, one.state = 7, 0, "running"
+    boss._judge(one)
+    boss._advance(one)
+    assert (one.state, one.attempts) == ("backoff", 8)
+    if how == "resume":
+        thread.resume("w")
+    elif how == "ack":
+        thread.ack("w", 1)
+    else:
+        thread.unsubscribe("w")
+        thread.subscribe("w", "exit 1")
+    boss._advance(one)
+    assert one.attempts < 2
+    assert "spawned" in Path(thread.layout.journal).read_text()
+    until(lambda: not one.pid or system.reap(one.pid) is not None, "the handler ends")
+
+
+def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:
+    """What the run that is under way then makes of it is the first attempt."""
+    boss, one = watched(thread, "w")
+    one.attempts, one.acked, one.state = 7, 0, "running"
+    boss._judge(one)
+    one.state = "running"
+    thread.resume("w")
+    boss._judge(one)
+    assert one.attempts == 1
+
+
+def test_resume_wakes_a_supervisor_that_backs_off(box: Box) -> None:
+    """The real one, which would wait for a minute: the handler runs at once, and its attempts count anew."""
+    box.patch.setenv("EVENTQ_BACKOFF", "1000")
+    box.thread.subscribe("w", box.handler("fail"))
+    box.thread.push("self", "test", "x")
+    for number in range(1, 4):
+        until(lambda: len(box.journal("retry attempt=2/5 in=60s")) == number, "it backs off")  # noqa: B023
+        assert len(box.trace("start")) == number
+        assert box.run("resume", "--thread", box.path, "--consumer", "w").returncode == 0
+    until(lambda: len(box.trace("start")) == 4, "it runs again")
+    assert box.journal("retry attempt=3/5") == []
+    box.thread.unsubscribe("w")
+    os.kill(box.supervisors()[0], signal.SIGCHLD)
+
+
+@pytest.mark.parametrize("note", [b"", b"supervisor", b"supervisor 0\n", b"supervisor 1\n", b"supervisor -1\n"])
+def test_rubbish_in_a_guard_is_signalled_to_nobody(
+    note: bytes, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a group of processes nor everybody gets a signal, whatever stands in the file."""
+    lock = ConsumerLock.take(thread.layout, "w")
+    assert lock is not None
+    lock._write(note, lock.guard)
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: sent.append(pid))
+    thread.resume("w")
+    assert sent == []
+    lock.release()
+    lock.forget()
