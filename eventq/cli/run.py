@@ -36,6 +36,7 @@ def start(raw: Raw) -> None:
             parent_state=text(raw, "parent-state"),
             label=text(raw, "label"),
             summary_cap=maybe(raw, "summary-cap", least=1),
+            task_in_system=bool(raw["task-in-system"]),
             source=emitter(raw),
         )
         _show_run(raw, "Started", made)
@@ -191,12 +192,24 @@ def ls(raw: Raw) -> None:
     """List runs."""
     with open_thread(raw, read_only=True) as thread:
         runs, group = thread.runs, text(raw, "group")
-        if raw["json"] and raw["all"]:
-            render.dump_all(map(render.fields, runs.list(group)))
-        elif raw["json"]:
-            render.say_all(runs.index_entries(group))
-        else:
-            render.say_all(_lines(thread, runs.list(group) if raw["all"] else runs.active(group)))
+        _show_runs(raw, thread, runs.list(group) if raw["all"] else runs.active(group))
+
+
+def _show_runs(raw: Raw, thread: Thread, found: Iterator[RunInfo]) -> None:
+    if raw["json"]:
+        render.dump_all(map(_listed, found))
+    else:
+        render.say_all(_lines(thread, found))
+
+
+def _listed(info: RunInfo) -> dict[str, Any]:
+    """Return a run as an object, with the names that lists of runs had for some fields before."""
+    return {
+        **render.fields(info),
+        "threadId": str(info.run_id),
+        "updatedAt": info.updated_at_ms,
+        "completedAt": info.completed_at_ms,
+    }
 
 
 def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
@@ -211,11 +224,7 @@ def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
 def history(raw: Raw) -> None:
     """List what was completed on a day."""
     with open_thread(raw, read_only=True) as thread:
-        runs, day, group = thread.runs, text(raw, "date") or "", text(raw, "group")
-        if raw["json"]:
-            render.say_all(runs.history_entries(day, group))
-        else:
-            render.say_all(_lines(thread, runs.history(day, group)))
+        _show_runs(raw, thread, thread.runs.history(text(raw, "date") or "", text(raw, "group")))
 
 
 def show_one(raw: Raw) -> None:

@@ -35,6 +35,7 @@ RUNS: Mapping[str, Command] = {
             Option("parent-state", "REF", "The step of the run that calls this one."),
             LABEL,
             Option("summary-cap", "N", "Show a model at most N characters of each step between its visits."),
+            Option("task-in-system", None, "The system texts state the task: do not add it to them."),
             *TELL,
             THREAD,
             JSON,

@@ -30,7 +30,11 @@ _STATE = ("role", "meta", "start", "content", "ancestors", "compact", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class StartNode:
-    """How a run begins: the workflow, the task, and the system text of each role, frozen. It does not name the run."""
+    """How a run begins: the workflow, the task, and the system text of each role, frozen.
+
+    It does not name the run. `task_in_system` says that the system texts state the task, so that it
+    is not added to them; None stands in the starts of older programs, which did not say.
+    """
 
     name: str
     prompt: str
@@ -40,6 +44,7 @@ class StartNode:
     system: Mapping[str, str] = field(default_factory=dict)
     parent_state: str | None = None
     summary_cap: int | None = None
+    task_in_system: bool | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> list[str]:
@@ -61,6 +66,8 @@ class StartNode:
             payload["parentState"] = self.parent_state
         if self.summary_cap is not None:
             payload["summaryCap"] = self.summary_cap
+        if self.task_in_system is not None:
+            payload["taskInSystem"] = self.task_in_system
         return canonical.dump({"type": "start", "payload": payload, "refs": self.refs()})
 
 
@@ -145,7 +152,7 @@ def told_refs(data: bytes) -> list[str]:
 
 
 def _start(payload: Any, refs: Any) -> StartNode:
-    known = {*_START, "system", "parentState", "summaryCap"}
+    known = {*_START, "system", "parentState", "summaryCap", "taskInSystem"}
     return StartNode(
         name=_text(payload["name"]),
         prompt=_ref(refs[0]),
@@ -155,6 +162,7 @@ def _start(payload: Any, refs: Any) -> StartNode:
         system={_text(role): _ref(ref) for role, ref in payload.get("system", {}).items()},
         parent_state=_maybe(payload.get("parentState")),
         summary_cap=None if payload.get("summaryCap") is None else _number(payload["summaryCap"]),
+        task_in_system=None if payload.get("taskInSystem") is None else _truth(payload["taskInSystem"]),
         more={name: value for name, value in payload.items() if name not in known},
     )
 
@@ -198,6 +206,12 @@ def _text(value: Any) -> str:
 def _number(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"{value!r} is neither true nor false")
     return value
 
 

@@ -81,13 +81,18 @@ class Runs:
         parent_state: Name | None = None,
         label: str | None = None,
         summary_cap: int | None = None,
+        task_in_system: bool = False,
         source: str | None = None,
     ) -> Run:
-        """Begin a run of a workflow and give it; the prompt and each role's system text are frozen with it.
+        """Begin a run of a workflow and return it; prompt and system texts are frozen with it.
 
-        `group` is what the workflow was made of (a hash of its bundle), `parent_state` the step of a calling run,
-        `label` a name for the run's context. `summary_cap` bounds the characters of one step in a summary. With a
-        `source` an event tells of it. Raises InputError, UnknownBlobError, ConflictError for a label that is taken.
+        `system` maps each role to its system text; when it has any, only these roles and those that
+        took a step have messages. `group` is what the workflow was made of (a hash of its bundle),
+        `parent_state` the step of a calling run, `label` a name for the run's context.
+        `summary_cap` bounds the characters of one step in a summary. With `task_in_system` the
+        system texts state the task: the messages do not add it to them (default: they do). With a
+        `source` an event tells of it. Raises InputError, UnknownBlobError, ConflictError for a
+        label that is taken.
         """
         check_name(name, "name")
         check_name(group, "group", empty=True)
@@ -97,6 +102,7 @@ class Runs:
             check_positive(summary_cap, "summary_cap")
         if not hasattr(system or {}, "items"):
             raise InputError("the system texts are one of each role", "give a mapping of role and text")
+        _check_task_in_system(task_in_system, system)
         with self.turns.store.write():
             node = StartNode(
                 name,
@@ -107,6 +113,7 @@ class Runs:
                 {_role(role): self._put(text, f"system text of {role}") for role, text in (system or {}).items()},
                 None if parent_state is None else REF + digest_of(parent_state).hex(),
                 summary_cap,
+                task_in_system,
             )
             context = self.contexts.create(label)
             turn = self.turns.append(context.id, self.new(node, START_TYPE))
@@ -620,10 +627,11 @@ class Run:
         return self._text(ref) if ref else "", self._steps(view.replay(start_depth=depth, as_of=0))
 
     def messages(self, role: str, edge_prompt: str = "") -> list[dict[str, str]]:
-        """Give the messages that a role should see now, as chat APIs take them; the last asks it `edge_prompt`.
+        """Return the messages that a role should see now, as chat APIs take them.
 
-        What it was shown at an earlier visit, and what it answered, is their prefix, byte for byte; a compaction begins
-        anew. Raises DamagedError when a step cannot be read whole.
+        The last asks it `edge_prompt`. What it was shown at an earlier visit, and what it answered,
+        is their prefix, byte for byte; a compaction begins anew. Raises LogicError for a role that
+        is not of the run, DamagedError when a step cannot be read whole.
         """
         return list(self.iter_messages(role, edge_prompt))
 
@@ -632,11 +640,37 @@ class Run:
         _role(role)
         _check_text(edge_prompt, "edge prompt")
         start = self.start_node()
-        task = self._text(start.prompt)
-        frozen = self._text(start.system[role]) if role in start.system else ""
-        system = frozen if task in frozen else messages.join(frozen, task)
+        self._check_has(role, start)
+        system = self._system(role, start)
         compact, steps = self._since_compact()
         return messages.rebuild(system, steps, role, edge_prompt, compact=compact, cap=start.summary_cap)
+
+    def _check_has(self, role: str, start: StartNode) -> None:
+        """Raise LogicError for a role without a system text, where others have one, and a step.
+
+        Any role is one of a run whose start declares none. So it is where an older program wrote
+        the start: that took texts for some of the roles, and the run must be able to go on.
+        """
+        if role in start.system or not start.system or start.task_in_system is None:
+            return
+        known = dict.fromkeys(sorted(start.system))
+        for step in self.replay():
+            if step.role == role:
+                return
+            if step.role not in NO_ROLES:
+                known[step.role] = None
+        raise LogicError(
+            f"role not found in thread: {role} (available: {', '.join(known)})",
+            "give one of them, or start the run with a system text for it",
+        )
+
+    def _system(self, role: str, start: StartNode) -> str:
+        """Return the system message of a role: its frozen text, and the task unless that states it."""
+        task = self._text(start.prompt)
+        frozen = self._text(start.system[role]) if role in start.system else ""
+        if start.task_in_system is None:  # messages of old runs stay: there, a guess decided
+            return frozen if task in frozen else messages.join(frozen, task)
+        return frozen if frozen and start.task_in_system else messages.join(frozen, task)
 
     def read(self, budget: int | None = None) -> RunText:
         """Give the steps as text, the newest that fit into `budget` characters and at least one, oldest first."""
@@ -739,6 +773,15 @@ def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise InputError(f"the {what} must be text, not {type(text).__name__}", "give a string")
     check_whole(text, f"the {what}")
+
+
+def _check_task_in_system(told: object, system: Mapping[str, str] | None) -> None:
+    if type(told) is not bool:
+        raise InputError(f"task_in_system must be True or False, not {told!r}", "give one of the two")
+    if told and not system:
+        raise InputError(
+            "there is no system text that could state the task", "give system texts, or have the task added"
+        )
 
 
 def _ref_of(text: str, what: str) -> str:

@@ -134,16 +134,16 @@ START = (
     + ANA
     + '","coder":"'
     + CODER
-    + '"}},"refs":["blob:blake3:d06db5b552011c3bf74f1759dd6276f84951e9aa421ce7304b2a799edb2c31be","'
+    + '"},"taskInSystem":false},"refs":["blob:blake3:d06db5b552011c3bf74f1759dd6276f84951e9aa421ce7304b2a799edb2c31be","'
     + ANA
     + '","'
     + CODER
     + '"],"type":"start"}'
 ).encode()
-START_REF = H + "a08abb3ef13fabacd764e6073ff76cfc399453c66b9dadaed4b31d06b07b8261"
+START_REF = H + "b8b4c1e2391b6d97f510bc2a7dd227fa456949e9984ecaa66d6c3948a00abba4"
 CONTENT = b'{"payload":"looked\\n\\"well\\"","refs":["' + ARTIFACT.encode() + b'"],"type":"content"}'
 CONTENT_REF = H + "dfdd50e8ff6013f41d4ed05ca1023a64041a1acedd654d0f1c75cdfecafe59ae"
-ATTEMPT_REF = H + "7e9f29076c7f1bbd5cd90c3c7446ca0774079cb43e8da6dc4d9971ee71499fcf"
+ATTEMPT_REF = H + "ca8a350aee2cfce825649c7f74c47bca445a99b8cd5784530fa4a2788b7d827a"
 STATE = (
     '{"payload":{"agent":"claude","ancestors":[],"attempts":["'
     + ATTEMPT_REF
@@ -155,7 +155,7 @@ STATE = (
     + f'{START_REF}","{CONTENT_REF}","{ATTEMPT_REF}'
     + '"],"type":"state"}'
 ).encode()
-STATE_REF = H + "0a60d71556301400bafab7ccd888610971ed5343c6665a715e2a513cd8a99078"
+STATE_REF = H + "d5b5ff4048c7091c35f6d59eac1e271722a375e7c50b8c663197a81580167915"
 COMPACT_REF = H + "142d9001c0d96122d3cdcaf475148a2d22422996051c3c453238f6be346cd4e0"
 EMPTY_REF = H + "ebaeb9d210043f4ba25e0f47404953749cade25f8951ff8cb5b441f158c6bdcd"
 COMPACTED = (
@@ -171,7 +171,7 @@ COMPACTED = (
     + f'{START_REF}","{EMPTY_REF}","{STATE_REF}","{COMPACT_REF}'
     + '"],"type":"state"}'
 ).encode()
-COMPACTED_REF = H + "48229c8e7f9109d3ce815815a4eebeecc88df8c4cf1beecaf42ed9641ab862f0"
+COMPACTED_REF = H + "75eea7a54fb76c13d5d9b0ce4a32c85929f78f2bccab17e38214a2992206fea0"
 DONE_REF = H + "b2f4c144fb4f6f8d84f4dfa38be8c9f9398868c15bbe706e9c44d968c5b260ab"
 END = (
     '{"payload":{"agent":"","ancestors":["'
@@ -184,7 +184,7 @@ END = (
     + f'{START_REF}","{DONE_REF}","{COMPACTED_REF}","{STATE_REF}'
     + '"],"type":"state"}'
 ).encode()
-END_REF = H + "5717c6155953596c93d264340cddef527b19482e7e6b92c0d8b00e6662f79135"
+END_REF = H + "52097d178ddf2bed78136d6c2f3d3aee9d54726ae16a01e783e2aacd1c5030c7"
 
 
 def test_nodes_to_the_byte(thread: Thread, clock: Clock) -> None:
@@ -242,7 +242,8 @@ def test_equal_starts_share_a_blob(thread: Thread, raw: apsw.Connection) -> None
         "runs": 1,
         "context_log": 1,
     }
-    assert {"name", "hash", "maxRounds", "depth", "system"} == set(read(thread, first.info().start)["payload"])
+    fields = {"name", "hash", "maxRounds", "depth", "system", "taskInSystem"}
+    assert fields == set(read(thread, first.info().start)["payload"])
     grow(first, "a")
     others = [
         thread.runs.start("x", "p"),
@@ -251,6 +252,7 @@ def test_equal_starts_share_a_blob(thread: Thread, raw: apsw.Connection) -> None
         thread.runs.start("w", "p", depth=1),
         thread.runs.start("w", "p", group="g"),
         thread.runs.start("w", "p", system={"a": "p"}),
+        thread.runs.start("w", "p", system={"a": "p"}, task_in_system=True),
         thread.runs.start("w", "p", summary_cap=9),
         thread.runs.start("w", "p", parent_state=first.info().head),
     ]
@@ -545,7 +547,7 @@ def test_reading_the_chain(run: Run) -> None:
     assert list(run.replay(6)) == []
     compact, steps = run.chain()
     assert (compact, [step.role for step in steps], [step.number for step in steps]) == ("", ["a", "b", "c"], [1, 2, 4])
-    assert "__end__" not in json.dumps(run.messages("z"))
+    assert "__end__" not in json.dumps(run.messages("tester"))
 
 
 def test_a_long_chain_is_read_in_order(thread: Thread, run: Run) -> None:
@@ -1330,6 +1332,72 @@ def test_an_empty_compaction(run: Run) -> None:
     assert [message["role"] for message in run.messages("a")] == ["system", "user"]
 
 
+# --- the task, and the roles ---
+
+
+@pytest.mark.parametrize("text", ["commit", "Write code, then commit.", "commitment", "", "COMMIT", "commit\n\ncommit"])
+@pytest.mark.parametrize("told", [False, True])
+def test_the_task_is_stated_unless_the_start_says_that_it_is(thread: Thread, text: str, told: bool) -> None:
+    """Row 71: whatever a role's text holds, the task is added to it, or not when the start says so; nothing is guessed."""
+    run = thread.runs.start("w", "commit", system={"a": text, "b": "B"}, task_in_system=told)
+    whole = "\n\n".join(filter(None, [text, "commit"]))
+    left_out = told and text != ""  # no text states no task
+    run.step("c")
+    for one in (run, run.fork(0), run.fork(1)):
+        assert one.messages("a")[0] == {"role": "system", "content": text if left_out else whole}
+    assert run.messages("c")[0] == {"role": "system", "content": "commit"}
+    node = read(thread, run.info().start)
+    assert node["payload"]["taskInSystem"] is told
+    assert node["refs"][0] == name_of(b"commit")
+    assert run.start_node().task_in_system is told
+
+
+def test_roles_that_have_messages(thread: Thread, run: Run, raw: apsw.Connection) -> None:
+    """Where roles are declared those have messages, and those that took a step, also before a compaction; others none."""
+    words = "role not found in thread: {} (available: {})"
+
+    def refused(one: Run, role: str) -> str:
+        before = dump(raw)
+        with pytest.raises(LogicError) as caught:
+            one.messages(role)
+        assert before == dump(raw)
+        assert caught.value.fix == "give one of them, or start the run with a system text for it"
+        return caught.value.what
+
+    assert len(run.messages("tester")) == 2
+    assert refused(run, "nobody") == words.format("nobody", "coder, tester")
+    assert refused(run, "Coder") == words.format("Coder", "coder, tester")
+    run.attempt("nobody")  # a failed attempt is no step
+    assert refused(run, "nobody") == words.format("nobody", "coder, tester")
+    grow(run, "z", "coder", "y", "z")
+    assert [message["role"] for message in run.messages("y")] == ["system", "user", "assistant", "user"]
+    assert refused(run, "nobody") == words.format("nobody", "coder, tester, z, y")
+    assert refused(run.fork(2), "y") == words.format("y", "coder, tester, z")
+    run.compact("sum")
+    assert [message["role"] for message in run.messages("y")] == ["system", "user"]
+    run.end()
+    assert refused(run, "nobody") == words.format("nobody", "coder, tester, z, y")
+    with pytest.raises(InputError, match="'__end__' is no role"):
+        run.messages("__end__")
+
+
+@pytest.mark.parametrize("system", [None, {}])
+def test_a_run_that_declares_no_roles_has_any(thread: Thread, system: dict[str, str] | None) -> None:
+    """Without system texts nobody says which roles there are: each may be asked, before its first step too."""
+    run = thread.runs.start("w", "the task", system=system)
+    assert run.messages("anybody") == [{"role": "system", "content": "the task"}, {"role": "user", "content": ""}]
+    grow(run, "a")
+    assert len(run.messages("b")) == 2
+
+
+@pytest.mark.parametrize("value", ["no", 0, [], 1.0])
+def test_a_start_that_says_rubbish_of_its_task_is_damaged(value: object) -> None:
+    """Row 16: a field that is there and is not what it must be is damage, not a default."""
+    data = spelled({"type": "start", "payload": {"name": "n", "taskInSystem": value}, "refs": [MISSING]})
+    with pytest.raises(DamagedError, match="is no node of a run"):
+        nodes.decode(data, "it")
+
+
 # --- as text ---
 
 
@@ -1525,6 +1593,18 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
     "a depth that is none": (lambda thread, _: thread.runs.start("w", "p", depth="1"), "depth must be a whole"),  # type: ignore[arg-type]
     "a cap of 0": (lambda thread, _: thread.runs.start("w", "p", summary_cap=0), "summary_cap must be"),
     "messages of no role": (lambda _, run: run.messages(""), "role is empty"),
+    "a task in no system text": (
+        lambda thread, _: thread.runs.start("w", "p", task_in_system=True),
+        "there is no system text that could state the task - give system texts, or have the task added",
+    ),
+    "a task in system texts of nobody": (
+        lambda thread, _: thread.runs.start("w", "p", system={}, task_in_system=True),
+        "there is no system text that could state the task",
+    ),
+    "a word for where the task is": (
+        lambda thread, _: thread.runs.start("w", "p", system={"a": "A"}, task_in_system="no"),  # type: ignore[arg-type]
+        "task_in_system must be True or False, not 'no'",
+    ),
 }
 
 

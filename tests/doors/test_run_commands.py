@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RUN_FIELDS = list(RunInfo.__slots__)
 STEP_FIELDS = list(Step.__slots__)
+OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields, in the lists of runs
 NOWHERE = "blob:blake3:" + "0" * 64
 
 
@@ -246,33 +247,35 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
 
 
 def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
-    """The index has runs under way, the history those completed on a day, each as the workflow documents write it."""
+    """`run ls`, `--all` and `run history` give one form of object, which has the names of the workflow documents too."""
     ok("run", "start", "--name", "other", "--group", "g", "--thread", box)
     ok("run", "suspend", "3", "--thread", box)
     infos = objects("run", "ls", "--all", "--thread", box)
-    assert [list(info) for info in infos] == [RUN_FIELDS] * 2
-    index = [
-        f'{{"threadId":"{i["run_id"]}","head":"{i["head"]}","start":"{i["start"]}","updatedAt":{i["updated_at_ms"]}}}'
-        for i in infos
-    ]
-    assert ok("run", "ls", "--thread", box, "--json").splitlines() == index
-    assert ok("run", "ls", "--group", "g", "--thread", box, "--json").splitlines() == index[1:]
+    assert [list(info) for info in infos] == [RUN_FIELDS + OLD_NAMES] * 2
+    for info in infos:
+        assert [info[name] for name in OLD_NAMES] == [str(info["run_id"]), info["updated_at_ms"], None]
+    index = [{name: info[name] for name in ("threadId", "head", "start", "updatedAt")} for info in infos]
+    with eventq.open(box, read_only=True) as thread:
+        assert index == [json.loads(entry) for entry in thread.runs.index_entries()]
+    assert objects("run", "ls", "--thread", box) == infos
+    assert objects("run", "ls", "--group", "g", "--thread", box) == infos[1:]
+    assert objects("run", "ls", "--all", "--group", "g", "--thread", box) == infos[1:]
     lines = ok("run", "ls", "--thread", box).splitlines()
     assert lines[0].startswith("1 build  solve  active  3 steps  2")
     assert lines[1].startswith("3  other  suspended  0 steps  2")
     (end,) = objects("run", "end", "build", "--thread", box)
     (info,) = [i for i in objects("run", "ls", "--all", "--thread", box) if i["status"] == "completed"]
-    assert ok("run", "ls", "--thread", box, "--json").splitlines() == index[1:]
+    assert objects("run", "ls", "--thread", box) == infos[1:]
     done = info["completed_at_ms"]
     day = dt.datetime.fromtimestamp(done / 1000, dt.UTC).strftime("%Y-%m-%d")
     words = ["run", "history", "--thread", box, "--date"]
-    entry = f'{{"threadId":"1","head":"{end["ref"]}","start":"{info["start"]}","completedAt":{done}}}\n'
-    assert ok(*words, day, "--json") == entry
+    assert (info["threadId"], info["head"], info["completedAt"]) == ("1", end["ref"], done)
+    assert objects(*words, day) == [info]
     assert ok(*words, day).startswith("1 build  solve  completed  4 steps  2")
     assert ok(*words, day, "--group", "g", "--json") == ok(*words, "1999-12-31", "--json") == ""
     ok("run", "resume", "3", "--thread", box)
     ok("run", "cancel", "3", "--thread", box)
-    assert ok(*words, day, "--json") == entry
+    assert objects(*words, day) == [info]
     assert ok("run", "ls", "--thread", box) == ""
     assert len(ok("run", "ls", "--all", "--thread", box).splitlines()) == 2
 
@@ -371,8 +374,43 @@ def test_the_messages_are_those_of_the_library(box: str, tmp_path: Path) -> None
     assert [line for line in lines if line.startswith("--- ")] == [f"--- {message['role']}" for message in want]
     assert lines[-3:] == ["--- user", "go", "on"]
     assert list(drawn.messages([{"role": "user", "content": "\x1b[2J"}])) == ["--- user", "\\x1b[2J"]
-    first = objects("run", "messages", "build", "--role", "newcomer", "--thread", box)
-    assert [(m["role"], m["content"][:7]) for m in first] == [("system", "mend it"), ("user", "## What")]
+
+
+def test_messages_of_a_role_that_there_is_not(box: str) -> None:
+    """A role without a system text that took no step is refused, naming those there are; in any run without texts not."""
+    words = ["run", "messages", "build", "--thread", box]
+    done = run(*words, "--role", "nobody")
+    assert (done.code, done.out) == (1, "")
+    fix = "give one of them, or start the run with a system text for it"
+    assert done.err == f"Error: role not found in thread: nobody (available: coder, critic) - {fix}\n"
+    ok("run", "step", "build", "--role", "newcomer", "--thread", box)
+    told = objects(*words, "--role", "newcomer")
+    assert [m["role"] for m in told] == ["system", "user", "assistant", "user"]
+    refused(1, "nobody (available: coder, critic, newcomer)", run(*words, "--role", "nobody"))
+    ok("run", "start", "--name", "free", "--prompt", "the task", "--label", "free", "--thread", box)
+    free = ["run", "messages", "free", "--role", "anybody", "--thread", box]
+    assert objects(*free) == [{"role": "system", "content": "the task"}, {"role": "user", "content": ""}]
+
+
+def test_the_task_is_left_out_where_the_start_says_so(box: str) -> None:
+    """By default the task is stated whatever the system texts hold; with --task-in-system it is not added to them."""
+    texts = '{"a": "Write code, then commit.", "b": ""}'
+    for label, more in (("with", []), ("without", ["--task-in-system"])):
+        words = ["run", "start", "--name", "w", "--prompt", "commit", "--system-file", "-", "--label", label]
+        ok(*words, *more, "--thread", box, given=texts)
+    told = {
+        (label, role): objects("run", "messages", label, "--role", role, "--thread", box)[0]["content"]
+        for label in ("with", "without")
+        for role in "ab"
+    }
+    assert told == {
+        ("with", "a"): "Write code, then commit.\n\ncommit",
+        ("with", "b"): "commit",
+        ("without", "a"): "Write code, then commit.",
+        ("without", "b"): "commit",
+    }
+    done = run("run", "start", "--name", "w", "--prompt", "commit", "--task-in-system", "--thread", box)
+    refused(2, "there is no system text that could state the task", done)
 
 
 def test_the_messages_are_the_same_bytes_in_every_process(box: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROLES = ("coder", "tester", "Prüfer ☃")
-SYSTEM = {"coder": "You code.", "tester": "Test this: the task ☃\nNow.", "Prüfer ☃": ""}
+SYSTEM = {"coder": "You code.", "tester": "Test this: the task ☃\nNow.", "Prüfer ☃": "", "nobody": ""}
 TASK = "the task ☃"
 BUDGET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -110,7 +110,7 @@ def answer(step: Done) -> dict[str, str]:
 def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messages:
     """Give the messages that the contract asks for, from all that was done."""
     frozen = SYSTEM.get(role, "")
-    given = [{"role": "system", "content": frozen if TASK in frozen else joined(frozen, TASK)}]
+    given = [{"role": "system", "content": joined(frozen, TASK)}]
     begin = max((at for at, done in enumerate(chain) if done.compact is not None), default=0)
     steps = [done for done in chain[begin:] if done.role is not None]
     ahead = (chain[begin].compact or "") if chain else ""
@@ -282,7 +282,7 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     first = [{"role": "system", "content": f"You code.\n\n{TASK}"}, {"role": "user", "content": " do\n"}]
     assert first == run.messages("coder", " do\n")
     assert run.messages("tester") == [
-        {"role": "system", "content": "Test this: the task ☃\nNow."}, {"role": "user", "content": ""},
+        {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"}, {"role": "user", "content": ""},
     ]  # fmt: skip
     assert {"role": "system", "content": TASK} == run.messages("Prüfer ☃")[0] == run.messages("nobody")[0]
     run.step("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude")
