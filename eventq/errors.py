@@ -33,6 +33,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +115,10 @@ class NotAThreadError(LogicError):
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"'{path}' is not a thread", f"run 'eventq init {path}' first")
+        fix = f"run 'eventq init {path}' first"
+        if os.path.isfile(path) and os.path.exists(os.path.join(os.path.dirname(path), "events.db")):
+            fix = f"give its directory: --thread {os.path.dirname(path)}"
+        super().__init__(f"'{path}' is not a thread", fix)
 
 
 class ThreadExistsError(LogicError):

@@ -278,7 +278,7 @@ class Thread:
         check_positive(max_attempts, "max_attempts")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
             raise UsageError(f"timeout must be a number of seconds, not {timeout!r}", "give seconds, or leave it out")
-        new = Subscription(consumer, handler, filter or None, max_attempts, timeout)
+        new = Subscription(consumer, handler, filter, max_attempts, timeout)
         self.consumers.subscribe(new, from_now=from_now)
         return new
 

@@ -68,7 +68,7 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
     lines = [
         f"  - {show.readable(consumer.consumer_id)}",
         f"    handler: {show.readable(consumer.handler_cmd)}",
-        f"    filter:  {show.readable(consumer.filter or '(none)')}",
+        f"    filter:  {show.readable('(none)' if consumer.filter is None else consumer.filter)}",
         f"    last_acked_id: {consumer.last_acked_id}",
         f"    updated_at: {consumer.updated_at or '(never)'}",
         f"    pending: {pending}",
@@ -77,7 +77,7 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
     if consumer.attempts:
         lines.append(f"    attempts: {consumer.attempts} of {consumer.max_attempts}")
     if consumer.stalled is not None:
-        lines.append(f"    stalled: {show.readable(consumer.stalled)} (mend it, then run 'eventq resume')")
+        lines.append(f"    stalled: {show.readable(consumer.stalled)} (mend it, then run '{show.program()} resume')")
     return lines
 
 
@@ -88,7 +88,7 @@ def check(raw: Raw) -> int:
     if raw["json"]:
         show.dump({"ok": not faults, "faults": faults})
     else:
-        show.say("\n".join(faults) or "ok")
+        show.say("\n".join(map(show.called, faults)) or "ok")
     return 1 if faults else 0
 
 

@@ -10,12 +10,37 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from eventq import __version__
 from eventq.cli import show
 from eventq.cli.memory_options import COMMANDS
+from eventq.cli.options import VERBOSE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from eventq.cli.options import Command, Option
+
+EXAMPLES = (
+    "eventq init ./inbox",
+    "eventq push --thread ./inbox --source self --type message --content hello",
+    "eventq peek --thread ./inbox --last 1",
+)
+
+# What --help says besides with --verbose.
+MORE = """
+
+\b
+The directory of a thread:
+  events.db        the log, turns, contexts, blobs, artifacts and outputs (SQLite)
+  events.jsonl     the events once more, to read; older ones are in events-<time>.jsonl
+  run/             a lock file for each consumer
+  logs/thread.log  what happened, a fact a line
+  logs/handlers/   what the handlers printed
+
+\b
+Exit status:
+  0  success
+  1  the thread says no: it is not there, a consumer is not subscribed, the disk is full
+  2  the command is wrong: an option, a number, a filter, a line of the input"""
 
 # What is said of the commands that begin with one word.
 GROUPS = {
@@ -92,52 +117,81 @@ class _WithRest(click.Command):
         return left
 
 
-def _command(name: str, command: Command) -> click.Command:
-    examples = "\n".join(f"  {line}" for line in command.examples)
+def _anywhere(*, hidden: bool = True) -> list[click.Parameter]:
+    """Return the options that every command and group takes, told of by the first group only."""
+    return [
+        click.Option(
+            ["--version", "-V"], is_flag=True, is_eager=True, expose_value=False, callback=_version, hidden=hidden,
+            help="Show the version.",
+        ),
+        click.Option(
+            [VERBOSE], is_flag=True, expose_value=False, hidden=hidden,
+            help="Say more with --help; taken by every command, and of no effect otherwise.",
+        ),
+    ]  # fmt: skip
+
+
+def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
+    """Return what stands below a help: examples under the name that the program was called by, and perhaps MORE."""
+    shown = "\n".join(f"  {line}" for line in examples).replace("eventq ", f"{show.program()} ")
+    return f"\b\nExample:\n{shown}" + (MORE if verbose else "")
+
+
+def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
     kind = _WithRest if command.rest else click.Command
     return kind(
         name,
-        params=_params(command),
+        params=_params(command) + _anywhere(),
         callback=_callback(command),
         help=command.help,
-        epilog=f"\b\nExample:\n{examples}",
+        epilog=_epilog(command.examples, verbose=verbose),
         short_help=command.help.split(":")[0].split(";")[0].rstrip("."),
     )
 
 
-def build() -> click.Group:
-    """Give the application."""
+def build(*, verbose: bool = False) -> click.Group:
+    """Return the application; with `verbose` its help says more."""
     app = click.Group(
         "eventq",
+        params=_anywhere(hidden=False),
         help="A durable inbox and memory for agents: one directory, no server.",
-        epilog="\b\nExample:\n  eventq init ./inbox\n"
-        "  eventq push --thread ./inbox --source self --type message --content hello\n"
-        "  eventq peek --thread ./inbox --last 1",
+        epilog=_epilog(EXAMPLES, verbose=verbose),
         context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
     )
     for name, command in COMMANDS.items():
         words = name.split()
         group = app
         if len(words) == 2:
-            group = app.commands.get(words[0]) or _group(words[0])  # type: ignore[assignment]
+            group = app.commands.get(words[0]) or _group(words[0], verbose=verbose)  # type: ignore[assignment]
             app.add_command(group)
-        group.add_command(_command(words[-1], command))
-    app.params.append(
-        click.Option(
-            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
-        )
-    )
+        group.add_command(_command(words[-1], command, verbose=verbose))
+    app.add_command(_help(app))
     return app
 
 
-def _group(name: str) -> click.Group:
+def _group(name: str, *, verbose: bool) -> click.Group:
     help, example = GROUPS[name]  # noqa: A001 (click's word)
-    return click.Group(name, help=help, epilog=f"\b\nExample:\n  {example}")
+    return click.Group(name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose))
+
+
+def _help(app: click.Group) -> click.Command:
+    """Return the command that explains another one."""
+
+    def explain(command: tuple[str, ...]) -> object:
+        return app.main([*command, "--help"], prog_name=show.program(), standalone_mode=False)
+
+    return click.Command(
+        "help",
+        params=[click.Argument(["command"], nargs=-1), *_anywhere()],
+        callback=explain,
+        help="Show the help of a command, or this one.",
+        epilog=_epilog(["eventq help push"], verbose=False),
+    )
 
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
     if value:
-        show.say(f"{show.program()} {__version__}")
+        show.say(__version__ if show.program() == "thread" else f"{show.program()} {__version__}")
         context.exit(0)
 
 
@@ -146,11 +200,12 @@ def run_click(argv: list[str]) -> int:
     if _completing():
         return 0
     as_json = "--json" in argv
-    silent = argv[:1] == ["hook"]
+    silent = [word for word in argv if word != VERBOSE][:1] == ["hook"]
     try:
-        code = build().main(argv, prog_name=show.program(), standalone_mode=False)
+        app = build(verbose=VERBOSE in argv)
+        code = app.main(argv, prog_name=show.program(), standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        show.say(error.format_message())
+        show.tell(error.format_message() + "\n")
         return 0 if silent else 2
     except click.UsageError as error:
         if not silent:

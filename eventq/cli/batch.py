@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 _NAMES = 2 << 20  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
 _SPELLED = 6  # bytes that JSON may take for one
-_FIELDS = frozenset(("source", "type", "content", "subtype", "key"))
+_FIELDS = ("source", "type", "content", "subtype", "key")
+_KNOWN = frozenset(_FIELDS)
 _RECENT = 256  # events whose lines are known: not fewer than `push_many` takes at once
 _NAMED = 5  # unknown fields that are named
 _NAME = 60  # characters of each
-_BLANKS = " \t\r\n"
+_BLANKS = " \t\r\n"  # of JSON
+# What counts for nothing around a line: the blanks of Unicode, and its byte order mark.
+_AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 def _constant(name: str) -> None:
@@ -126,15 +129,17 @@ class Lines:
         for lines in self._read():
             for data in lines:
                 self._line = line = self._line + 1
-                if data.isspace():
-                    continue
-                count += 1
-                places[count % _RECENT] = line
                 try:
-                    text = data.decode("utf-8-sig" if line == 1 else "utf-8")
+                    text = data.decode()
+                    if text[0] != "{" or not text.isascii():
+                        text = text.strip(_AROUND)
+                        if not text:
+                            continue
                     value = parse_object(text)
-                    if not _FIELDS.issuperset(value):
+                    if not _KNOWN.issuperset(value):
                         self._note_unknown(value)
+                    count += 1
+                    places[count % _RECENT] = line
                     yield event_of(value, text)
                 except UnicodeDecodeError as error:
                     raise self._bad(f"not UTF-8 (byte {error.start})") from error
@@ -145,15 +150,16 @@ class Lines:
         for name in names:
             if len(self.unknown) > _NAMED:
                 return
-            if name not in _FIELDS and name not in self.unknown:
+            if name not in _KNOWN and name not in self.unknown:
                 self.unknown.append(name)
 
     def _read(self) -> Iterator[list[Any]]:
-        """Yield the lines that each block completes; the last one needs no end."""
-        begun = bytearray()
+        """Yield the lines that each block completes: LF, CR LF and a lone CR end one, the last one needs no end."""
+        begun, cut = bytearray(), False
         while block := show.read(self._fd):
-            lines: list[Any] = block.splitlines(keepends=True)
-            rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+            lines: list[Any] = block[cut and block.startswith(b"\n") :].splitlines(keepends=True)
+            cut = block.endswith(b"\r")  # the LF of a CR LF may come with the next block
+            rest = b"" if not lines or lines[-1].endswith((b"\n", b"\r")) else lines.pop()
             if lines and begun:
                 begun += lines[0]  # in place: a long line is not held twice
                 lines[0], begun = begun, bytearray()
@@ -188,16 +194,18 @@ def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
 
     Raises ValueError for one that lacks something.
     """
+    source, kind, content, subtype, key = map(value.get, _FIELDS)
+    if type(source) is type(kind) is type(content) is str and subtype is key is None:  # what most lines are
+        return source, kind, content, None, None
     for name in ("source", "type", "content"):
         if value.get(name) is None:
             raise ValueError(f"{name} is missing")
-    content = value["content"]
     if type(content) is not str:
         content = as_written(text, "content")
     for name in ("source", "type", "subtype", "key"):
         if not isinstance(value.get(name), str | None):
             raise ValueError(f"{name} is not a string")
-    return value["source"], value["type"], content, value.get("subtype"), value.get("key")
+    return source, kind, content, subtype, key
 
 
 def hook_event(data: bytes | bytearray, source: str) -> tuple[str, str, str, str | None, str | None]:

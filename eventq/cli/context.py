@@ -97,4 +97,4 @@ def rm(raw: Raw) -> None:
     if raw["json"]:
         show.dump({"context_id": context.id})
     else:
-        show.say(f"Deleted context {context.id}; 'eventq context log {context.id}' knows where its head was")
+        show.say(f"Deleted context {context.id}; '{show.program()} context log {context.id}' knows where its head was")

@@ -72,6 +72,7 @@ class Command:
         return (self.rest or "").rstrip("…")
 
 
+VERBOSE = "--verbose"  # taken anywhere: the tool that `thread` replaces does
 THREAD = Option("thread", "PATH", "The directory of the thread.", required=True)
 JSON = Option("json", None, "Print the result, and errors, as JSON.")
 CONSUMER = Option("consumer", "ID", "The name of the consumer.", required=True)
@@ -265,6 +266,8 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
     for word in left:
         option = named.get(word)
         if option is None:
+            if word == VERBOSE:
+                continue
             if word == "--" and command.rest:
                 raw[command.rest_name] = [*left]
             elif not awaited or (word.startswith("-") and word != "-"):

@@ -105,7 +105,7 @@ def readable(one: Turn) -> Iterator[str]:
         return
     yield from (f"  {show.readable(line)}" for line in shown)
     if more:
-        yield f"  … ({more:,} bytes more; eventq blob get {one.ref})"
+        yield f"  … ({more:,} bytes more; {show.program()} blob get {one.ref})"
 
 
 def beginning(data: bytes) -> tuple[list[str] | None, int]:

@@ -58,12 +58,12 @@ def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1
     `what` stands on so many `lines`; any other line break in it is escaped.
     """
     caret = caret and "\n" + caret
-    what, fix = "\n".join(map(readable, what.rsplit("\n", lines - 1))), readable(fix)
+    what, fix = "\n".join(map(readable, what.rsplit("\n", lines - 1))), readable(called(fix))
     if as_json:
         text = f'{{"error":{quote(what + caret)},"suggestion":{quote(fix)}}}\n'
     else:
         text = f"Error: {what} - {fix}{caret}\n"
-    _tell(text)
+    tell(text)
 
 
 def program() -> str:
@@ -72,12 +72,21 @@ def program() -> str:
     return name if name in ("eventq", "thread") else "eventq"
 
 
+def called(hint: str) -> str:
+    """Return a hint with its command under the name that the program was called by.
+
+    The library's errors say `eventq`. Only the first place counts: what follows may be the caller's own words.
+    """
+    return hint.replace("'eventq ", f"'{program()} ", 1)
+
+
 def note(line: str) -> None:
     """Write a line about a result to stderr."""
-    _tell(readable(line) + "\n")
+    tell(readable(line) + "\n")
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """Write text to stderr as it is."""
     try:
         write_all(2, text.encode("utf-8", "backslashreplace"))
     except OSError:

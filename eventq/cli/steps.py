@@ -76,7 +76,7 @@ def _beginning(text: str, ref: str) -> Iterator[str]:
     shown, more = render.beginning(text.encode())
     yield from (f"  {show.readable(line)}" for line in shown or ())
     if more:
-        yield f"  … ({more:,} bytes more; {f'eventq blob get {ref}' if ref else 'whole with --json'})"
+        yield f"  … ({more:,} bytes more; {f'{show.program()} blob get {ref}' if ref else 'whole with --json'})"
 
 
 def messages(told: Iterable[dict[str, str]]) -> Iterator[str]:

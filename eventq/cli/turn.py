@@ -74,7 +74,8 @@ def _stream(raw: Raw, context: Context, *, is_open: bool) -> Turn:
     """Store stdin as it comes; what has come stays as an open turn when this ends before stdin does."""
     kind, sealing, file = _kind(raw), _sealing(raw), Input("-", is_open=is_open)
     opened = context.open_turn(**kind)
-    fix = f"what has come is kept: run 'eventq turn seal {opened.id} --thread {raw['thread']}', or 'turn discard'"
+    seal = f"{show.program()} turn seal {opened.id} --thread {raw['thread']}"
+    fix = f"what has come is kept: run '{seal}', or 'turn discard'"
     before = signal(SIGTERM, default_int_handler)
     try:
         return _fill(opened, file).seal(**sealing)
@@ -106,7 +107,7 @@ def last(raw: Raw) -> None:
     with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).last(number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
-        _say_more(raw, "above: eventq turn before", "turn", page.next_cursor)
+        _say_more(raw, "above", "before", "turn", page.next_cursor)
 
 
 def before(raw: Raw) -> None:
@@ -114,7 +115,7 @@ def before(raw: Raw) -> None:
     with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).before(number(raw, "turn"), number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
-        _say_more(raw, "above: eventq turn before", "turn", page.next_cursor)
+        _say_more(raw, "above", "before", "turn", page.next_cursor)
 
 
 def between(raw: Raw) -> None:
@@ -122,7 +123,7 @@ def between(raw: Raw) -> None:
     with open_memory(raw, read_only=True) as thread:
         page = _context(raw, thread).range(number(raw, "from"), number(raw, "limit", 64, least=1), **_reading(raw))
         _show(raw, page)
-        _say_more(raw, "below: eventq turn range", "from", page.next_cursor)
+        _say_more(raw, "below", "range", "from", page.next_cursor)
 
 
 def replay(raw: Raw) -> None:
@@ -148,7 +149,7 @@ def _show(raw: Raw, turns: Iterable[Turn]) -> None:
         render.say_all(line for turn in turns for line in render.readable(turn))
 
 
-def _say_more(raw: Raw, where: str, option: str, cursor: int | None) -> None:
+def _say_more(raw: Raw, where: str, command: str, option: str, cursor: int | None) -> None:
     """Say, to people, which command shows the next page."""
     if cursor is None or raw["json"]:
         return
@@ -157,7 +158,7 @@ def _say_more(raw: Raw, where: str, option: str, cursor: int | None) -> None:
     words = [quote(str(raw["CONTEXT"])), f"--{option} {cursor}"]
     words += [f"--{name} {quote(str(raw[name]))}" for name in ("limit", "as-of", "thread") if raw[name] is not None]
     words += ["--no-payload"] if raw["no-payload"] else []
-    show.say(show.readable(f"-- more {where} {' '.join(words)}"))
+    show.say(show.readable(f"-- more {where}: {show.program()} turn {command} {' '.join(words)}"))
 
 
 def show_one(raw: Raw) -> None:

@@ -162,9 +162,10 @@ def _command(chosen: str) -> list[str]:
 def slug(path: str) -> str:
     """Give the name of a thread in a task id.
 
-    What is not an ASCII letter or digit becomes `-`, long ones end in a hash.
+    Each UTF-16 unit that is not an ASCII letter or digit becomes `-`: so names that are queued already were made. Long
+    ones end in a hash.
     """
-    text = "".join(c if c.isascii() and c.isalnum() else "-" for c in path)
+    text = "".join(c if c.isascii() and c.isalnum() else "-" * (1 + (c > "\uffff")) for c in path)
     if len(text) <= 40:
         return text
     from hashlib import sha1

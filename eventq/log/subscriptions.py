@@ -89,7 +89,7 @@ class Subscriptions:
             raise UsageError("the handler is empty", "give a shell command")
         if not 1 <= new.max_attempts < 1 << 63 or (new.timeout is not None and not 0 < new.timeout < float("inf")):
             raise UsageError("attempts and timeout must be above zero", "leave them out for the defaults")
-        text = new.filter or None
+        text = new.filter
         store = self._store
         store.check_filter(text)
         with store.write():

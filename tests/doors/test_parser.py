@@ -55,7 +55,26 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     words=st.lists(
         st.one_of(
             st.sampled_from(_WORDS),
-            st.sampled_from(["-", "--", "-n", "-f", "--help", "1", "", "--source=x", "--json", "-x", "--batc", "-1"]),
+            st.sampled_from(
+                [
+                    "-",
+                    "--",
+                    "-n",
+                    "-f",
+                    "--verbose",
+                    "--verbos",
+                    "-V",
+                    "--version",
+                    "--help",
+                    "1",
+                    "",
+                    "--source=x",
+                    "--json",
+                    "-x",
+                    "--batc",
+                    "-1",
+                ]
+            ),
             st.text(st.characters(exclude_characters="\0"), max_size=4),
         ),
         max_size=10,
@@ -141,6 +160,15 @@ def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) ->
 def test_the_quick_parser_leaves_groups_and_what_is_unusual_to_click(argv: list[str]) -> None:
     """A group alone, an unknown command and words that begin with a dash are click's."""
     assert quickly(argv) is None
+
+
+def test_the_quick_parser_takes_verbose() -> None:
+    """Scripts that say --verbose everywhere start no slower, and where a value is due it is click's to say so."""
+    argv = ["pop", "--verbose", "--thread", "a", "--consumer", "b", "--last-event-id", "1"]
+    raw = quickly(argv)
+    assert raw == by_click(argv, pytest.MonkeyPatch()) == quickly([word for word in argv if word != "--verbose"])
+    assert raw is not None
+    assert quickly([*argv, "--limit", "--verbose"]) is None
 
 
 def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> None:
