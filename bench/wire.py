@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from blake3 import blake3
@@ -19,7 +19,19 @@ from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import p50
 from bench.served import FLOOR, Crowd, Line, Served, WireTurns, serve_slowed
 from bench.turn_stores import EventqTurns, Payloads, RawTurns
-from eventq.wire.frames import BlobBytes, BlobPut, GetBlob, GetHead, GetLast, Head, Hello, PutBlob, Turns, Welcome
+from eventq.wire.frames import (
+    BlobBytes,
+    BlobPut,
+    GetBlob,
+    GetHead,
+    GetLast,
+    Head,
+    Hello,
+    PutBlob,
+    Turns,
+    Welcome,
+    encode_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,14 +47,17 @@ AHEAD = 64  # requests on their way at once on one connection
 STARTS = 3  # servers, one after the other
 IDLE = 2_000  # connections that say nothing
 BLOB = 1 << 20  # bytes
+GREEDY = 200  # connections that ask for long replies and read none
+ASKED = 2_000  # of them, each
+FLOOD = 40  # seconds: those that do not read are dropped after 30, and others have their memory
 DISK = 700  # bare commits a second of the disk that the rates are asked of
 SLOWER = 0.9  # of these: what gives less cannot be made into such a disk
 _SPARE_FILES = 200
 
 
 def run(plan: Plan) -> Iterator[Row]:
-    """Measure appends, then reads and what a round trip costs at least, blobs, and what idle connections cost."""
-    for part in (_append, _append_normal, _append_slowed, _read, _blobs, _idle):
+    """Measure appends, reads and what a round trip costs at least, blobs, idle connections, and those that never read."""
+    for part in (_append, _append_normal, _append_slowed, _read, _blobs, _idle, _flood):
         with ExitStack() as stack:
             yield from part(plan, stack)
         plan.clear()
@@ -305,6 +320,50 @@ def _idle(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     yield versus(f"{what}: append a turn, one connection, FULL, p50", one, one_without, most=1.1, note=" (without)")
     crowd, crowd_without = (Sample(found[f"many {name}"], "/s") for name in ("with", "without"))
     yield versus(f"{what}: append turns, {MANY} connections, FULL", crowd, crowd_without, note=" (without)")
+
+
+# --- connections that ask, and do not read ------------------------------------------------------------------------
+
+
+def _flood(plan: Plan, stack: ExitStack) -> Iterator[Row]:
+    """Ask for a head again and again while others have asked for much and read nothing."""
+    greedy = plan.size(GREEDY, 20)
+    served = stack.enter_context(Served(plan.place("served"), "normal"))
+    wire = stack.enter_context(closing(WireTurns(served.address)))
+    for _ in range(64):
+        wire.append(os.urandom(1 << 16))
+    if not stack.enter_context(_files(greedy + _SPARE_FILES)):
+        yield Row(f"{greedy} greedy connections", "not measurable here: too few open files are allowed")
+        return
+    before, _ = _heads(wire, served, plan.size(3, 1))
+    lines = [stack.enter_context(closing(Line(served.address))) for _ in range(greedy)]
+    asked = b"".join(
+        encode_request(GetLast(wire.context_id, 64, include_payload=True), number) for number in range(ASKED)
+    )
+    for line in lines:
+        line.socket.setblocking(False)
+        with suppress(BlockingIOError):
+            line.socket.send(asked)
+    during, resident = _heads(wire, served, plan.size(FLOOD, 2))
+    what = f"GET_HEAD beside {greedy} connections that ask {ASKED} times for 4 MiB and read nothing"
+    for share in (0.5, 0.99, 1):
+        alone_ms, beside_ms = (Sample([percentile(taken, share)], "ms") for taken in (before, during))
+        name = "max" if share == 1 else f"p{share * 100:.0f}"
+        yield alone(f"{what}, {name}", beside_ms, f"{alone_ms} (without)", most=10 if share == 0.5 else 0)
+    yield alone(f"{what}: largest resident size of the server", Sample([resident], "MB"), most=400)
+
+
+def _heads(wire: WireTurns, served: Served, seconds: float) -> tuple[list[float], float]:
+    """Ask for a head every few ms; give how many ms each took, and the largest size of the server meanwhile."""
+    taken, largest = [], 0.0
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        wire.line.ask(GetHead(wire.context_id), Head)
+        taken.append((time.perf_counter() - start) * 1_000)
+        if len(taken) % 100 == 1:
+            largest = max(largest, served.resident_mb())
+        time.sleep(0.005)
+    return taken, largest
 
 
 @contextmanager

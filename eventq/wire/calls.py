@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from eventq.wire.frames import Bytes, Call, Reply
 
+    Need = Callable[[int], object]  # holds memory for so many bytes, or raises
     Named = tuple[str, Any]  # a kind of handle, and which of them
     Handle = Callable[[object], Named | None]
     Made = Callable[[str, Any], object]
@@ -59,20 +60,25 @@ if TYPE_CHECKING:
             """The bytes that are kept by their hash."""
 
 
-READ, WRITE, SCAN = "read", "write", "scan"  # a scan is a reading that may take as long as the store is large
-_VIEW = dict.fromkeys(
-    ("head_id", "last", "before", "range", "replay", "at", "ancestor", "has", "common_ancestor", "diff"), READ
-)
+# A scan is a reading that may take as long as the store is large. What is quick takes a few steps and few bytes: it
+# has a reader of its own, and never stands behind long replies.
+QUICK, READ, WRITE, SCAN = "quick", "read", "write", "scan"
+_VIEW = {
+    **dict.fromkeys(("head_id", "at", "ancestor", "has", "common_ancestor"), QUICK),
+    **dict.fromkeys(("last", "before", "range", "replay", "diff"), READ),
+}
 CALLS: dict[str, dict[str, str]] = {
     "contexts": {
-        **dict.fromkeys(("get", "list", "__iter__", "head", "history", "turn", "at", "children", "root"), READ),
+        **dict.fromkeys(("get", "head", "at"), QUICK),
+        **dict.fromkeys(("list", "__iter__", "history", "turn", "children", "root"), READ),
         **dict.fromkeys(("open_turns", "open_turn"), READ),
         **dict.fromkeys(("create", "fork", "compare_and_set", "delete", "patch", "tombstone", "attach"), WRITE),
     },
-    "turns": dict.fromkeys(("common", "depth", "ancestor"), READ),
+    "turns": dict.fromkeys(("common", "depth", "ancestor"), QUICK),
     "context": {
         **_VIEW,
-        **dict.fromkeys(("info", "history", "open_turns"), READ),
+        "info": QUICK,
+        **dict.fromkeys(("history", "open_turns"), READ),
         **dict.fromkeys(("append", "patch", "tombstone", "fork", "move", "delete", "open_turn"), WRITE),
     },
     "view": _VIEW,
@@ -82,7 +88,8 @@ CALLS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("append_delta", "seal", "discard"), WRITE),
     },
     "blobs": {
-        **dict.fromkeys(("get", "stream", "has", "stat", "__iter__", "__len__", "refs", "holders", "pins"), READ),
+        **dict.fromkeys(("has", "stat"), QUICK),
+        **dict.fromkeys(("get", "stream", "__iter__", "__len__", "refs", "holders", "pins"), READ),
         **dict.fromkeys(("verify", "faults"), SCAN),
         **dict.fromkeys(("put", "pin", "unpin"), WRITE),
     },
@@ -332,8 +339,28 @@ def _argument(kind: str, which: Any) -> _Handle:
 
 
 @dataclass(frozen=True, slots=True)
+class Sized:
+    """Something that is long once it is read: how many bytes, and what reads it."""
+
+    size: int
+    read: Callable[[], Any]
+
+
+def read_once_it_fits(found: Any, need: Need) -> Any:
+    """Read what is Sized when there is memory for it; give anything else as it is. Raises what `need` raises."""
+    if not isinstance(found, Sized):
+        return found
+    need(found.size)
+    return found.read()
+
+
+def need_nothing(_: int) -> None:
+    """Have memory for everything."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request comes to: READ, WRITE or SCAN, what gives the reply, and whether it brings LARGE bytes or more.
+    """What a request comes to: QUICK, READ, WRITE or SCAN, what gives the reply, and whether it brings LARGE bytes.
 
     What writes is all or nothing by itself, and may be done inside a transaction with others unless it is `large`.
     """
@@ -346,9 +373,10 @@ class Plan:
 class _Cursor:
     """An iterator that is given page by page; `error` is what it ended with, after what it gave before."""
 
-    def __init__(self, items: Iterator[Any], how: str) -> None:
+    def __init__(self, items: Iterator[Any], how: str, size: int) -> None:
         self.items = items
         self.how = how  # it was begun
+        self.size = size  # bytes that a page may have, 0 for few
         self.error: EventqError | None = None
         self.ended = False
         self._held: Any = None  # the item that was too large for the page before
@@ -397,10 +425,11 @@ class Calls:
         self._cursors: dict[int, _Cursor] = {}
         self._uploads: dict[int, BinaryIO] = {}
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, call: Call, need: Need = need_nothing) -> Plan:
         """Say what a call comes to, when those before it have been answered.
 
-        Nothing is read or stored yet. Raises Malformed, Unsupported, TooLargeError, UsageError.
+        Nothing is read or stored yet; `need` is asked for memory before a long answer is read, and may raise. Raises
+        Malformed, Unsupported, TooLargeError, UsageError.
         """
         if len(call.told) > MAX_TOLD:
             raise TooLargeError(len(call.told), MAX_TOLD, "call", "give fewer refs, or shorter names")
@@ -415,23 +444,25 @@ class Calls:
         if target.kind == "pages" and (cursor := self._cursors.get(target.which)) is not None:
             how = cursor.how if method == "next" else how
         large = sum(map(len, call.parts)) >= LARGE or any(map(_is_upload, given.arguments.values()))
-        return Plan(how, lambda thread: self._run(thread, target, method, given, how), large)
+        return Plan(how, lambda thread: self._run(thread, target, method, given, how, need), large)
 
-    def _run(self, thread: Thread, target: _Handle, method: str, given: BoundArguments, how: str) -> Called:
+    def _run(self, thread: Thread, target: _Handle, method: str, given: BoundArguments, how: str, need: Need) -> Called:
         used: list[BinaryIO] = []
         try:
             with self._lock:
                 if self._closed:
                     raise errors.ClosedError("the connection is closed", "connect again")
                 if target.kind == "pages":
-                    return self._go_on(target.which, method)
+                    return self._go_on(target.which, method, need)
                 if target.kind == "upload":
                     return _answer(self._upload(target.which, method, **given.arguments))
                 self._resolve(thread, given.arguments, used)
                 one = _MADE[target.kind](thread, target.which)
-                instead = _INSTEAD.get((target.kind, method), _plainly)
-                found = instead(one, method, given)
-                return self._begin(found, how) if hasattr(found, "__next__") else _answer(found)  # type: ignore[arg-type]
+                name = target.kind, method
+                found = read_once_it_fits(_INSTEAD.get(name, _plainly)(one, method, given), need)
+                if not hasattr(found, "__next__"):
+                    return _answer(found)
+                return self._begin(_Cursor(found, how, PAGE_BYTES if name == _STREAM else 0), need)
         finally:
             for file in used:
                 file.close()
@@ -464,12 +495,12 @@ class Calls:
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
-    def _begin(self, items: Iterator[Any], how: str) -> Called:
-        cursor = _Cursor(items, how)
+    def _begin(self, cursor: _Cursor, need: Need) -> Called:
         self._number += 1
-        return self._page(self._number, cursor)
+        return self._page(self._number, cursor, need)
 
-    def _page(self, number: int, cursor: _Cursor) -> Called:
+    def _page(self, number: int, cursor: _Cursor, need: Need) -> Called:
+        need(cursor.size)
         told, parts = cursor.page()
         if cursor.ended:
             self._cursors.pop(number, None)
@@ -486,7 +517,7 @@ class Calls:
             )
         self._cursors[number] = cursor
 
-    def _go_on(self, number: int, method: str) -> Called:
+    def _go_on(self, number: int, method: str, need: Need) -> Called:
         cursor = self._cursors.get(number)
         if method == "close":
             if cursor is not None:
@@ -497,7 +528,7 @@ class Calls:
         if cursor.error is not None:
             del self._cursors[number]
             raise cursor.error
-        return self._page(number, cursor)
+        return self._page(number, cursor, need)
 
     # --- uploads --------------------------------------------------------------------------------------------------
 
@@ -652,13 +683,16 @@ def _split(given: BoundArguments) -> tuple[list[Any], dict[str, Any]]:
 
 def _page(view: View, method: str, given: BoundArguments) -> object:
     limit = given.arguments["limit"]
-    if given.arguments["payload"] or (type(limit) is int and limit > PAGE_TURNS):
-        _measure(view, method, **given.arguments)
-    return _plainly(view, method, given)
+    if not given.arguments["payload"] and not (type(limit) is int and limit > PAGE_TURNS):
+        return _plainly(view, method, given)
+    return Sized(_measure(view, method, **given.arguments), lambda: _plainly(view, method, given))
 
 
-def _measure(view: View, method: str, *, limit: int, payload: bool, as_of: int | None, **start: int) -> None:
-    """Walk over the turns of a page without their payloads; raise TooLargeError when they are too many or too long."""
+def _measure(view: View, method: str, *, limit: int, payload: bool, as_of: int | None, **start: int) -> int:
+    """Give the bytes that a page takes, from its turns without their payloads.
+
+    Raises TooLargeError when they are too many or too long.
+    """
     at, size, count = [*start.values()], 0, 0
     while limit:
         step = min(limit, PAGE_TURNS) if type(limit) is int else limit  # what is no number is refused by the method
@@ -672,9 +706,10 @@ def _measure(view: View, method: str, *, limit: int, payload: bool, as_of: int |
                 size, ROOM, "page", "ask for fewer turns at once, or without payloads, and stream those as blobs"
             )
         if page.next_cursor is None:
-            return
+            break
         at, limit = [page.next_cursor], limit - len(page)
         method = "range" if method == "range" else "before"
+    return size
 
 
 def _too_many(what: str, fix: str) -> TooLargeError:
@@ -685,14 +720,16 @@ def _too_many(what: str, fix: str) -> TooLargeError:
 
 def _turn(contexts: Contexts, method: str, given: BoundArguments) -> object:
     told = given.arguments
-    if told["payload"]:
-        _check_room(contexts.turn(told["turn_id"], payload=False, as_of=told["as_of"]).size)
-    return _plainly(contexts, method, given)
+    if not told["payload"]:
+        return _plainly(contexts, method, given)
+    size = _fitting_size(contexts.turn(told["turn_id"], payload=False, as_of=told["as_of"]).size)
+    return Sized(size, lambda: _plainly(contexts, method, given))
 
 
-def _check_room(size: int) -> None:
+def _fitting_size(size: int) -> int:
     if size > ROOM:
         raise TooLargeError(size, ROOM, "payload", "ask without it, and stream it as a blob")
+    return size
 
 
 def _blob(blobs: Blobs, method: str, given: BoundArguments) -> object:
@@ -702,10 +739,10 @@ def _blob(blobs: Blobs, method: str, given: BoundArguments) -> object:
         return None
     if size > ROOM:
         raise TooLargeError(size, ROOM, "blob", "use 'stream'")
-    return _plainly(blobs, method, given)
+    return Sized(size, lambda: _plainly(blobs, method, given))
 
 
-def _chain(chain: Chain, _: str, __: BoundArguments) -> list[Any]:
+def _chain(chain: Chain, _: str, __: BoundArguments) -> object:
     """Give the overlay that is the newest for a chain, and its first turns; nothing is kept for those after them.
 
     A payload that fits into no frame is refused when it comes first, before it is read.
@@ -721,7 +758,12 @@ def _chain(chain: Chain, _: str, __: BoundArguments) -> list[Any]:
     if len(rows) < end - start:
         return [as_of, list(Chain(turns, chain._head, start, end, payload=False, as_of=as_of))]  # which says so
     rows = rows[: _count_fitting(rows, payload=chain._payload)]
-    return [as_of, list(turns.payloads(rows, payload=chain._payload))]
+    size = sum(_row_size(row, payload=chain._payload) for row in rows)
+    return Sized(size, lambda: [as_of, list(turns.payloads(rows, payload=chain._payload))])
+
+
+def _row_size(row: Any, *, payload: bool) -> int:
+    return _TURN_TOLD + len(row[3]) + ((row[12] or 0) if payload else 0)
 
 
 def _count_fitting(rows: list[Any], *, payload: bool) -> int:
@@ -734,7 +776,7 @@ def _count_fitting(rows: list[Any], *, payload: bool) -> int:
         length = (row[12] or 0) if payload else 0
         told += _TURN_TOLD + len(json.dumps(row[3]))
         if not count:
-            _check_room(length)
+            _fitting_size(length)
         elif told > PAGE_BYTES or size + told + length > ROOM:
             return count
         size += length
@@ -788,6 +830,7 @@ def _whole(file: BinaryIO) -> bytes:
     return file.read()
 
 
+_STREAM = ("blobs", "stream")
 _INSTEAD: dict[tuple[str, str], Instead] = {
     **{(kind, method): _page for kind in ("view", "context") for method in ("last", "before", "range")},
     **{("turns", method): _in_graph for method in CALLS["turns"]},

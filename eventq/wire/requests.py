@@ -18,7 +18,7 @@ from eventq.errors import (
 )
 from eventq.event import MAX_NAME, REF, check_name
 from eventq.wire import frames
-from eventq.wire.calls import LARGE, READ, WRITE, Plan
+from eventq.wire.calls import LARGE, QUICK, READ, WRITE, Plan, Sized, need_nothing, read_once_it_fits
 from eventq.wire.frames import (
     MAX_FRAME,
     AppendTurn,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from eventq.dag.contexts import Context
     from eventq.dag.turns import Turns as TurnStore
     from eventq.thread import Thread
-    from eventq.wire.calls import Calls
+    from eventq.wire.calls import Calls, Need
     from eventq.wire.frames import Bytes, Reply, Request
 
 MOST_TURNS = 1 << 16  # in a reply: what is known of each is in memory before the first is sent
@@ -64,17 +64,20 @@ class Requests:
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
 
-    def plan(self, request: Request, *, keys: bool = True) -> Plan:
-        """Say what a request comes to, with idempotency keys honoured or not. Raises what is wrong with it alone."""
+    def plan(self, request: Request, *, keys: bool = True, need: Need = need_nothing) -> Plan:
+        """Say what a request comes to, with idempotency keys honoured or not. Raises what is wrong with it alone.
+
+        `need` is asked for memory before a long reply is read; it may raise, and the plan be run again later.
+        """
         if isinstance(request, Call):
-            return self.calls.plan(request)
+            return self.calls.plan(request, need)
         if isinstance(request, AppendTurn):
             size = request.uncompressed_len if request.compression else len(request.payload)
             return Plan(WRITE, _append(request, keys=keys), size >= LARGE)
         if isinstance(request, PutBlob):
             return Plan(WRITE, lambda thread: _put(thread, request), len(request.data) >= LARGE)
         how, do = _PLAIN[type(request)]
-        return Plan(how, lambda thread: do(thread, request))
+        return Plan(how, lambda thread: read_once_it_fits(do(thread, request), need))
 
 
 # Contexts.
@@ -162,18 +165,18 @@ def inflated(request: AppendTurn) -> bytes:
     return found
 
 
-def _last(thread: Thread, request: GetLast) -> Turns:
+def _last(thread: Thread, request: GetLast) -> Turns | Sized:
     context = _context(thread, request.context_id)
     return _turns(context, context.head_id(), request.limit, payloads=request.include_payload)
 
 
-def _before(thread: Thread, request: GetBefore) -> Turns:
+def _before(thread: Thread, request: GetBefore) -> Turns | Sized:
     context = _context(thread, request.context_id)
     above = context.before(_turn(request.before_turn_id), 1, payload=False).turns
     return _turns(context, above[0].turn_id if above else 0, request.limit, payloads=request.include_payload)
 
 
-def _range(thread: Thread, request: GetRange) -> Turns:
+def _range(thread: Thread, request: GetRange) -> Turns | Sized:
     """Give turns from a depth on. All of it is read of one head, whoever moves it meanwhile."""
     context = _context(thread, request.context_id)
     turns, head = context.turns, context.head_id()
@@ -183,7 +186,7 @@ def _range(thread: Thread, request: GetRange) -> Turns:
     return _turns(context, last, count, payloads=request.include_payload, head_depth=depth)
 
 
-def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth: int | None = None) -> Turns:
+def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth: int | None = None) -> Turns | Sized:
     """Give a turn and those above it, oldest first; what does not fit into a reply is refused before it is read."""
     turns = context.turns
     count = min(limit, turns.depth(end) + 1) if end else 0
@@ -191,13 +194,19 @@ def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth
         return Turns((), head_depth)
     if count > MOST_TURNS:
         raise TooLargeError(count, MOST_TURNS, "reply", "ask for fewer turns at once", unit="turns")
-    rows = _rows(turns, end, count, payloads=payloads)
-    found = turns.payloads(rows, payload=payloads, limit=_I64)
-    return Turns(tuple([_wired(turn, payloads=payloads) for turn in found]), head_depth)
+    rows, size = _rows(turns, end, count, payloads=payloads)
+
+    def read() -> Turns:
+        found = turns.payloads(rows, payload=payloads, limit=_I64)
+        return Turns(tuple([_wired(turn, payloads=payloads) for turn in found]), head_depth)
+
+    return Sized(size, read)
 
 
-def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> list[Any]:
-    """Give the rows of a turn and those above it, oldest first; raise TooLargeError where a reply has no room for them.
+def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[list[Any], int]:
+    """Give the rows of a turn and those above it, oldest first, and the bytes of a reply with them.
+
+    Raises TooLargeError where a reply has no room for them.
 
     They are read in steps: type ids may be long, and all of them are too much before anybody knows their size. All
     steps show the overlays of one moment, whoever patches meanwhile.
@@ -213,7 +222,7 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> list[Any
         steps.append(rows)
         count -= len(rows)
         end = rows[0][1]
-    return [row for rows in reversed(steps) for row in rows]
+    return [row for rows in reversed(steps) for row in rows], size
 
 
 def _wired(turn: Any, *, payloads: bool) -> WireTurn:
@@ -233,14 +242,18 @@ def _attach(thread: Thread, request: AttachFs) -> FsAttached:
 # Blobs.
 
 
-def _get_blob(thread: Thread, request: GetBlob) -> BlobBytes:
+def _get_blob(thread: Thread, request: GetBlob) -> Sized:
     size = thread.blobs.stat(request.hash).size
     if size > MAX_FRAME - 4:
         raise TooLargeError(size, MAX_FRAME - 4, "blob", "use a client of eventq, which reads it in pieces")
-    data = thread.blobs.get(request.hash)
-    if data is None:  # collected meanwhile
-        raise UnknownBlobError(REF + request.hash.hex())
-    return BlobBytes(data)
+
+    def read() -> BlobBytes:
+        data = thread.blobs.get(request.hash)
+        if data is None:  # collected meanwhile
+            raise UnknownBlobError(REF + request.hash.hex())
+        return BlobBytes(data)
+
+    return Sized(size, read)
 
 
 def _put(thread: Thread, request: PutBlob) -> BlobPut:
@@ -252,10 +265,10 @@ def _put(thread: Thread, request: PutBlob) -> BlobPut:
     return BlobPut(request.hash, made.new)
 
 
-_PLAIN: dict[type, tuple[str, Callable[[Thread, Any], Reply]]] = {
+_PLAIN: dict[type, tuple[str, Callable[[Thread, Any], Reply | Sized]]] = {
     CreateContext: (WRITE, _create),
     ForkContext: (WRITE, _create),
-    GetHead: (READ, _get_head),
+    GetHead: (QUICK, _get_head),
     GetLast: (READ, _last),
     GetBefore: (READ, _before),
     GetRange: (READ, _range),

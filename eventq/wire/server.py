@@ -21,12 +21,13 @@ import socket
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, UsageError
 from eventq.thread import open_thread
 from eventq.wire import calls
 from eventq.wire.address import Address
-from eventq.wire.calls import SCAN, WRITE
+from eventq.wire.calls import QUICK, SCAN, WRITE
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -57,8 +58,10 @@ HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META  # all that is taken from who has n
 SMALL = 1 << 16  # bytes: for what is longer a quarter of the memory is out of reach
 AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before it is read no further
 AHEAD = 256  # requests, likewise
+READ_AHEAD = 16  # of these, when the last one reads: more would make none faster, and keep the loop from other peers
 READERS = 4
 STALL_SECONDS = 30  # that a peer may take over a frame, over reading a reply and over its token, and …
+ROOM_SECONDS = 10  # that a long reply waits for memory, before it is refused
 SLOWEST = 64 << 10  # … for each so many bytes of it another second
 LINGER_SECONDS = 2  # that the last words of a connection have to arrive
 DRAIN_SECONDS = 10  # that what was begun has to be done in, once the server is asked to stop
@@ -121,6 +124,7 @@ class Connection(asyncio.Protocol):
         self._ending = False  # no request is taken any more: what is left to do is to answer, and to close
         self._closed = False
         self._lingers = False  # there are last words, and they must not be lost
+        self._parked: tuple[Job, Callable[[], None], int, float] | None = None  # a reading that waits for memory
         self._heard = self._fed = self._read = server.now()
         self._deadline: float | None = None  # for a frame, a token, or the last words
         self._read_deadline: float | None = None
@@ -145,6 +149,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer; what was begun for it is still done."""
         self._transport = None
+        self._unpark(b"")
         for size in (self._pending, self._unsent, *[job.held for job in self._waiting]):
             self._room.give(size)
         self._pending = self._unsent = 0
@@ -218,7 +223,10 @@ class Connection(asyncio.Protocol):
         return full and not self._full()
 
     def _full(self) -> bool:
-        return self._queued >= AHEAD_BYTES or len(self._waiting) + len(self._running) >= AHEAD
+        ahead = len(self._waiting) + len(self._running)
+        if ahead >= READ_AHEAD and self._waiting and self._waiting[-1].type not in _ALONGSIDE:
+            return True
+        return ahead >= AHEAD or self._queued >= AHEAD_BYTES
 
     def _gauge(self) -> None:
         """Read on, or not: a peer that is far ahead waits, as TCP has it."""
@@ -332,7 +340,7 @@ class Connection(asyncio.Protocol):
             return False
         try:
             assert job.request is not None
-            job.work = self._requests.plan(job.request, keys=job.keys)
+            job.work = self._requests.plan(job.request, keys=job.keys, need=job.need)
         except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
             job.reply = job.refusal(error)
             return True
@@ -343,7 +351,8 @@ class Connection(asyncio.Protocol):
         return True
 
     def _who_does(self, work: Plan) -> Workers:
-        return {WRITE: self.server.writer, SCAN: self.server.scanner}.get(work.how, self.server.readers)
+        who = {QUICK: self.server.quick, WRITE: self.server.writer, SCAN: self.server.scanner}
+        return who.get(work.how, self.server.readers)
 
     def _has_socket(self) -> bool:
         """Say whether a reply may be sent past the transport, and have the socket for it."""
@@ -360,16 +369,62 @@ class Connection(asyncio.Protocol):
             self._socket.close()
             self._socket = None
 
+    def reserve(self, job: Job, size: int) -> bool:
+        """Hold memory for a long reply before it is read; where there is none, have the job wait, and return False.
+
+        A short one takes what it needs when it is there. Only readings ask, and those of a connection are done one
+        after the other, so at most one of them waits. Raises BusyError for what would wait in vain.
+        """
+        if size <= job.reserved or size <= self._room.small:
+            return True
+        self._release(job)
+        if size > self._room.most:
+            raise self.server.no_room(size)
+        again = partial(self._go_on_with, job, size)
+        self._parked = job, again, size, self.server.now() + ROOM_SECONDS
+        if self._room.reserve(size, again):
+            self._parked = None
+            job.reserved = size
+            return True
+        if self.gone and self._room.cancel(again):  # since it was asked, so nobody looks after it
+            self._parked = None
+            raise self.server.no_room(size)
+        return False
+
+    def _go_on_with(self, job: Job, size: int) -> None:
+        """Do a job for whose reply there is memory now; called by whoever has let go of it."""
+        self._parked = None
+        job.reserved = size
+        assert job.work is not None
+        self._who_does(job.work).submit(job)
+
+    def _release(self, job: Job) -> None:
+        if job.reserved:
+            self._room.give(job.reserved)
+            job.reserved = 0
+
+    def _unpark(self, reply: bytes | None = None) -> None:
+        """Have a reading wait no longer for memory, and answer it, unless it goes on just now."""
+        parked = self._parked  # other threads change it
+        if parked is None:
+            return
+        job, again, size, _ = parked
+        if self._room.cancel(again):
+            self._parked = None
+            self.done(job, self.settle(job, job.refusal(self.server.no_room(size)) if reply is None else reply))
+            self.go_on()
+
     def settle(self, job: Job, reply: bytes) -> bytes:
         """Let go of a request that was done, and hold its reply, or say that there is no room for it.
 
         Before it is sent, or the next request of its peer would find no room for itself.
         """
         self._room.give(job.held)
-        if not self._room.take(len(reply)):
+        if not self._room.take(len(reply), force=len(reply) <= job.reserved):
             reply = job.refusal(self.server.no_room(len(reply)))
             self._room.take(len(reply), force=True)
         job.held = len(reply)
+        self._release(job)
         return reply
 
     def send_now(self, job: Job, reply: bytes) -> bytes:
@@ -455,6 +510,8 @@ class Connection(asyncio.Protocol):
         self._account()
         if not self._unsent:  # it has read everything
             self._read_deadline = None
+        if (parked := self._parked) is not None and now > parked[3]:
+            self._unpark()
         stands = self._unsent and now - self._read > STALL_SECONDS
         if stands or (self._read_deadline is not None and now > self._read_deadline):
             self._abort()  # it does not read: there is nobody to tell
@@ -591,6 +648,7 @@ class Server:
         listener = await self.address.listen(self._loop, lambda: Connection(self))
         self.writer = Writer(self.path, self._deliver)
         self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
+        self.quick = Workers(self.path, 1, self._deliver, "eventq-quick")  # for what is never long
         self.scanner = Workers(self.path, 1, self._deliver, "eventq-scanner")  # for what reads the whole store
         sweeper = asyncio.create_task(self._sweep())
         end = self.now()
@@ -605,7 +663,7 @@ class Server:
             sweeper.cancel()
             listener.close()
             self.address.unlink()
-            for workers in (self.writer, self.readers, self.scanner):
+            for workers in (self.writer, self.readers, self.quick, self.scanner):
                 await asyncio.to_thread(workers.stop, end - self.now())
             for connection in list(self.connections):
                 connection._abort()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         def gone(self) -> bool:
             """Whether nobody waits for replies any more."""
 
+        def reserve(self, job: Job, size: int) -> bool:
+            """Hold memory for the reply to a job, or have the job submitted anew as soon as there is some."""
+
         def settle(self, job: Job, reply: bytes) -> bytes:
             """Let go of what a job that was done holds, and give its reply, or another where that finds no room."""
 
@@ -46,14 +49,22 @@ if TYPE_CHECKING:
 
     Done = list[tuple["Job", bytes]]
 
+FRAME_BYTES = 64  # what a frame and its fields take beside what is counted, at most
 GROUP = 512  # writes in one transaction, at most
 GROUP_BYTES = 16 << 20
+
+
+class Waits(Exception):  # noqa: N818 (no error)
+    """A job waits for memory: it is submitted anew, or answered, by its connection."""
 
 
 class Job:
     """One request on its way: what it came as, what it comes to, and what it holds."""
 
-    __slots__ = ("alone", "held", "json_errors", "keys", "owner", "reply", "req_id", "request", "size", "type", "work")
+    __slots__ = (
+        "alone", "held", "json_errors", "keys", "owner", "reply", "req_id", "request", "reserved", "size", "type",
+        "work",
+    )  # fmt: skip
 
     def __init__(self, owner: Owner, type: int, req_id: int, size: int) -> None:
         self.owner = owner
@@ -61,12 +72,18 @@ class Job:
         self.req_id = req_id
         self.size = size
         self.held = 0  # bytes, of the request and then of the reply
+        self.reserved = 0  # bytes, for a reply that is being read
         self.json_errors = owner.json_errors  # a HELLO that comes later changes nothing for it
         self.keys = owner.keys
         self.request: Request | None = None
         self.work: Plan | None = None
         self.reply: bytes | None = None  # when there is nothing to be done
         self.alone = False  # nothing else of its connection runs
+
+    def need(self, size: int) -> None:
+        """Hold memory for a reply of so many bytes before they are read. Raises Waits, BusyError."""
+        if not self.owner.reserve(self, size + FRAME_BYTES):
+            raise Waits
 
     def answer(self, reply: Reply) -> bytes:
         """Give the frame of its reply; one that is too long becomes an error."""
@@ -130,7 +147,8 @@ class Workers:
                     done = self._do(thread, group)
                 except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
                     done = [(job, job.refusal(error)) for job in group]
-                self._deliver(_sent([(job, job.owner.settle(job, reply)) for job, reply in done]))
+                if done:
+                    self._deliver(_sent([(job, job.owner.settle(job, reply)) for job, reply in done]))
                 del group, done  # a thread that waits holds no payloads
         finally:
             if thread:
@@ -155,7 +173,8 @@ class Workers:
         return [job] if job else []
 
     def _do(self, thread: Thread, group: list[Job]) -> Done:
-        return [(job, _done(thread, job)) for job in group]
+        done = [(job, _done(thread, job)) for job in group]
+        return [(job, reply) for job, reply in done if reply is not None]
 
 
 def _sent(done: Done) -> Done:
@@ -163,13 +182,15 @@ def _sent(done: Done) -> Done:
     return [(job, job.owner.send_now(job, reply)) for job, reply in done] if len(done) == 1 else done
 
 
-def _done(thread: Thread, job: Job) -> bytes:
-    """Do a job; give the frame of its reply."""
+def _done(thread: Thread, job: Job) -> bytes | None:
+    """Do a job; give the frame of its reply, None when it waits for memory: it may be somebody else's by then."""
     assert job.work is not None
     if job.owner.gone and job.work.how != WRITE:
         return b""
     try:
         return job.answer(job.work.run(thread))
+    except Waits:
+        return None
     except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
         if not isinstance(error, EventqError):
             thread.journal.error(f"serve: {type(error).__name__}: {error}")

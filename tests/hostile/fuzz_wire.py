@@ -404,9 +404,9 @@ class Hand(workers.Writer):
 
     def work(self, thread: eventq.Thread) -> workers.Done:
         """Do what the next transaction holds; give the replies."""
-        if self._jobs.empty() and self._kept is None:
-            return []
-        done = self._do(thread, self._next())
+        done: workers.Done = []
+        while not done and not (self._jobs.empty() and self._kept is None):  # one that waits for memory comes again
+            done = self._do(thread, self._next())
         assert thread.store.depth == 1, "a transaction was left open"
         return [(job, job.owner.send_now(job, job.owner.settle(job, reply))) for job, reply in done]
 
@@ -441,6 +441,7 @@ class World:
         self.server.connections.clear()
         self.server.writer = self.writer = Hand()
         self.server.readers = self.readers = Hand()
+        self.server.quick = self.quick = Hand()
         self.server.scanner = self.scanner = Hand()
 
     def _linger(self, transport: Any) -> None:
@@ -463,7 +464,7 @@ class World:
     def settle(self) -> None:
         """Do all that there is to do."""
         self.run()
-        while self.work(self.writer, self.readers, self.scanner):
+        while self.work(self.writer, self.readers, self.quick, self.scanner):
             pass
 
     def pass_time(self, seconds: float) -> None:
@@ -733,7 +734,7 @@ def _act(world: World, tape: Tape, peer: Peer, most: int) -> None:
         case 26 | 27:
             world.work(world.writer)
         case 28:
-            world.work(world.readers)
+            world.work(world.readers, world.quick)
         case 29:
             world.settle()
         case _:

@@ -100,7 +100,7 @@ def test_who_has_read_everything_is_not_late(world: World) -> None:
     peer.eof = True
     while peer.deliver():
         pass
-    world.work(world.readers)
+    world.work(world.quick)
     world.pass_time(1)
     peer.read()
     world.pass_time(1000)
@@ -126,7 +126,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_next_is_answered(
     refused = 0
     for peer in peers:
         peer.eof = True
-        while peer.deliver() or world.work(world.writer, world.readers):
+        while peer.deliver() or world.work(world.writer, world.readers, world.quick):
             pass
         peer.check()
         got = [frames.decode_reply(one, Type.ERROR) for one in _frames(bytes(peer.got))]
