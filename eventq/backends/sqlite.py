@@ -359,12 +359,10 @@ class Store:
             pass  # the WAL is as good as the database; the next one cuts it
 
     def _explain(self, error: Exception) -> EventqError:
-        if self._is_outdated(error):
-            found = migrate.outdated(self.path)
-        elif isinstance(error, EventqError):
+        outdated = self._is_outdated(error)
+        if isinstance(error, EventqError) and not outdated:
             return error
-        else:
-            found = translate(error, self.path)
+        found = migrate.outdated(self.path) if outdated else translate(error, self.path)
         of_sqlite = isinstance(error, (apsw.Error, FilterError))  # and not of the text or the path it was given
         if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
             self.on_refusal(found)

@@ -128,7 +128,7 @@ def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: p
     until(box.all_handled, "it is handled")
     box.settle()
     started: list[Notifier] = []
-    monkeypatch.setattr(Notifier, "start", lambda self: started.append(self))
+    monkeypatch.setattr(Notifier, "start", started.append)
     box.thread.push("self", "other", "y")
     lock = ConsumerLock.take(box.thread.layout, "w")
     assert lock is not None
