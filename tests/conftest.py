@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -86,10 +87,16 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(scope="session")
+def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make the thread that every fresh one is a copy of: an init waits for the disk dozens of times."""
+    return eventq.init(tmp_path_factory.mktemp("pristine") / "thread")
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(_pristine: str, tmp_path: Path) -> str:
     """Give the path of a fresh thread that nobody has opened, and that may be broken."""
-    return eventq.init(tmp_path / "thread")
+    return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
 
 @pytest.fixture

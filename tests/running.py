@@ -6,13 +6,18 @@
 - A background job starts with some signals ignored, which every child inherits. The session undoes that.
 - What a test started ends with it: processes are recognized by a variable of their environment.
 - A failure is printed when it happens; at the end there is only the list.
+- Working files are in memory where there is room, since most of the time goes to waiting for a disk. The soak uses the
+  disk, and so does a run with TMPDIR.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
 import signal
+import sys
+import tempfile
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +28,17 @@ if TYPE_CHECKING:
 
 MARK = "TESTS_RUN_AS"  # not EVENTQ_…: tests look at those
 SOAK_SECONDS = 7200.0
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
 
 _stderr = 2
 _session = ""
 _count = 0
+_known: set[int] = set()  # the children that live longer than a test
+_began = False  # whether a process was started since somebody looked
+
+# What the interpreter calls every start of a process.
+STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -109,8 +121,25 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     _session = f"{worker['testrunuid']}.{worker['workerid']}." if worker else f"{uuid.uuid4().hex}.main."
     os.environ[MARK] = _session
+    sys.addaudithook(_notice)
     if worker is None:
+        if "TMPDIR" not in os.environ and config.option.markexpr != "soak" and _has_room():
+            os.environ["TMPDIR"] = MEMORY
+            tempfile.tempdir = None  # it is looked up again
         config.pluginmanager.register(_Shown(config))
+
+
+def _has_room() -> bool:
+    try:
+        return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
+    except OSError:
+        return False
+
+
+def _notice(event: str, _: object) -> None:
+    global _began
+    if event in STARTS:
+        _began = True
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -146,14 +175,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture(autouse=True)
 def _own_processes() -> Iterator[None]:
     """End what a test started when the test is over, with or without success."""
-    global _count
+    global _count, _began, _known
     _count += 1
-    before = children()  # those of fixtures that several tests share
+    if _began:  # by fixtures that several tests share
+        _known = children()
+    _began = False
     os.environ[MARK] = mine = f"{_session}{_count}."
     yield
     os.environ[MARK] = _session
-    end(marked(mine))
-    end(list(children() - before))  # forked without an exec, or started with another environment
+    if _began:
+        end(marked(mine))
+        end(list(children() - _known))  # forked without an exec, or started with another environment
 
 
 class _Shown:
