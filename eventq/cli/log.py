@@ -214,12 +214,15 @@ def unsubscribe(raw: Raw) -> None:
 
 def dispatch(raw: Raw) -> None:
     """Look who is due, and leave a supervisor behind that runs the handlers."""
-    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor
+    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
 
+    waited = wait_turn()
     with open_thread(raw) as thread:
         leave_queue(thread.layout)
         look = Dispatch(thread.consumers, thread.layout, thread.journal)
         locks = look.scan()
+        for consumer in locks if waited else ():
+            thread.journal.info(f"dispatch: consumer={consumer} still due {waited:g}s after the notifier took the task")
         directory = thread.path
     if locks:  # the store is closed now: no connection crosses the fork
         start_supervisor(directory, locks)

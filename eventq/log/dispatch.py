@@ -7,7 +7,7 @@ import os
 from eventq import system
 from eventq.errors import EventqError, FilterError, StoreError
 from eventq.log.locks import ConsumerLock, lost
-from eventq.log.notifier import QUEUE_FD
+from eventq.log.notifier import DELAY, QUEUE_FD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,16 +15,38 @@ if TYPE_CHECKING:
     from eventq.log.layout import Layout
     from eventq.log.subscriptions import State, Subscriptions
 
+_MOST_SECONDS = 60.0  # that a dispatch is deferred
+
 
 def leave_queue(layout: Layout) -> None:
     """Make room for the next dispatch to wait: from here on, this one may miss what is pushed."""
     fd = system.env_number(QUEUE_FD, -1)
     os.environ.pop(QUEUE_FD, None)
-    try:
-        if fd > 2 and os.path.samestat(os.fstat(fd), os.stat(layout.queue)):  # and nothing else that has that number
-            os.close(fd)
-    except OSError:
-        pass
+    for place in (layout.queue, layout.deferred):
+        try:
+            if fd > 2 and os.path.samestat(os.fstat(fd), os.stat(place)):  # and nothing else that has that number
+                os.close(fd)
+        except OSError:
+            pass
+
+
+def wait_turn() -> float:
+    """Wait as long as whoever started this dispatch wants it deferred; return the seconds, 0 for not at all.
+
+    Meanwhile it keeps nothing open that is its caller's, who may wait for the end of a pipe.
+    """
+    seconds = min(system.env_seconds(DELAY, 0.0), _MOST_SECONDS)
+    os.environ.pop(DELAY, None)
+    fd = system.env_number(QUEUE_FD, -1)
+    if fd <= 2 or not seconds:
+        return 0.0
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGQUIT):  # the shell that started us ignores them, and handlers would as well
+        signal.signal(number, signal.SIG_DFL)
+    _close_all({fd})
+    system.pause(seconds)
+    return seconds
 
 
 class Dispatch:
@@ -87,6 +109,11 @@ def detach(keep: set[int]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
+    _close_all(keep)
+
+
+def _close_all(keep: set[int]) -> None:
+    """Close all descriptors but the three streams and `keep`."""
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) not in keep:
             try:

@@ -33,6 +33,7 @@ class Layout:
         self.journal = f"{directory}/logs/thread.log"
         self.handlers = f"{directory}/logs/handlers"
         self.queue = f"{directory}/run/.dispatch"
+        self.deferred = f"{directory}/run/.deferred"
 
     def lock(self, consumer: str) -> str:
         """Give the path of a consumer's lock file."""

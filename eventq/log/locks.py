@@ -265,12 +265,13 @@ def lost(layout: Layout, consumer: str) -> bool:
     return names_holder(layout, consumer) and not held(layout, consumer)
 
 
-def queue(layout: Layout) -> int | None:
+def queue(layout: Layout, place: str) -> int | None:
     """Take the place of the one dispatch that may be waiting to begin; give its descriptor, or None when it is taken.
 
     Whoever finds it taken knows that a dispatch is yet to begin its scan, which will see everything committed before.
+    There is a place for one that begins at once, `layout.queue`, and one for `layout.deferred`.
     """
-    fd = _open(layout, layout.queue)
+    fd = _open(layout, place)
     try:
         flock(fd, LOCK_EX | LOCK_NB)
     except BlockingIOError:

@@ -2,7 +2,8 @@
 
 The external one is called as `notifier task add --author … --task-id … --command …`, five seconds at most. Its
 "already queued" may name a dispatch that has already looked, and any failure of it must not cost a wake-up, so both
-start the built-in one too: that is idempotent.
+start the built-in one too: that is idempotent. Nor is its "queued" trusted: its daemon may not run, may lose the task,
+or may not find our command. So a built-in dispatch looks a little later, when the task should have been done.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # what the external notifier may take
 LOOK_SECONDS = 0.1  # of processor time, what the filters of all consumers may take of one push
+DEFERRED_SECONDS = 2.0  # after which we look whether a task that was queued has been done
 _LOOK_AGAIN = 1.0
 _QUEUED = 1  # its exit code for a task that is queued already
 QUEUE_FD = "EVENTQ_DISPATCH_FD"  # tells a dispatch which descriptor holds its place in the queue
+DELAY = "EVENTQ_DISPATCH_AFTER"  # tells it how many seconds to wait before it leaves that place and looks
 
 
 class Notifier:
@@ -47,11 +50,10 @@ class Notifier:
         if chosen == "none":
             return
         argv = self._argv(chosen)
-        if not argv:
-            if self._store.has_subscriptions() and self._could_be_due(first, last):
-                self.start()
-        elif not self._external(argv, author):
+        if argv and not self._external(argv, author):
             self.start()
+        elif self._store.has_subscriptions() and self._could_be_due(first, last):
+            self._defer() if argv else self.start()
 
     def _argv(self, chosen: str) -> list[str]:
         """Give the words of the external notifier, none for the built-in one; PATH is searched once a second."""
@@ -75,19 +77,36 @@ class Notifier:
 
     def start(self) -> None:
         """Start a detached dispatch, unless one is yet to begin."""
-        self._children = [pid for pid in self._children if system.reap(pid) is None]
+        self.close()
+        child = self._spawn(self._layout.queue, [], {})
+        if child is not None:
+            self._children.append(child)
+
+    def _defer(self) -> None:
+        """Start a detached dispatch that waits before it looks, unless one is waiting already.
+
+        It would be our zombie until we look again, which may take long: the shell that starts it ends at once.
+        """
+        environ = {DELAY: f"{DEFERRED_SECONDS:g}"}
+        shell = self._spawn(self._layout.deferred, ["/bin/sh", "-c", '"$@" &', "sh"], environ)
+        if shell is not None and system.wait(shell, SECONDS) is None:
+            self._children.append(shell)
+
+    def _spawn(self, place: str, before: list[str], environ: dict[str, str]) -> int | None:
+        """Spawn a dispatch that holds a place in the queue; return None when the place is taken."""
         try:
-            fd = queue(self._layout)
+            fd = queue(self._layout, place)
             if fd is None:
-                return
+                return None
             try:
-                environ = {**os.environ, QUEUE_FD: str(fd)}
                 words = system.python("dispatch", "--thread", self._layout.directory)
-                self._children.append(system.spawn(words, keep=[fd], environ=environ))
+                environ = {**os.environ, QUEUE_FD: str(fd), **environ}
+                return system.spawn([*before, *words], keep=[fd], environ=environ)
             finally:
                 os.close(fd)
         except OSError as error:
             self._journal.warn(f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'")
+        return None
 
     def _could_be_due(self, first: int, last: int) -> bool:
         """Return whether a consumer that nobody supervises right now matches a new event, or lost its supervisor.
@@ -118,16 +137,10 @@ class Notifier:
     def _external(self, argv: list[str], author: str) -> bool:
         """Queue a dispatch with the external notifier; give False when the built-in one is needed as well."""
         directory = self._layout.directory
-        task = [
-            "--author",
-            author,
-            "--task-id",
-            f"dispatch-{slug(directory)}",
-            "--command",
-            dispatch_command(directory),
-        ]
+        task = f"dispatch-{slug(directory)}"
+        words = ["--author", author, "--task-id", task, "--command", dispatch_command(directory)]
         try:
-            pid = system.spawn([*argv, "task", "add", *task])
+            pid = system.spawn([*argv, "task", "add", *words])
         except (OSError, ValueError) as error:
             self._journal.warn(f"notifier: {argv[0]} could not be started ({error}); dispatching directly")
             return False
@@ -136,7 +149,11 @@ class Notifier:
             system.kill_group(pid, 9)
             system.wait(pid, SECONDS)
             self._journal.warn(f"notifier: {argv[0]} took more than {SECONDS:g} seconds; dispatching directly")
-        elif code not in (0, _QUEUED):
+        elif code == 0:
+            self._journal.info(f"notifier: {argv[0]} has queued {task}")
+        elif code == _QUEUED:
+            self._journal.info(f"notifier: {argv[0]} had queued {task} before; dispatching directly")
+        else:
             self._journal.warn(f"notifier: {argv[0]} failed with code {code}; dispatching directly")
         return code == 0
 

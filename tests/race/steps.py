@@ -290,6 +290,7 @@ class Play:
         assert argv[-3:] == ["dispatch", "--thread", self.path]
         fd = os.dup(keep[0])  # the same lock, as after a real spawn
         assert environ[notifier.QUEUE_FD] == str(keep[0])
+        assert notifier.DELAY not in environ
         self.spawned += 1
 
         def work() -> None:

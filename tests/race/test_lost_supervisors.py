@@ -127,8 +127,8 @@ def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: p
     box.thread.push("self", "m", "x")
     until(box.all_handled, "it is handled")
     box.settle()
-    started: list[Notifier] = []
-    monkeypatch.setattr(Notifier, "start", started.append)
+    started: list[str] = []
+    monkeypatch.setattr(Notifier, "start", lambda _: started.append("dispatch"))
     box.thread.push("self", "other", "y")
     lock = ConsumerLock.take(box.thread.layout, "w")
     assert lock is not None

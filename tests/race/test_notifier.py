@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
-from eventq.log import notifier
+from eventq import system
+from eventq.log import locks, notifier
+from eventq.log.locks import ConsumerLock
 from eventq.log.notifier import dispatch_command, quote
 from tests.race.support import Box, until
 
@@ -41,8 +46,8 @@ def subscribe(box: Box) -> None:
     box.thread.subscribe("w", box.handler())
 
 
-def test_a_task_that_is_queued_is_all_there_is_to_do(box: Box) -> None:
-    """Exit 0: eventq starts nothing itself; the command that was queued dispatches when the notifier's shell runs it."""
+def test_a_task_that_is_queued_and_done_is_all_there_is_to_do(box: Box) -> None:
+    """Exit 0: the command that was queued dispatches when the notifier's shell runs it; a later look finds nothing."""
     subscribe(box)
     install(box, "exit 0")
     box.thread.push("external:a:b:c:d:e", "test", "x")
@@ -50,10 +55,137 @@ def test_a_task_that_is_queued_is_all_there_is_to_do(box: Box) -> None:
     assert called[:5] == ["task", "add", "--author", "external:a:b:c:d:e", "--task-id"]
     assert called[5] == f"dispatch-{notifier.slug(box.path)}"
     assert called[6] == "--command"
-    assert box.quiet()
-    assert box.trace() == []
     subprocess.run(["sh", "-c", "\n".join(called[7:])], check=True, timeout=120)
     until(box.all_handled, "the queued command has dispatched")
+    box.settle()
+    assert len(box.trace("start")) == 1
+    assert len(box.journal(f"[INFO] notifier: {box.folder}/my notifier has queued {called[5]}")) == 1
+
+
+LOST = {
+    "a notifier without a daemon": "exit 0",
+    "a daemon that does not find our command": 'env PATH=/nonexistent /bin/sh -c "eventq dispatch --thread ." & exit 0',
+    "a daemon that reads half a task": 'printf %s "$8" | head -c 9 | sh & exit 0',
+    "some other program of that name": "echo nothing to notify; exec sleep 0",
+}
+
+
+@pytest.mark.parametrize("body", LOST.values(), ids=LOST)
+def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: Box) -> None:
+    """Exit 0 is not trusted: the event of a lone push is handled, after a while, and the journal says why."""
+    subscribe(box)
+    install(box, body)
+    box.patch.setenv("PATH", "/usr/bin:/bin")
+    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    until(box.all_handled, "the deferred dispatch has run")
+    box.settle()
+    assert len(box.trace("start")) == 1
+    assert len(box.journal("has queued dispatch-")) == 1
+    assert len(box.journal("dispatch: consumer=w still due 2s after the notifier took the task")) == 1
+
+
+def deferrals(box: Box) -> list[list[str]]:
+    """Give the deferred dispatches that are spawned from now on; none of them is really started."""
+    spawned: list[list[str]] = []
+    real = system.spawn
+
+    def spawn(argv: list[str], **options: Any) -> int:
+        if notifier.DELAY in options.get("environ", {}):
+            spawned.append(argv)
+            argv = ["true"]
+        return real(argv, **options)
+
+    box.patch.setattr(system, "spawn", spawn)
+    return spawned
+
+
+def test_nothing_is_deferred_when_nobody_could_be_due(box: Box) -> None:
+    """Without consumers, for events that match nobody, and while a supervisor is there: it looks by itself."""
+    install(box, "exit 0")
+    spawned = deferrals(box)
+    box.thread.push("self", "m", "x")
+    box.thread.subscribe("w", "true", filter="type = 'm'", from_now=True)
+    box.thread.push("self", "other", "x")
+    box.thread.push_many([("self", "other", "x"), ("self", "other", "y")])
+    lock = ConsumerLock.take(box.thread.layout, "w")
+    assert lock is not None
+    box.thread.push("self", "m", "x")
+    assert spawned == []
+    lock.release()
+    lock.forget()
+    box.thread.push("self", "m", "x")
+    assert len(spawned) == 1
+
+
+def test_at_most_one_dispatch_of_a_thread_is_deferred(box: Box) -> None:
+    """Whoever finds the place taken leaves its event to the dispatch that has it: that one looks later."""
+    subscribe(box)
+    install(box, "exit 0")
+    spawned = deferrals(box)
+    place = locks.queue(box.thread.layout, box.thread.layout.deferred)
+    assert place is not None
+    for _ in range(5):
+        box.thread.push("self", "test", "x")
+    assert spawned == []
+    os.close(place)
+    box.thread.push("self", "test", "x")
+    assert len(spawned) == 1
+
+
+def test_a_deferred_dispatch_is_nobodys_child_and_keeps_nothing_open(box: Box) -> None:
+    """No zombie of ours comes of it, and a pipe of ours ends though the dispatch still waits."""
+    subscribe(box)
+    install(box, "exit 0")
+    box.patch.setattr(notifier, "DEFERRED_SECONDS", 60)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    box.thread.push("self", "test", "x")
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    place = box.thread.layout.deferred
+    assert locks._is_locked(place)
+    until(lambda: _killed(box) and not locks._is_locked(place), "it ends")
+
+
+def _killed(box: Box) -> bool:
+    for pid in box.alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
+    """It ignores no signal, and finds no variable of ours that is for a dispatch."""
+    found = os.path.join(box.folder, "found")
+    ack = " ".join(map(quote, system.python("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1")))
+    box.thread.subscribe("w", f"env > {quote(found)}; kill -s INT $$; echo deaf >> {quote(found)}")
+    install(box, "exit 0")
+    box.patch.setattr(notifier, "DEFERRED_SECONDS", 0.01)
+    box.patch.setenv("EVENTQ_BACKOFF", "1000")
+    box.thread.push("self", "test", "x")
+    until(lambda: box.journal("retry attempt=2/5"), "the handler has run")
+    with open(found, encoding="utf-8") as file:
+        text = file.read()
+    assert "EVENTQ_CONSUMER=w" in text
+    assert "EVENTQ_DISPATCH" not in text
+    assert "deaf" not in text
+    assert box.journal("killed signal=2")
+    subprocess.run(["sh", "-c", ack], check=True, timeout=120)
+
+
+def test_a_deferred_dispatch_of_a_deleted_thread_makes_nothing(box: Box) -> None:
+    """It goes in silence."""
+    subscribe(box)
+    install(box, "exit 0")
+    box.thread.push("self", "test", "x")
+    box.thread.close()
+    eventq.destroy(box.path)
+    box.settle()
+    assert not os.path.exists(box.path)
 
 
 @pytest.mark.parametrize("code", [1, 10, 126, 127])
@@ -64,6 +196,7 @@ def test_any_other_exit_starts_the_built_in_dispatch_too(code: int, box: Box) ->
     box.thread.push("self", "test", "x")
     until(box.all_handled, "the built-in dispatch has run")
     assert len(box.journal("[WARN] notifier:")) == (0 if code == 1 else 1)
+    assert len(box.journal("[INFO] notifier:")) == (1 if code == 1 else 0)
 
 
 def test_a_notifier_that_is_killed_starts_the_built_in_dispatch(box: Box) -> None:
