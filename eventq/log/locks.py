@@ -5,8 +5,8 @@ people and other programs. Handlers may remove that file, so the one that decide
 handler knows of. A lock on a removed file excludes nobody: whoever locks compares the file with the one at the path and
 begins again when they differ, and a holder makes a removed file again.
 
-The guard names its holder until that has looked for the last time. A guard that names a holder which nobody is belongs
-to a consumer that lost its supervisor, and says which handler may have outlived it. `flock` is used as it is: it costs
+The guard names its holder, and is there until that has looked for the last time. A guard that nobody holds belongs to a
+consumer that lost its supervisor, and says which handler may have outlived it. `flock` is used as it is: it costs
 a microsecond and no import, and a lock library on the same file would be a second opinion.
 """
 
@@ -133,14 +133,15 @@ class ConsumerLock:
         flock(self.guard, LOCK_UN)
 
     def forget(self) -> None:
-        """Clear the guard of a released lock after the last look, unless somebody has taken it since.
+        """Remove the guard of a released lock after the last look, unless somebody has taken it since.
 
         A shared lock keeps new holders out meanwhile and does not count as held: nobody leaves us an event.
         """
+        path = self._layout.guard(self._consumer)
         try:
             flock(self.guard, LOCK_SH | LOCK_NB)
-            if _read(self.guard) == self._noted:
-                os.ftruncate(self.guard, 0)
+            if _is_at(self.guard, path) and _read(self.guard) == self._noted:
+                os.unlink(path)
             flock(self.guard, LOCK_UN)
         except OSError:
             pass  # taken, or a disk that fails: then the next push looks after the consumer
@@ -238,12 +239,12 @@ def _is_locked(path: str) -> bool:
     return False
 
 
-def names_holder(layout: Layout, consumer: str) -> bool:
-    """Return whether a guard names a holder; one that does not hold it has been killed, or is about to look."""
+def guards(layout: Layout) -> list[str]:
+    """Return the names of all guards, encoded; who does not hold his has been killed, or is about to look."""
     try:
-        return os.stat(layout.guard(consumer)).st_size > 0
+        return os.listdir(layout.guards)
     except OSError:
-        return False
+        return []
 
 
 def wake_holder(layout: Layout, consumer: str) -> None:
@@ -262,7 +263,7 @@ def wake_holder(layout: Layout, consumer: str) -> None:
 
 def lost(layout: Layout, consumer: str) -> bool:
     """Return whether a consumer lost its supervisor."""
-    return names_holder(layout, consumer) and not held(layout, consumer)
+    return os.path.exists(layout.guard(consumer)) and not held(layout, consumer)
 
 
 def queue(layout: Layout, place: str) -> int | None:

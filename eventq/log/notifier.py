@@ -14,7 +14,8 @@ from time import thread_time
 
 from eventq import system
 from eventq.errors import FilterError
-from eventq.log.locks import held, names_holder, queue, wake_holder
+from eventq.log.layout import encode
+from eventq.log.locks import guards, held, queue, wake_holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,12 +116,13 @@ class Notifier:
         """
         from eventq.log.subscriptions import State
 
+        there = guards(self._layout)
         deadline = thread_time() + LOOK_SECONDS
         for row in self._store.subscriptions():
             state = State(row)
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
-            if (new or names_holder(self._layout, state.consumer)) and not held(self._layout, state.consumer):
+            if (new or (there and encode(state.consumer) in there)) and not held(self._layout, state.consumer):
                 return True
         return False
 

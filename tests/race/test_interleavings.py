@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,8 @@ def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Cal
         for state in thread.consumers.states():
             assert not thread.consumers.due(state), f"{state.consumer} was not woken: {schedule}"
             assert not locks.held(thread.layout, state.consumer)
-            assert not locks.names_holder(thread.layout, state.consumer)
+            if case is not with_an_older_eventq:  # whoever meets that one may leave a guard to the next push
+                assert locks.guards(thread.layout) == []
             assert state.stalled is None
             if state.filter is None:
                 assert state.acked == last == max(play.pushed)
@@ -200,7 +202,8 @@ def only_closed(patch: pytest.MonkeyPatch) -> None:
     """The supervisor closes its descriptor, but a process that is a fork of it still has it."""
 
     def forget(lock: locks.ConsumerLock) -> None:
-        os.ftruncate(lock.guard, 0)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(lock._layout.guard(lock._consumer))
         lock.close()
 
     patch.setattr(locks.ConsumerLock, "release", lambda _: None)

@@ -52,7 +52,6 @@ def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: B
     until(lambda: box.trace("end"), "the event is handled")
     box.settle()
     assert [line.split()[2:] for line in box.trace("got")] == [["got", "1"]]
-    assert box.quiet()
 
 
 def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
@@ -67,7 +66,7 @@ def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
     until(lambda: len(box.trace("end")) == 1, "the event is handled")
     box.settle()
     assert [line.split()[0] for line in box.trace("end")] == ["w"]
-    assert not any(locks.names_holder(box.thread.layout, name) for name in ("v", "w", "idle"))
+    assert locks.guards(box.thread.layout) == []
 
 
 def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(box: Box) -> None:
@@ -90,7 +89,7 @@ def test_a_dispatch_that_is_killed_with_a_lock_leaves_a_name(box: Box) -> None:
     """From the moment at which a lock is taken, its guard says so: whoever dies with it is noticed."""
     lock = ConsumerLock.take(box.thread.layout, "w")
     assert lock is not None
-    assert locks.names_holder(box.thread.layout, "w")
+    assert locks.guards(box.thread.layout) == ["w"]
     assert not locks.lost(box.thread.layout, "w")
     lock.close()
     assert locks.lost(box.thread.layout, "w")
@@ -115,10 +114,10 @@ def test_forgetting_leaves_the_next_holder_alone(box: Box) -> None:
     assert second is not None
     first.forget()
     assert locks.held(box.thread.layout, "w")
-    assert locks.names_holder(box.thread.layout, "w")
+    assert locks.guards(box.thread.layout) == ["w"]
     second.release()
     second.forget()
-    assert not locks.names_holder(box.thread.layout, "w")
+    assert locks.guards(box.thread.layout) == []
 
 
 def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
