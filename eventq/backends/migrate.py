@@ -11,11 +11,15 @@ from eventq.errors import DamagedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import apsw
 
 SCHEMA = 5  # the number of the newest migration: a test compares it with the files
 APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
 
+_OLD_TABLES = ("events", "subscriptions", "consumer_progress")
+_OLD_INDEXES = (("idx_events_source", "events"), ("idx_events_type", "events"))
 _COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]
 
 
@@ -91,3 +95,56 @@ def _apply_one(connection: apsw.Connection, number: int, name: str, script: str,
     connection.execute("INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)", (number, name, stamp))
     connection.pragma("user_version", number)
     connection.pragma("application_id", APPLICATION_ID)
+
+
+def faults(connection: apsw.Connection, number: int) -> list[str]:
+    """Return a sentence for each table, column, index, trigger and view that a schema should not have, or lacks."""
+    import apsw
+
+    wanted = apsw.Connection(":memory:")
+    try:
+        for step, path in files()[: number or 1]:
+            with open(path, encoding="utf-8") as file:
+                _apply_one(wanted, step, os.path.basename(path), file.read(), "")
+        return [*_differences(_objects(connection), _objects(wanted), number)]
+    finally:
+        wanted.close()
+
+
+def _objects(connection: apsw.Connection) -> dict[tuple[str, str], tuple[str, set[str]]]:
+    """Return of each object, by kind and name, its table and what makes it: a table's columns, or its SQL."""
+    found = {}
+    rows = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    for row in rows:
+        kind, name, table, sql = map(str, row)
+        if name.startswith("sqlite_"):
+            continue  # SQLite's own: counters, statistics, the indexes of constraints
+        made = {" ".join(sql.split())}
+        if kind == "table":
+            columns = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (name,)).fetchall()
+            made = {str(column) for (column,) in columns}
+        found[kind, name] = table, made
+    return found
+
+
+def _differences(
+    there: dict[tuple[str, str], tuple[str, set[str]]],
+    wanted: dict[tuple[str, str], tuple[str, set[str]]],
+    number: int,
+) -> Iterator[str]:
+    """Say how a schema differs from the one that was wanted; in a thread of the older tool only some of it is."""
+    if not number:
+        wanted = {key: made for key, made in wanted.items() if key[1] in _OLD_TABLES}
+    for (kind, name), (table, made) in there.items():
+        if (kind, name) not in wanted and (name, table) not in _OLD_INDEXES:
+            on = f" on '{table}'" if kind in ("index", "trigger") else ""
+            yield f"the database has a {kind} '{name}'{on} that is not eventq's: drop it"
+        elif (kind, name) in wanted and made != wanted[kind, name][1]:
+            extra, lost = made - wanted[kind, name][1], wanted[kind, name][1] - made
+            if kind != "table":
+                yield f"the {kind} '{name}' is not the one that eventq made: restore a backup"
+                continue
+            yield from (f"the table '{name}' has a column '{column}' that is not eventq's" for column in sorted(extra))
+            yield from (f"the table '{name}' lacks its column '{column}': restore a backup" for column in sorted(lost))
+    for kind, name in wanted.keys() - there.keys():
+        yield f"the database lacks its {kind} '{name}': restore a backup"

@@ -59,6 +59,21 @@ _COLUMNS = (
     "CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT), CAST(subtype AS TEXT), CAST(content AS TEXT)"
 )
 _BYTES = _COLUMNS.replace("TEXT", "BLOB")
+# Subscriptions as others may have stored them too: CAST makes a number of whatever stands in for one.
+_TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "scanned_filter")
+_TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
+_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
+CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL), CAST(coalesce(attempts, 0) AS INTEGER),
+CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(stalled_at, 0) AS INTEGER),
+CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5}{more}
+FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"""
+_OLD_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
+5, NULL, 0, 0, {4}, 0, 0, 0, {5}{more}
+FROM (SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter FROM subscriptions) s
+LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
 
 
 def translate(error: Exception, path: str) -> EventqError:
@@ -756,28 +771,16 @@ class Store:
         Columns: consumer_id, handler_cmd, filter, last_acked_id, updated_at, max_attempts, timeout, attempts,
         attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter.
         """
-        if self.version == 0:  # a thread of the older tool, opened to read
-            sql = (
-                "SELECT s.consumer_id, handler_cmd, filter, coalesce(last_acked_id, 0), updated_at,"
-                " 5, NULL, 0, 0, NULL, 0, 0, 0, NULL FROM subscriptions s LEFT JOIN consumer_progress p"
-                " ON p.consumer_id = s.consumer_id WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"
-            )
-        else:
-            sql = (
-                "SELECT s.consumer_id, handler_cmd, filter, coalesce(last_acked_id, 0), updated_at,"
-                " coalesce(max_attempts, 5), timeout, coalesce(attempts, 0), coalesce(attempts_at, 0), stalled,"
-                " coalesce(stalled_at, 0), coalesce(scanned_after, 0), coalesce(scanned_id, 0), scanned_filter"
-                " FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id"
-                " LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id"
-                " WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"
-            )
+        sql = _OLD_STATES if self.version == 0 else _STATES  # of the older tool, opened to read
         try:
-            rows = self.run(sql, (consumer,))
+            rows = self.run(sql.format(*_TEXTS, more=""), (consumer,))
+            if all(_is_plain(row) for row in rows):
+                return rows
         except DamagedError:
-            sql = sql.replace("handler_cmd, filter", "CAST(handler_cmd AS BLOB), CAST(filter AS BLOB)")
-            sql = sql.replace(" FROM subscriptions s", ", typeof(filter) FROM subscriptions s")
-            rows = [(*row[:2], _text_of(row[2], row[-1]), *row[3:-1]) for row in self.run(sql, (consumer,))]
-        return [_shown(row) if isinstance(row[1], bytes) or isinstance(row[2], bytes) else row for row in rows]
+            pass  # text that is not UTF-8, or worse: then this fails too
+        kinds = "".join(f", typeof({name})" for name in _TEXTS)
+        blobs = (f"CAST({name} AS BLOB)" for name in _TEXTS)
+        return [_shown(row) for row in self.run(sql.format(*blobs, more=kinds), (consumer,))]
 
     def has_subscriptions(self) -> bool:
         """Say whether there is any subscription."""
@@ -819,7 +822,8 @@ class Store:
 
     def acked(self, consumer: str) -> int | None:
         """Give the last acked id of a consumer, None before its first ack."""
-        return self.one("SELECT last_acked_id FROM consumer_progress WHERE consumer_id = ?", (consumer,))  # type: ignore[no-any-return]
+        sql = "SELECT CAST(last_acked_id AS INTEGER) FROM consumer_progress WHERE consumer_id = ?"
+        return self.one(sql, (consumer,))  # type: ignore[no-any-return]
 
     def set_acked(self, consumer: str, number: int, stamp: str) -> None:
         """Note how far a consumer has got."""
@@ -889,17 +893,35 @@ class Store:
         for (text,) in self.run("PRAGMA integrity_check(20)"):
             if text != "ok":
                 yield f"the database is damaged: {text}"
+        self._look_again()  # what a newer eventq has made meanwhile is no fault: this says so
+        yield from self._steady(lambda: migrate.faults(self.connection, self.version))
         for number, what in self.run(_ODD_EVENTS):
             yield f"event {number} {what}"
         yield from self._text_faults()
-        for consumer, acked, last in self.run(  # one statement: somebody may push meanwhile
-            "SELECT consumer_id, last_acked_id, last FROM consumer_progress,"
-            " (SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last)"
-            " WHERE last_acked_id > last OR last_acked_id < 0"
-        ):
-            yield f"consumer '{consumer}' has acked {acked}, but the newest event is {last}"
+        yield from self._consumer_faults()
+        for data, kind, acked, last in self.run(_ODD_ACKS):
+            yield f"consumer '{_name(data, kind)}' has acked {acked}, but the newest event is {last}"
+        yield from self._counter_faults()
         if self.version:
             yield from self._state_faults(self.last_id())
+
+    def _consumer_faults(self) -> Iterator[str]:
+        for data, kind, handler, handler_kind in self.run(_CONSUMERS):
+            if not _is_text(data, kind):
+                yield f"consumer '{_name(data, kind)}' has an id that is not text: delete its row"
+            elif not _is_text(handler, handler_kind):
+                yield f"consumer '{_name(data, kind)}' has a handler that is not text: unsubscribe it"
+        for data, kind, acked_kind, stamp, stamp_kind in self.run(_PROGRESS):
+            if not _is_text(data, kind):
+                yield f"consumer '{_name(data, kind)}' has progress, but no id that is text: delete its row"
+            elif acked_kind != "integer":
+                yield f"consumer '{_name(data, kind)}' has acked what is no number: ack again"
+            elif not _is_text(stamp, stamp_kind):
+                yield f"consumer '{_name(data, kind)}' has a time of its last ack that is not text: ack again"
+
+    def _counter_faults(self) -> Iterator[str]:
+        for last, newest in self.run(_ODD_COUNTER):
+            yield f"the newest event is {newest}, but the counter of ids is at {last}"
 
     def _text_faults(self) -> Iterator[str]:
         found = (
@@ -913,10 +935,17 @@ class Store:
             yield f"event {line[6 : line.index(b',')].decode()} holds text that is not UTF-8"
 
     def _state_faults(self, last: int) -> Iterator[str]:
-        for key, number in self.run(
-            "SELECT key, event_id FROM event_keys WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id) LIMIT 20"
+        for data, kind, number in self.run(
+            "SELECT CAST(key AS BLOB), typeof(key), CAST(event_id AS TEXT) FROM event_keys"
+            " WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id) LIMIT 20"
         ):
-            yield f"key '{key}' names event {number}, which is not stored"
+            yield f"key '{_name(data, kind)}' names event {number}, which is not stored"
+        odd = False
+        for data, kind, what in self.run(_ODD_STATES):
+            odd = True
+            yield f"consumer '{_name(data, kind)}' {what}"
+        if odd:
+            return  # a watermark that is no number is none
         for consumer, after, number, text in self.run(
             "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM subscription_state WHERE scanned_id > 0"
         ):
@@ -939,6 +968,33 @@ SELECT id, CASE WHEN id < 1 THEN 'has an id below 1'
                 ELSE 'has no time' END
 FROM events WHERE id < 1 OR typeof(content) <> 'text' OR typeof(source) <> 'text' OR source = ''
    OR typeof(type) <> 'text' OR type = '' OR typeof(created_at) <> 'text' LIMIT 20
+"""
+
+
+_CONSUMERS = """
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), CAST(handler_cmd AS BLOB), typeof(handler_cmd)
+FROM subscriptions
+"""
+_PROGRESS = """
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), typeof(last_acked_id), CAST(updated_at AS BLOB),
+       typeof(updated_at) FROM consumer_progress
+"""
+_ODD_ACKS = """
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), last_acked_id, last FROM consumer_progress,
+       (SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last)
+WHERE typeof(last_acked_id) = 'integer' AND (last_acked_id > last OR last_acked_id < 0)
+"""  # one statement: somebody may push meanwhile
+_ODD_COUNTER = """
+SELECT CAST(last AS TEXT), newest
+FROM (SELECT max(id) AS newest, (SELECT seq FROM sqlite_sequence WHERE name = 'events') AS last FROM events)
+WHERE newest IS NOT NULL AND (typeof(last) <> 'integer' OR last < newest)
+"""
+_ODD_STATES = """
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), 'has a state that eventq does not write: subscribe it again'
+FROM subscription_state WHERE typeof(consumer_id) <> 'text' OR typeof(max_attempts) <> 'integer'
+   OR typeof(timeout) NOT IN ('real', 'null') OR typeof(attempts) <> 'integer' OR typeof(attempts_at) <> 'integer'
+   OR typeof(stalled) NOT IN ('text', 'null') OR typeof(stalled_at) <> 'integer'
+   OR typeof(scanned_after) <> 'integer' OR typeof(scanned_id) <> 'integer' OR typeof(scanned_filter) = 'blob' LIMIT 20
 """
 
 
@@ -1002,19 +1058,44 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _text_of(value: bytes | None, kind: str) -> str | bytes | None:
-    """Give as text what was read as bytes, if it is."""
-    return value.decode() if value is not None and kind == "text" and _is_utf8(value) else value
+def _is_plain(row: tuple[Any, ...]) -> bool:
+    """Tell whether a subscription's row is one that eventq may have written."""
+    return {type(row[0]), type(row[1])} == {str} and all(
+        row[place].__class__ is str or row[place] is None for place in _TEXT_PLACES
+    )
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give a subscription's row with a handler and a filter that can be shown; such a filter is refused when run."""
-    consumer, handler, text, *rest = row
-    if isinstance(handler, bytes):
-        handler = handler.decode(errors="replace")
-    if isinstance(text, bytes):
-        text = Unreadable(text.decode(errors="replace"))
-    return consumer, handler, text, *rest
+    """Return a subscription's row with texts that can be shown, given as bytes and followed by their types.
+
+    A filter that is not text is refused when it is run. A consumer whose id is not text is stalled,
+    as nobody could pop for it.
+    """
+    values, kinds = list(row[: -len(_TEXTS)]), row[-len(_TEXTS) :]
+    for place, kind in zip(_TEXT_PLACES, kinds, strict=True):
+        values[place] = _text_of(values[place], kind)
+    if type(values[0]) is not str:
+        values[0], values[9], values[10] = _name(row[0], kinds[0]), "its consumer id is not text", values[3]
+    values[1] = values[1] or ""
+    return tuple(values)
+
+
+def _text_of(data: bytes | None, kind: str) -> str | None:
+    """Return a value as text: marked where it is none in the database, or not UTF-8."""
+    if data is None:
+        return None
+    return data.decode() if _is_text(data, kind) else Unreadable(data.decode(errors="replace"))
+
+
+def _is_text(data: bytes | None, kind: str) -> bool:
+    return data is not None and kind == "text" and _is_utf8(data)
+
+
+def _name(data: bytes | None, kind: str) -> str:
+    """Return a name for a sentence: as a literal of SQL where it is not text."""
+    if data is None:
+        return "NULL"
+    return data.decode() if _is_text(data, kind) else f"x'{data.hex()}'"
 
 
 def create(directory: str, path: str, mode: int) -> bool:

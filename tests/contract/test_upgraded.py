@@ -111,6 +111,9 @@ def test_what_still_works_goes_on(held: eventq.Thread) -> None:
     held.push("self", "note", "z", key="l")
     assert [event.content for event in held.pop("w", 0)] == ["x", "y", "z"]
     held.contexts.get("c").append("more")
+    assert [text.partition(".db' ")[2] for text in held.check()] == [
+        f"was written by a newer eventq (schema {migrate.SCHEMA + 1})"
+    ]
 
 
 @pytest.mark.parametrize("upgraded", [False, True])

@@ -198,6 +198,142 @@ def test_check_says_what_is_wrong_in_the_database(filled: str, raw: apsw.Connect
     assert faults(filled) == [sentence]
 
 
+NEW = "INSERT INTO subscriptions VALUES ('v', 'true', NULL);"
+ODD_ROWS = {
+    "a BLOB as id": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (x'41ff', 'true')", ("x'41ff'", "true", None, 0),
+        ["consumer 'x'41ff'' has an id that is not text: delete its row"],
+    ),
+    "a BLOB that reads like another id": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (x'77', 'true')", ("x'77'", "true", None, 0),
+        ["consumer 'x'77'' has an id that is not text: delete its row"],
+    ),
+    "an id that is not UTF-8": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (CAST(x'41ff' AS TEXT), 'true')",
+        ("x'41ff'", "true", None, 0), ["consumer 'x'41ff'' has an id that is not text: delete its row"],
+    ),
+    "an integer as id": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (5, 'true')", ("5", "true", None, 0), [],
+    ),
+    "a BLOB as handler": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES ('v', x'74ff')", ("v", "t\ufffd", None, 0),
+        ["consumer 'v' has a handler that is not text: unsubscribe it"],
+    ),
+    "a handler that is not UTF-8": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES ('v', CAST(x'74ff' AS TEXT))",
+        ("v", "t\ufffd", None, 0), ["consumer 'v' has a handler that is not text: unsubscribe it"],
+    ),
+    "an integer as handler": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES ('v', 7)", ("v", "7", None, 0), [],
+    ),
+    "a BLOB as filter": (
+        "INSERT INTO subscriptions VALUES ('v', 'true', x'31ff')", ("v", "true", "1\ufffd", 0),
+        ["the filter of consumer 'v' is refused: the filter is not text"],
+    ),
+    "a filter that is not UTF-8": (
+        "INSERT INTO subscriptions VALUES ('v', 'true', CAST(x'31ff' AS TEXT))", ("v", "true", "1\ufffd", 0),
+        ["the filter of consumer 'v' is refused: the filter is not text"],
+    ),
+    "an ack that is no number": (
+        f"{NEW} INSERT INTO consumer_progress VALUES ('v', 'abc', '2026')", ("v", "true", None, 0),
+        ["consumer 'v' has acked what is no number: ack again"],
+    ),
+    "an ack that is a BLOB": (
+        f"{NEW} INSERT INTO consumer_progress VALUES ('v', x'33', '2026')", ("v", "true", None, 3),
+        ["consumer 'v' has acked what is no number: ack again"],
+    ),
+    "an ack at a time that is not text": (
+        f"{NEW} INSERT INTO consumer_progress VALUES ('v', 3, x'ff')", ("v", "true", None, 3),
+        ["consumer 'v' has a time of its last ack that is not text: ack again"],
+    ),
+    "progress of a BLOB": (
+        f"{NEW} INSERT INTO consumer_progress VALUES (x'ff', 3, '2026')", ("v", "true", None, 0),
+        ["consumer 'x'ff'' has progress, but no id that is text: delete its row"],
+    ),
+    "a state that is no number": (
+        f"{NEW} INSERT INTO subscription_state (consumer_id, attempts, scanned_id) VALUES ('v', 'x', 'y')",
+        ("v", "true", None, 0), ["consumer 'v' has a state that eventq does not write: subscribe it again"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ODD_ROWS)
+def test_rows_of_other_tools_are_shown_and_named(filled: str, raw: apsw.Connection, what: str) -> None:
+    """`info` shows what other tools may have stored, `check` has a sentence for it, and all others go on."""
+    sql, shown, sentences = ODD_ROWS[what]
+    raw.execute(sql)
+    for read_only in (True, False):
+        with eventq.open(filled, read_only=read_only) as thread:
+            first, other = thread.info().subscriptions
+            assert (first.consumer_id, first.last_acked_id) == ("w", 2)
+            assert (other.consumer_id, other.handler_cmd, other.filter, other.last_acked_id) == shown
+            assert (other.stalled == "its consumer id is not text") == ("id that is not text: delete" in str(sentences))
+            assert [known.consumer_id for known in thread.subscriptions()] == ["w", shown[0]]
+            assert thread.check() == sentences
+    with eventq.open(filled) as thread:
+        thread.push("self", "note", "x")
+        assert [event.id for event in thread.pop("w", 2)] == [3, 4, 5, 6]
+
+
+OBJECTS = {
+    "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM events; END": "trigger 't' on 'events'",
+    "CREATE VIEW v AS SELECT 1": "view 'v'",
+    "CREATE VIEW v AS SELECT * FROM nowhere": "view 'v'",
+    "CREATE TABLE mine (x UNIQUE)": "table 'mine'",
+    "CREATE INDEX i ON events (type)": "index 'i' on 'events'",
+    "CREATE INDEX idx_events_type ON subscriptions (handler_cmd)": "index 'idx_events_type' on 'subscriptions'",
+    "CREATE VIRTUAL TABLE r USING rtree (id, a, b)": None,
+}
+
+
+@pytest.mark.parametrize("sql", OBJECTS)
+@pytest.mark.parametrize("made_by", ["eventq", "the older tool"])
+def test_check_names_what_others_have_put_into_the_file(filled: str, original: str, made_by: str, sql: str) -> None:
+    """A trigger, view, table or index that is not eventq's has its sentence, also in a thread of the older tool."""
+    path = filled if made_by == "eventq" else original
+    raw = apsw.Connection(os.path.join(path, "events.db"))
+    raw.execute("DROP INDEX IF EXISTS idx_events_type")
+    raw.execute(sql)
+    raw.close()
+    with eventq.open(path, read_only=True) as thread:
+        found = [text for text in thread.check() if "mirror" not in text and "event " not in text]
+    names = [OBJECTS[sql]] if OBJECTS[sql] else [f"table '{name}'" for name in ("r", "r_node", "r_parent", "r_rowid")]
+    assert sorted(found) == [f"the database has a {name} that is not eventq's: drop it" for name in names]
+
+
+def test_check_accepts_what_sqlite_and_the_older_tool_make(original: str) -> None:
+    """Statistics, counters, the indexes of constraints and the older tool's two indexes are no faults."""
+    raw = apsw.Connection(os.path.join(original, "events.db"))
+    raw.execute("ANALYZE")
+    raw.close()
+    for read_only in (True, False):
+        with eventq.open(original, read_only=read_only) as thread:
+            assert thread.check() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "sentence"),
+    [
+        ("DROP TRIGGER turns_are_immutable", "the database lacks its trigger 'turns_are_immutable': restore a backup"),
+        ("DROP INDEX turns_by_blob", "the database lacks its index 'turns_by_blob': restore a backup"),
+        (
+            "DROP INDEX turns_by_blob; CREATE INDEX turns_by_blob ON turns (flags)",
+            "the index 'turns_by_blob' is not the one that eventq made: restore a backup",
+        ),
+        ("ALTER TABLE pins ADD COLUMN x", "the table 'pins' has a column 'x' that is not eventq's"),
+        ("DELETE FROM sqlite_sequence", "the newest event is 5, but the counter of ids is at None"),
+        (
+            "UPDATE sqlite_sequence SET seq = 2 WHERE name = 'events'; DELETE FROM consumer_progress",
+            "the newest event is 5, but the counter of ids is at 2",
+        ),
+    ],
+)
+def test_check_names_what_was_changed_or_lost(filled: str, raw: apsw.Connection, sql: str, sentence: str) -> None:
+    """What eventq made and is not there any more, or is another one, has its sentence."""
+    raw.execute(sql)
+    assert sentence in faults(filled)
+
+
 def test_check_says_what_sqlite_says(filled: str, raw: apsw.Connection) -> None:
     """What SQLite's own check finds is passed on."""
     raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
