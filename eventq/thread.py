@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.backends.sqlite import Store, create
+from eventq.backends.sqlite import Store, check_path, create
 from eventq.errors import DiskError, EventqError, NotAThreadError, StoreError, ThreadExistsError, UsageError
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.log.events import EventLog, refuse_conflict
@@ -60,7 +60,8 @@ def exists(path: Path) -> bool:
 def init(path: Path, *, shared: bool = False) -> str:
     """Make a thread at `path`, for its owner only unless `shared`, and give its absolute path.
 
-    Raises ThreadExistsError when there is one. What an `init` that crashed left behind is finished.
+    Raises ThreadExistsError when there is one, and InputError for a path that is too long. What an `init` that crashed
+    left behind is finished.
     """
     if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
@@ -69,6 +70,7 @@ def init(path: Path, *, shared: bool = False) -> str:
         raise ThreadExistsError(layout.directory)
     if os.path.isdir(layout.database):
         raise ThreadExistsError(layout.directory)
+    check_path(layout.directory)
     try:
         _make(layout, shared=shared)
     except OSError as error:

@@ -42,6 +42,8 @@ PAGE_ROWS = 1_000
 _INCREMENTAL = 2  # SQLite's auto_vacuum; costs a push 4 % at NORMAL, nothing at FULL
 _VACUUM_PAGES = 1_000
 _WAL_HEADER = 32  # bytes; a WAL of no more holds nothing, and a read-only SQLite gets stuck on one of just these
+_LONGEST = 512 - len("-journal")  # bytes of a database's path that SQLite opens, links resolved
+_FRESH = "events.db.new"  # a database that is being made
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
@@ -118,10 +120,7 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
         apsw.PermissionsError,
         lambda _, p: ReadOnlyError(f"'{p}' may not be used", "check the permissions of the file and its directory"),
     ),
-    (
-        apsw.CantOpenError,
-        lambda _, p: ReadOnlyError(f"'{p}' cannot be opened", "check the permissions of the file and its directory"),
-    ),
+    (apsw.CantOpenError, lambda _, p: _unopened(p)),
     (
         apsw.NotADBError,
         lambda _, p: DamagedError(
@@ -142,6 +141,32 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     ),
     (apsw.TooBigError, lambda _, __: InputError("the value is too large for the database", "split it")),
 ]
+
+
+def _unopened(path: str) -> EventqError:
+    """Return the error for a file that SQLite could not open: it does not say why."""
+    size = len(os.fsencode(os.path.realpath(path)))
+    if size > _LONGEST:
+        what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {_LONGEST})"
+        return InputError(what, "move the thread to a shorter path")
+    return ReadOnlyError(f"'{path}' cannot be opened", "check the permissions of the file and its directory")
+
+
+def check_path(directory: str) -> None:
+    """Raise InputError for a directory in which SQLite could make no database; nothing is made."""
+    real = os.path.realpath(directory)
+    size, most = len(os.fsencode(real)), _LONGEST - len(f"/{_FRESH}")
+    if size > most:
+        what = f"the path of a thread is too long ({size} bytes; a thread may have {most})"
+        raise InputError(what, "choose a shorter path")
+    there = real
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    most = os.pathconf(there, "PC_NAME_MAX")
+    for name in real[len(there) :].split("/"):
+        if (size := len(os.fsencode(name))) > most:
+            what = f"a name in the path of a thread is too long ({size} bytes; the system takes {most})"
+            raise InputError(what, "choose a shorter name")
 
 
 class Busy:
@@ -1103,7 +1128,7 @@ def create(directory: str, path: str, mode: int) -> bool:
 
     The caller holds the directory's lock, so what an init that crashed left behind may be removed.
     """
-    fresh = os.path.join(directory, "events.db.new")
+    fresh = os.path.join(directory, _FRESH)
     for suffix in ("", "-journal", "-wal", "-shm"):
         if os.path.lexists(fresh + suffix):
             os.unlink(fresh + suffix)

@@ -12,7 +12,15 @@ import apsw
 import pytest
 
 import eventq
-from eventq.errors import DamagedError, DiskError, NotAThreadError, ReadOnlyError, ThreadExistsError, UsageError
+from eventq.errors import (
+    DamagedError,
+    DiskError,
+    InputError,
+    NotAThreadError,
+    ReadOnlyError,
+    ThreadExistsError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -493,3 +501,90 @@ def test_init_says_who_is_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(eventq.StoreError, match="keeps the lock"):
         eventq.init(tmp_path)
     os.close(fd)
+
+
+# --- long paths ---
+
+LONGEST = 490  # bytes of the real path of a directory: SQLite opens 512, with the longest of its suffixes
+
+
+def deep(folder: Path, size: int, letter: str = "x") -> str:
+    """Give a path of so many bytes below a folder, of names that are short enough by themselves."""
+    path = os.fsencode(folder)
+    name = letter.encode() * (100 // len(letter.encode()))
+    while len(path) + 2 * len(name) < size:
+        path += b"/" + name
+    return os.fsdecode(path + b"/" + b"y" * (size - len(path) - 1))
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "😀"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_longest_path_works(tmp_path: Path, letter: str, linked: bool) -> None:
+    """A thread at the end of the longest path that is accepted does everything, for readers too."""
+    real = path = deep(tmp_path, LONGEST, letter)
+    assert len(os.fsencode(path)) == LONGEST
+    if linked:
+        os.makedirs(path)
+        path = str(tmp_path / "link")
+        os.symlink(real, path)
+    eventq.init(path)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+        thread.subscribe("w", "true")
+        thread.pop("w", 1)
+        for other in (real, path):
+            with eventq.open(other, read_only=True) as reader:
+                assert [event.id for event in reader.peek(filter="type = 'note'")] == [1]
+    for suffix in ("-wal", "-shm"):
+        os.unlink(os.path.join(path, "events.db" + suffix))
+    with eventq.open(path, read_only=True) as reader:
+        reader.check()
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "😀"])
+@pytest.mark.parametrize("size", [LONGEST + 1, 505, 600, 5_000])
+def test_a_path_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path, letter: str, size: int) -> None:
+    """`init` names the limit, in bytes, and leaves nothing behind; so does `open` that may make a thread."""
+    path = deep(tmp_path, size, letter)
+    for make in (eventq.init, lambda path: eventq.open(path, create=True)):
+        with pytest.raises(InputError, match=rf"is too long \({size} bytes; .* {LONGEST}\) - choose a shorter path"):
+            make(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_to_a_path_that_is_too_long(tmp_path: Path) -> None:
+    """What counts is where a link leads: a short one does not help, and nothing is made in its directory."""
+    os.makedirs(real := deep(tmp_path, LONGEST + 1))
+    os.symlink(real, tmp_path / "link")
+    with pytest.raises(InputError, match=str(LONGEST)):
+        eventq.init(tmp_path / "link")
+    assert os.listdir(real) == []
+
+
+def test_long_links_to_a_short_path_work(tmp_path: Path) -> None:
+    """A path that is long only until its links are resolved is fine."""
+    os.symlink(tmp_path, tmp_path / ("l" * 200))
+    path = os.path.join(tmp_path, *["l" * 200] * 4, "thread")
+    eventq.init(path)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+        assert thread.check() == []
+
+
+def test_a_name_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    """A name that the file system refuses is refused before the folders above it are made."""
+    with pytest.raises(InputError, match=r"a name in the path of a thread is too long \(256 bytes; .* 255\)"):
+        eventq.init(tmp_path / "a" / "b" / ("é" * 128))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_thread_that_was_moved_too_deep(path: str, tmp_path: Path, read_only: bool) -> None:
+    """It says that the path is too long, not that its permissions are wrong; moved back, it is as it was."""
+    os.makedirs(os.path.dirname(far := deep(tmp_path, 600)))
+    os.rename(path, far)
+    with pytest.raises(InputError, match=r"is too long \(610 bytes; .* 504\) - move the thread to a shorter path"):
+        eventq.open(far, read_only=read_only)
+    os.rename(far, path)
+    with eventq.open(path) as thread:
+        assert thread.check() == []
