@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -137,6 +138,26 @@ def original(tmp_path: Path) -> str:
     connection.execute("INSERT INTO consumer_progress VALUES ('w', 1, '2026-03-18T10:30:00.123Z')")
     connection.close()
     return path
+
+
+@pytest.fixture
+def originals_mirror(original: str) -> str:
+    """Give the thread of the older tool with the mirror that it wrote: one rotated file, and one that goes on."""
+    write_as_original(original, "events-20250101-000000.jsonl", 1, 2)
+    write_as_original(original, "events.jsonl", 3, 3)
+    return original
+
+
+def write_as_original(path: str, name: str, first: int, last: int) -> None:
+    """Write the lines of some events as the older tool does: with its order of the keys."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    rows = connection.execute("SELECT * FROM events WHERE id BETWEEN ? AND ?", (first, last))
+    keys = ("id", "source", "type", "subtype", "content", "created_at")
+    with open(os.path.join(path, name), "a", encoding="utf-8") as file:
+        for number, created_at, *rest in rows:
+            found = dict(zip(keys, (number, *rest, created_at), strict=True))
+            file.write(json.dumps(found, separators=(",", ":"), ensure_ascii=False) + "\n")
+    connection.close()
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ quote = _quote  # gives text as a JSON string
 _KEEP = 4 << 20  # characters of a batch that are kept for the mirror
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
+_HEAD_BYTES = 64
+_KEY = b',"created_at":'  # comes after the id in a line of ours, and last in one of the original
 
 
 def line(event: Event) -> str:
@@ -94,6 +96,10 @@ class MirrorBlock:
         return b"".join(self._lines) if self._lines and last == self._next - 1 else b""
 
 
+class _OriginalError(Exception):
+    """The files are those of the original `thread` command."""
+
+
 class Mirror:
     """The mirror of one thread."""
 
@@ -125,18 +131,24 @@ class Mirror:
     def _locked(self, first: int, last: int, text: Callable[[], bytes]) -> None:
         """Append what is missing; `text` gives the lines from `first` to `last`, or nothing."""
         try:
-            with self._store.lock, self._lock:
-                self._sync()
-                if self._first and self._last - self._first >= ROTATE_LINES:
-                    self._rotate()
-                if self._last < last:
-                    self._catch_up(last, text() if self._last == first - 1 else b"")
+            try:
+                self._append_missing(first, last, text)
+            except _OriginalError:
+                self._adopt(wait=False)
         except OSError as error:
             with self._lock.turn:
                 self._forget()
             if not os.path.exists(self._layout.database):
                 raise NotAThreadError(self._layout.directory) from error
             self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
+
+    def _append_missing(self, first: int, last: int, text: Callable[[], bytes]) -> None:
+        with self._store.lock, self._lock:
+            self._sync()
+            if self._first and self._last - self._first >= ROTATE_LINES:
+                self._rotate()
+            if self._last < last:
+                self._catch_up(last, text() if self._last == first - 1 else b"")
 
     def _catch_up(self, last: int, known: bytes) -> None:
         if known:
@@ -164,12 +176,16 @@ class Mirror:
             self._open()
             self._folder_time = self._store.alive()
         elif os.lseek(self._fd, 0, os.SEEK_END) != self._end:
-            self._learn()
+            place, text = self._learn()
+            while _by_original(text[:_HEAD_BYTES]) and self._is_wrong(place, text):
+                place, text = self._learn()
 
     def _open(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
+            self._finish_adoption()
         if os.path.exists(self._layout.rebuilt):
             self._put_in_place()
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
@@ -177,6 +193,9 @@ class Mirror:
             self._fd = os.open(self._layout.mirror, flags)
         except FileNotFoundError:
             self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
+        if self._is_originals(os.pread(self._fd, _HEAD_BYTES, 0)):
+            self._forget()
+            raise _OriginalError
         while self._is_wrong(*self._learn()):
             pass
 
@@ -210,12 +229,58 @@ class Mirror:
         self._folder_time = self._store.alive()
         self._last = last
 
+    def _is_originals(self, head: bytes) -> bool:
+        """Say whether the mirror is still that of the original, by how its files begin.
+
+        Once one of the files is ours, lines of the original in others are cut off or left alone: it
+        may be in use as well, and rotate a file of ours.
+        """
+        if _KEY in head:
+            return False
+        heads = [head, *map(_head_of, rotated(self._layout.mirror))]
+        return any(map(_by_original, heads)) and not any(_KEY in other for other in heads)
+
+    def _adopt(self, *, wait: bool) -> None:
+        """Make the mirror of a thread of the original anew, and keep its files aside.
+
+        While another process does that, nothing is done, or with `wait` it is waited for: it adds
+        what was stored before it is done, and so all that this one has seen no mirror for.
+        """
+        from eventq.log.adoption import KEPT, Staged
+
+        store = self._store
+        store.alive()
+        done = store.last_id()
+        try:
+            staged = Staged(self._layout, done, wait=wait)
+        except BlockingIOError:
+            return
+        try:
+            staged.add(store.lines(0, done))
+            with store.lock, self._lock:  # in this order, as `append` has them
+                store.alive()
+                if not self._is_originals(_head_of(self._layout.mirror)):
+                    return
+                staged.add(store.lines(done, store.last_id()))
+                staged.commit()
+                self._forget()
+        finally:
+            staged.close()
+        self._journal.info(f"mirror: written anew; the files of the original are kept in {KEPT}")
+
+    def _finish_adoption(self) -> None:
+        """Do what is left of an adoption that was killed."""
+        from eventq.log.adoption import finish
+
+        finish(self._layout)
+
     def rebuild(self) -> int:
         """Write the mirror anew from the database, in one file, and remove the rotated ones; give the number of lines.
 
         Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is waited for.
         """
         self._store.alive()
+        self._adopt_first()
         fresh = self._layout.mirror + ".new"
         fd = self._fresh(fresh)
         try:
@@ -236,6 +301,15 @@ class Mirror:
         finally:
             os.close(fd)
         return lines
+
+    def _adopt_first(self) -> None:
+        """Keep what the original wrote from being removed by a rebuild."""
+        with self._lock:
+            if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
+                self._finish_adoption()
+            original = self._is_originals(_head_of(self._layout.mirror))
+        if original:
+            self._adopt(wait=True)
 
     def _fresh(self, path: str) -> int:
         """Open the file that a rebuild writes, empty and locked; what a killed one left is used again."""
@@ -284,11 +358,18 @@ class Mirror:
                 yield f"'{path}' is not a file; move it away, then run 'eventq mirror rebuild'"
                 return
             try:
+                if self._is_left(path):
+                    seen = 0
+                    continue
                 fault, seen = self._compare(path, seen)
             except OSError as error:
                 fault, seen = f"cannot be read ({error.strerror})", 0
             if fault:
                 yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
+
+    def _is_left(self, path: str) -> bool:
+        """Say whether a file is one of the original's: the first write replaces them, right or wrong."""
+        return _by_original(_head_of(path))
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
         """Compare one file with the log, line by line.
@@ -397,7 +478,25 @@ def _last_of(path: str) -> int:
 
 def _first_of(path: str) -> int:
     with open(path, "rb") as file:
-        return _number(file.read(64))
+        return _number(file.read(_HEAD_BYTES))
+
+
+def _by_original(head: bytes) -> bool:
+    """Say whether the original wrote a line that begins like this."""
+    if not head or _KEY in head:
+        return False
+    from eventq.log.adoption import is_original
+
+    return is_original(head)
+
+
+def _head_of(path: str) -> bytes:
+    """Return how a file begins; nothing for one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
 
 
 def _copy(fd: int, blocks: Iterator[bytes]) -> int:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import apsw
 import pytest
 
 import eventq
+from eventq import system
 from eventq.log.layout import rotated
 from eventq.log.mirror import line
+from tests.conftest import write_as_original
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Clock, RunPython, Until
@@ -366,6 +369,187 @@ def test_a_thread_of_the_older_tool_gets_its_mirror(original: str) -> None:
         push(thread)
         assert numbers(original) == [1, 2, 3, 4]
         assert thread.check() == []
+
+
+def old_files(path: str, folder: str = "original-mirror") -> dict[str, bytes]:
+    """Give the files that were kept aside, by name."""
+    where = os.path.join(path, folder)
+    return {name: b"".join(read(where, name)) for name in sorted(os.listdir(where))}
+
+
+def mirror_files(path: str) -> dict[str, bytes]:
+    """Give the files of the mirror, by name."""
+    return {name: b"".join(read(path, name)) for name in files(path)}
+
+
+def test_the_mirror_of_the_older_tool_is_fine_until_we_write(originals_mirror: str) -> None:
+    """Neither opening, nor reading, nor a check changes or blames it."""
+    before = mirror_files(originals_mirror)
+    with eventq.open(originals_mirror) as thread:
+        assert thread.check() == []
+        assert len(list(thread.peek())) == 3
+        thread.pop("w", 0)
+        assert thread.check() == []
+    assert mirror_files(originals_mirror) == before
+    assert not os.path.exists(os.path.join(originals_mirror, "original-mirror"))
+
+
+@pytest.mark.parametrize("how", ["push", "push_many", "rebuild"])
+def test_the_first_write_makes_the_mirror_of_the_older_tool_anew(originals_mirror: str, how: str) -> None:
+    """Each event once, in our form; the old files are aside, byte for byte, and stay there."""
+    path = originals_mirror
+    before = mirror_files(path)
+    with eventq.open(path) as thread:
+        if how == "push":
+            push(thread)
+        elif how == "push_many":
+            thread.push_many([("self", "note", "x")])
+        else:
+            assert thread.rebuild_mirror() == 3
+            push(thread)
+        assert files(path) == ["events.jsonl"]
+        assert read(path) == [line(event).encode() + b"\n" for event in thread.peek()]
+        assert thread.check() == []
+        assert old_files(path) == before
+        thread.rebuild_mirror()
+        push(thread)
+        assert numbers(path) == [1, 2, 3, 4, 5]
+        assert old_files(path) == before
+    assert sorted(name for name in os.listdir(path) if "jsonl" in name) == ["events.jsonl"]
+
+
+def test_a_large_mirror_of_the_older_tool_is_rotated(originals_mirror: str, clock: Clock) -> None:
+    """As many files as rotations would have made, whose names sort, and further pushes rotate as ever."""
+    path = originals_mirror
+    db = apsw.Connection(os.path.join(path, "events.db"))
+    db.execute(
+        "WITH n(i) AS (SELECT 4 UNION ALL SELECT i + 1 FROM n WHERE i < 25000)"
+        " INSERT INTO events (source, type, content) SELECT 'self', 'note', i FROM n"
+    ).fetchall()
+    db.close()
+    write_as_original(path, "events.jsonl", 4, 25_000)
+    with eventq.open(path) as thread:
+        push(thread)
+        assert [len(read(path, name)) for name in files(path)] == [10_000, 10_000, 5_001]
+        assert [n for name in files(path) for n in numbers(path, name)] == list(range(1, 25_002))
+        thread.push_many([("self", "note", "x")] * 5_000)
+        push(thread)
+        assert [len(read(path, name)) for name in files(path)] == [10_000, 10_000, 10_001, 1]
+        assert [n for name in files(path) for n in numbers(path, name)] == list(range(1, 30_003))
+        assert thread.check() == []
+
+
+def test_taking_over_a_mirror_takes_little_memory(originals_mirror: str) -> None:
+    """However long the log is, no more than some megabytes of it are held at a time."""
+    db = apsw.Connection(os.path.join(originals_mirror, "events.db"))
+    db.execute(
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60)"
+        " INSERT INTO events (source, type, content) SELECT 'self', 'note', hex(zeroblob(1000000)) FROM n"
+    ).fetchall()
+    db.close()
+    with eventq.open(originals_mirror) as thread:
+        tracemalloc.start()
+        push(thread)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 40_000_000
+        assert numbers(originals_mirror) == list(range(1, 65))
+
+
+def test_two_processes_take_a_mirror_over_at_once(
+    originals_mirror: str, run_python: RunPython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them does it, no event is missing or there twice, and the old files are kept once."""
+    path, before = originals_mirror, mirror_files(originals_mirror)
+    code = (
+        "import sys, eventq\n"
+        "with eventq.open(sys.argv[1]) as thread:\n"
+        "    for n in range(20): thread.push('self', 'note', 'x')\n"
+    )
+    runners = [threading.Thread(target=run_python, args=(code, path)) for _ in range(4)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join()
+    with eventq.open(path) as thread:
+        push(thread)
+        assert thread.check() == []
+    assert numbers(path) == list(range(1, 85))
+    assert old_files(path) == before
+    assert not os.path.exists(os.path.join(path, "original-mirror-2"))
+
+
+def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: str) -> None:
+    """Whoever pushes meanwhile does not wait for the new files, and its event is in them."""
+    path = originals_mirror
+    with eventq.open(path) as one, eventq.open(path) as two:
+        real = one.store.lines
+        pushed: list[int] = []
+
+        def lines(after: int, upto: int) -> Iterator[bytes]:
+            if not pushed:
+                pushed.append(two.push("self", "note", "meanwhile").id)
+                assert files(path) == ["events-20250101-000000.jsonl", "events.jsonl"]
+            yield from real(after, upto)
+
+        one.store.lines = lines  # type: ignore[method-assign]
+        push(one)
+        push(two)
+        assert numbers(path) == [1, 2, 3, 4, 5, 6]
+        assert two.check() == []
+
+
+def test_a_mirror_that_cannot_be_taken_over_stays_as_it_is(
+    originals_mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full disk the events are stored, the old files are where they were, and a later push does it."""
+    path, before = originals_mirror, mirror_files(originals_mirror)
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with eventq.open(path) as thread:
+        with monkeypatch.context() as patch:
+            patch.setattr(system, "write_all", full)
+            push(thread)
+        assert mirror_files(path) == before
+        assert thread.check() == []
+        push(thread)
+        assert numbers(path) == [1, 2, 3, 4, 5]
+        assert old_files(path) == before
+
+
+def test_the_older_tool_may_go_on_writing(originals_mirror: str) -> None:
+    """What it adds to our mirror, or begins after a rotation of its own, is written in our form by the next push."""
+    path = originals_mirror
+    with eventq.open(path) as thread:
+        push(thread)
+        for rotate in (False, True):
+            db = apsw.Connection(os.path.join(path, "events.db"))
+            db.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a')").fetchall()
+            db.close()
+            if rotate:
+                os.rename(mirror(path), os.path.join(path, "events-20260318-103000.jsonl"))
+            write_as_original(path, "events.jsonl", thread.last_id(), thread.last_id())
+            push(thread)
+            assert thread.check() == []
+        assert [n for name in files(path) for n in numbers(path, name)] == list(range(1, 9))
+    assert not os.path.exists(os.path.join(path, "original-mirror-2"))
+
+
+def test_nothing_that_was_kept_is_written_over(originals_mirror: str) -> None:
+    """A second mirror of the older tool is kept beside the first, and so is what somebody calls alike."""
+    path = originals_mirror
+    os.mkdir(os.path.join(path, "original-mirror"))
+    with eventq.open(path) as thread:
+        push(thread)
+        os.unlink(mirror(path))
+        write_as_original(path, "events.jsonl", 1, 4)
+        push(thread)
+        assert thread.check() == []
+    assert sorted(old_files(path, "original-mirror")) == []
+    assert sorted(old_files(path, "original-mirror-2")) == ["events-20250101-000000.jsonl", "events.jsonl"]
+    assert sorted(old_files(path, "original-mirror-3")) == ["events.jsonl"]
 
 
 def test_lines_that_the_log_does_not_hold_are_cut_off(tmp_path: Path) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 
 import eventq
-from eventq.log import journal, mirror
+from eventq.log import adoption, journal, mirror
+from tests.conftest import write_as_original
 from tests.crash.support import copy, mirror_lines, sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 # What changes nothing that outlives a process: to be killed before one of these is to be killed before the next call.
@@ -150,6 +152,47 @@ def sweep(work: Callable[[str], None], template: str, tmp_path: Path, *, every: 
         if not going or work is not prune:
             assert len(mirror_lines(path)) == len(found) + 1 + 3 * (work is prune)
     return number
+
+
+@pytest.fixture
+def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give a thread of the older tool with seven events, and its mirror in two files, for copying."""
+    monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
+    monkeypatch.setattr(adoption, "ROTATE_LINES", 2)
+    path = originals_mirror
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    connection.execute("INSERT INTO events (source, type, content) VALUES ('a', 'b', '4'), ('a', 'b', '5')").fetchall()
+    connection.close()
+    write_as_original(path, "events.jsonl", 4, 5)
+    with eventq.open(path) as thread:  # migrations are killed elsewhere
+        thread.store.vacuum()
+    return path
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("work", [push, rebuild])
+def test_taking_over_a_mirror_may_be_killed_at_every_step(
+    work: Callable[[str], None], every: bool, originals_template: str, tmp_path: Path
+) -> None:
+    """No byte of the old files is ever lost, `check` is clean at once, and the next push completes it."""
+    template, path = originals_template, str(tmp_path / "thread")
+    names = ("events-20250101-000000.jsonl", "events.jsonl")
+    old = {name: (Path(template) / name).read_bytes() for name in names}
+    number = 0
+    going = True
+    while going:
+        number += 1
+        copy(template, path)
+        going = fell(number, lambda: work(path), every=every)
+        there = [found.read_bytes() for found in Path(path).rglob("*.jsonl") if found.is_file()]
+        assert all(content in there for content in old.values())
+        found = sound(path)
+        assert found[:5] == ["one", "two", "3", "4", "5"]
+        assert len(mirror_lines(path)) == len(found) + 1
+        kept = {found.name: found.read_bytes() for found in (Path(path) / "original-mirror").iterdir()}
+        assert kept == old
+        assert not [name for name in os.listdir(path) if "adopt" in name or name == "original-mirror-2"]
+    assert number > 20
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])

@@ -1,0 +1,168 @@
+"""Taking over the mirror of a thread that the original `thread` command made.
+
+That command writes the keys of a line in another order, so its files and ours cannot go on from
+each other. The first write makes the whole mirror anew, in files as long as a rotation makes them,
+and keeps the old ones in the folder `original-mirror`. Nothing of ours looks into that.
+
+The new files are written beside the log, while others push. Then, under the lock of the thread's
+folder, what was pushed meanwhile is added, and the folder of the new files gets its next name. From
+there on the steps are renames only, each of which whoever writes next can repeat:
+
+    events.jsonl.adopting   new files are being written; worth nothing when their writer is dead
+    events.jsonl.adopt      they are complete; old files are being moved into its folder `old`
+    events.jsonl.adopted    no old file is left; new ones are being moved to their places
+
+Removing old files step by step while new lines are appended lost: a kill between any two steps left
+a mirror that nobody could tell from a damaged one.
+"""
+
+from __future__ import annotations
+
+import os
+from fcntl import LOCK_EX, LOCK_NB, flock
+
+from eventq import system
+from eventq.log.layout import ROTATE_LINES, rotated, touch_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eventq.log.layout import Layout
+
+KEPT = "original-mirror"  # the folder of the old files; -2, -3 … when taken
+_OLD = "old"
+
+
+def is_original(head: bytes) -> bool:
+    """Say whether a file that begins with these bytes was begun by the original."""
+    start, end = b'{"id":', b',"source":'
+    text = head.translate(None, b" \t")
+    return text.startswith(start) and text[len(start) : max(text.find(end), 0)].isdigit()
+
+
+class Staged:
+    """The new files of one adoption, on their way to their places."""
+
+    def __init__(self, layout: Layout, last: int, *, wait: bool) -> None:
+        """Make their folder and lock it; `last` is about the id of the last event.
+
+        Raise BlockingIOError when somebody else is at it; with `wait`, wait for that to end.
+        """
+        self._layout = layout
+        self._folder = layout.adopting
+        self._name = os.path.basename(layout.mirror)
+        self._time = system.now() - last // ROTATE_LINES  # so that the last name is not in the future
+        self._fd = -1
+        self._lines = 0
+        self._lock = _lock(layout, wait=wait)
+        self._clear()
+
+    def add(self, blocks: Iterable[bytes]) -> None:
+        """Append whole lines."""
+        for block in blocks:
+            lines = block.splitlines(keepends=True)
+            while lines:
+                if self._fd < 0 or self._lines >= ROTATE_LINES:
+                    self._begin()
+                part = lines[: ROTATE_LINES - self._lines]
+                del lines[: len(part)]
+                system.write_all(self._fd, b"".join(part))
+                self._lines += len(part)
+
+    def _begin(self) -> None:
+        """Begin a file, once the one before it is full and has its name."""
+        path = f"{self._folder}/{self._name}"
+        if self._fd >= 0:
+            self._end()
+            stem, extension = os.path.splitext(path)
+            os.rename(path, f"{stem}-{system.file_stamp(self._time)}{extension}")
+            self._time += 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd, self._lines = os.open(path, flags, self._layout.file_mode()), 0
+
+    def _end(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def commit(self) -> None:
+        """Let the new files take their places; the caller holds the lock of the thread's folder."""
+        self._end()
+        os.rename(self._folder, self._layout.adopt)
+        finish(self._layout)
+
+    def close(self) -> None:
+        """Remove what was not committed, and let the lock go."""
+        self._end()
+        try:
+            if _is_at(self._lock, self._folder):
+                self._clear()
+                os.rmdir(self._folder)
+        finally:
+            os.close(self._lock)
+
+    def _clear(self) -> None:
+        for name in os.listdir(self._folder):
+            os.unlink(f"{self._folder}/{name}")
+
+
+def _lock(layout: Layout, *, wait: bool) -> int:
+    """Return a descriptor of the folder of new files, locked; what a killed adoption left is used again."""
+    while True:
+        layout.make_folder(layout.adopting)
+        try:
+            fd = os.open(layout.adopting, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # it has just become complete
+        try:
+            flock(fd, LOCK_EX if wait else LOCK_EX | LOCK_NB)
+            if _is_at(fd, layout.adopting):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Say whether a descriptor is that of what is at a path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def finish(layout: Layout) -> None:
+    """Do what is left of a committed adoption; the caller holds the lock of the thread's folder."""
+    before = os.stat(layout.directory).st_mtime_ns
+    if os.path.isdir(layout.adopt):
+        if not os.path.isdir(f"{layout.adopt}/{_OLD}"):
+            os.mkdir(f"{layout.adopt}/{_OLD}", os.stat(layout.directory).st_mode & 0o777)
+        for path in [*rotated(layout.mirror), layout.mirror]:
+            _set_aside(path, f"{layout.adopt}/{_OLD}")
+        os.rename(layout.adopt, layout.adopted)
+    if os.path.isdir(layout.adopted):
+        old = f"{layout.adopted}/{_OLD}"
+        for name in sorted(os.listdir(layout.adopted)):  # the oldest first: what is there has no gap
+            if name != _OLD:
+                _set_aside(f"{layout.directory}/{name}", old)  # the original has written again
+                os.rename(f"{layout.adopted}/{name}", f"{layout.directory}/{name}")
+        if os.path.isdir(old):
+            os.rename(old, _free(f"{layout.directory}/{KEPT}", "-"))
+        os.rmdir(layout.adopted)
+    touch_folder(layout.directory, before)
+
+
+def _set_aside(path: str, folder: str) -> None:
+    """Move a file that is there into a folder, over nothing."""
+    if os.path.lexists(path):
+        os.rename(path, _free(f"{folder}/{os.path.basename(path)}", "."))
+
+
+def _free(path: str, sign: str) -> str:
+    """Return a path where nothing is: this one, or with 2, 3 … behind it."""
+    target, number = path, 2
+    while os.path.lexists(target):
+        target, number = f"{path}{sign}{number}", number + 1
+    return target
