@@ -99,6 +99,7 @@ class AsyncThread:
         from_now: bool = False,
         max_attempts: int = 5,
         timeout: float | None = None,  # noqa: ASYNC109 (the handler's, not this call's)
+        warn: Callable[[str], object] | None = None,
     ) -> Subscription:
         """Store a subscription; see `Thread.subscribe`."""
         return await self._call(
@@ -109,6 +110,7 @@ class AsyncThread:
             from_now=from_now,
             max_attempts=max_attempts,
             timeout=timeout,
+            warn=warn,
         )
 
     async def unsubscribe(self, consumer: str) -> None:

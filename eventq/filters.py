@@ -509,6 +509,106 @@ def _nearest(name: str) -> str:
     return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
 
 
+# --- advice ---
+
+SPELLING = "strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')"  # of a time as created_at is spelled
+_ORDERS = frozenset(("=", "==", "<", "<=", ">", ">=", "<>", "!=", "IS", "BETWEEN", "NOT"))
+_OTHER_TIMES = frozenset(("datetime", "time", "julianday", "unixepoch"))
+_EXTENDS = frozenset(("||", "->", "->>", "+", "-", "*", "/", "%", "&", "|", "<<", ">>"))
+
+
+def advice(text: str | None) -> str:
+    """Return what is probably wrong with an accepted filter, "" for nothing.
+
+    `created_at` is text like 2026-03-18T10:30:00.123Z. SQLite's own functions spell a time with a blank
+    where that has a T, or as a number; a comparison of the two compares the blank with the T. Only a
+    comparison of the bare column with the bare call or text is judged: everything else may be meant.
+    """
+    reader = _Reader(text or "")
+    tokens = reader.tokens
+    for index, token in enumerate(tokens):
+        if token[0] not in ("word", "name") or _unquoted(*token[:2]) != "created_at":
+            continue
+        start = index
+        if index > 1 and tokens[index - 1][0] == ".":
+            start = index - 2  # events.created_at
+        for other in (*_compared_after(reader, index + 1), *_compared_before(reader, start - 1)):
+            if wrong := _other_spelling(reader, other):
+                what = f"the filter compares created_at with {wrong}, which spells times differently"
+                return f"{what} - compare created_at with {SPELLING}, or datetime(created_at) with it"
+    return ""
+
+
+def _word(reader: _Reader, index: int) -> str:
+    return reader.tokens[index][1].upper() if 0 <= index < len(reader.tokens) else ""
+
+
+def _compared_after(reader: _Reader, index: int) -> list[int]:
+    """Return where the values begin that the column, which ends before a token, is compared with."""
+    if _word(reader, index) not in _ORDERS:
+        return []
+    between = "BETWEEN" in (_word(reader, index), _word(reader, index + 1))
+    while _word(reader, index) in _ORDERS:
+        index += 1
+    end = _end_of_value(reader, index)
+    return [index, end + 1] if between and _word(reader, end) == "AND" else [index]
+
+
+def _compared_before(reader: _Reader, index: int) -> list[int]:
+    """Return where the value begins that is compared with the column behind a token."""
+    if _word(reader, index) not in _ORDERS - {"NOT"}:
+        return []
+    end = index - 1 - (_word(reader, index - 1) == "NOT")
+    depth = 0
+    for at in range(end, -1, -1):
+        depth += (_word(reader, at) == ")") - (_word(reader, at) == "(")
+        if depth <= 0:
+            start = at - (_word(reader, at) == "(" and at > 0 and reader.is_call(at - 1))
+            return [] if _word(reader, start - 1) in _EXTENDS else [start]
+    return []
+
+
+def _end_of_value(reader: _Reader, index: int) -> int:
+    """Return the token behind a call, a text or a word."""
+    depth = 0
+    while index < len(reader.tokens):
+        depth += (_word(reader, index) == "(") - (_word(reader, index) == ")")
+        index += 1
+        if depth <= 0 and _word(reader, index) != "(":
+            break
+    return index
+
+
+def _other_spelling(reader: _Reader, index: int) -> str:
+    """Return how a value is written that is a time in another spelling than that of created_at, else ""."""
+    tokens = reader.tokens
+    while _word(reader, index) == "(":
+        index += 1
+    if index >= len(tokens) or _word(reader, _end_of_value(reader, index)) in _EXTENDS:
+        return ""
+    kind, word, _ = tokens[index]
+    name = word.lower()
+    if kind == "text":
+        return f"'{word[1:-1]}'" if _is_odd_time(word[1:-1]) else ""
+    if kind != "word":
+        return ""
+    if name in ("current_timestamp", "current_time"):
+        return word
+    if not reader.is_call(index):
+        return ""
+    if name in _OTHER_TIMES:
+        return f"{name}()"
+    form = tokens[index + 2] if name == "strftime" and index + 2 < len(tokens) else ("", "", 0)
+    odd = form[0] == "text" and (" " in form[1] or form[1].startswith(("'%s", "'%J")))
+    return f"strftime({form[1]})" if odd else ""
+
+
+def _is_odd_time(text: str) -> bool:
+    """Tell whether a text is a date with a blank and a time behind it."""
+    parts = [len(part) if part.isdigit() else 0 for part in text[:10].split("-")]
+    return parts == [4, 2, 2] and text[10:11] == " " and text[11:13].isdigit()
+
+
 # --- the form that is compiled ---
 
 

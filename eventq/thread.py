@@ -266,11 +266,14 @@ class Thread:
         from_now: bool = False,
         max_attempts: int = 5,
         timeout: float | None = None,
+        warn: Callable[[str], object] | None = None,
     ) -> Subscription:
         """Have `handler` run by `sh -c` whenever an event that matches waits for `consumer`; give the subscription.
 
         `from_now` skips what is stored already. A handler is ended after `timeout` seconds, and started no more after
-        `max_attempts` runs without progress. Raises ConsumerExistsError, FilterError, InputError.
+        `max_attempts` runs without progress. `warn` gets a sentence about a filter that compares times in
+        two spellings; without it, that is a Python warning. Raises ConsumerExistsError, FilterError,
+        InputError.
         """
         from eventq.records import Subscription
 
@@ -281,7 +284,7 @@ class Thread:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
             raise UsageError(f"timeout must be a number of seconds, not {timeout!r}", "give seconds, or leave it out")
         new = Subscription(consumer, handler, filter, max_attempts, timeout)
-        self.consumers.subscribe(new, from_now=from_now)
+        self.consumers.subscribe(new, from_now=from_now, warn=warn or _warn_of_filter)
         return new
 
     def unsubscribe(self, consumer: str) -> None:
@@ -557,6 +560,12 @@ def _warn(what: str) -> None:
     import warnings
 
     warnings.warn(what, stacklevel=2)
+
+
+def _warn_of_filter(what: str) -> None:
+    import warnings
+
+    warnings.warn(what, stacklevel=4)  # the line that calls Thread.subscribe
 
 
 def _text(path: Path) -> str:

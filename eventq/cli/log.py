@@ -193,7 +193,13 @@ def subscribe(raw: Raw) -> None:
         consumer, handler = text(raw, "consumer") or "", text(raw, "handler") or ""
         condition = None if raw["filter"] is None else str(raw["filter"])
         new = thread.subscribe(
-            consumer, handler, filter=condition, from_now=bool(raw["from-now"]), max_attempts=attempts, timeout=timeout
+            consumer,
+            handler,
+            filter=condition,
+            from_now=bool(raw["from-now"]),
+            max_attempts=attempts,
+            timeout=timeout,
+            warn=lambda what: show.note(f"Warning: {what}"),
         )
         if raw["json"]:
             show.dump({"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter})

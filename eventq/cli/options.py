@@ -77,7 +77,12 @@ THREAD = Option("thread", "PATH", "The directory of the thread.", required=True)
 JSON = Option("json", None, "Print the result, and errors, as JSON.")
 CONSUMER = Option("consumer", "ID", "The name of the consumer.", required=True)
 LIMIT = Option("limit", "N", "Print at most N events; 100 unless told.")
-FILTER = Option("filter", "SQL", "Only events for which this condition holds, as after WHERE in SQL.")
+FILTER = Option(
+    "filter",
+    "SQL",
+    "Only events for which this condition holds, as after WHERE in SQL. The last hour is"
+    " created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour').",
+)
 ACKED = Option("last-event-id", "N", "The last event that was processed; 0 at first.", required=True)
 
 LOG: Mapping[str, Command] = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from eventq import system
 from eventq.errors import AckError, ConsumerExistsError, FilterError, StoreError, UnknownConsumerError, UsageError
 from eventq.event import Event, check_name
+from eventq.filters import advice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from eventq.backends.sqlite import Store
@@ -82,8 +84,12 @@ class Subscriptions:
             raise UnknownConsumerError(consumer)
         return state
 
-    def subscribe(self, new: Subscription, *, from_now: bool) -> None:
-        """Store a subscription; the filter is tried first. With work waiting for it a dispatch is started."""
+    def subscribe(self, new: Subscription, *, from_now: bool, warn: Callable[[str], object]) -> None:
+        """Store a subscription; the filter is tried first. With work waiting for it a dispatch is started.
+
+        `warn` gets a sentence about a filter that is accepted and hardly meant; what it raises is raised
+        before anything is stored.
+        """
         check_name(new.consumer_id, "consumer")
         if not new.handler_cmd.strip() or "\0" in new.handler_cmd:
             raise UsageError("the handler is empty", "give a shell command")
@@ -92,6 +98,8 @@ class Subscriptions:
         text = new.filter
         store = self._store
         store.check_filter(text)
+        if wrong := advice(text):
+            warn(wrong)
         with store.write():
             if not store.add_subscription(new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout):
                 raise ConsumerExistsError(new.consumer_id)

@@ -93,6 +93,21 @@ def test_a_mistake_in_the_command_is_one_line_and_status_2(inbox: str, words: li
         assert thread.last_id() == 3
 
 
+def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
+    """A filter with datetime() beside created_at is stored, with a line on stderr; the right form is not mentioned."""
+    words = ["subscribe", "--thread", inbox, "--handler", "true", "--consumer"]
+    right = "strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')"
+    odd = run(*words, "odd", "--filter", "created_at > datetime('now','-1 hour')")
+    assert (odd.code, odd.out) == (0, "Subscribed consumer 'odd'\n")
+    assert odd.err.startswith("Warning: the filter compares created_at with datetime()")
+    assert right in odd.err
+    assert odd.err.count("\n") == 1
+    even = run(*words, "even", "--filter", f"created_at > {right}")
+    assert (even.code, even.out, even.err) == (0, "Subscribed consumer 'even'\n", "")
+    for command in ("subscribe", "peek", "tail"):
+        assert right.replace(" ", "") in "".join(run(command, "--help").out.split())
+
+
 def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path) -> None:
     """With --json each command gives one JSON object."""
     fresh = str(tmp_path / "fresh")

@@ -15,7 +15,7 @@ import eventq
 from eventq.backends import fence as fence_module
 from eventq.backends.fence import Fence
 from eventq.errors import FilterError
-from eventq.filters import COLUMNS, FUNCTIONS, MAX_DEPTH, MAX_TEXT, Fragment, accept
+from eventq.filters import COLUMNS, FUNCTIONS, MAX_DEPTH, MAX_TEXT, SPELLING, Fragment, accept, advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -825,3 +825,92 @@ def test_a_filter_that_is_no_text_is_refused(fence: Fence, value: Any) -> None:
     if value:
         with pytest.raises(FilterError, match="not text"):
             fence.check(value)
+
+
+ODD_TIMES = [
+    "created_at > datetime('now','-1 hour')",
+    "datetime('now','-1 hour') < created_at",
+    "(datetime('now')) < events.created_at",
+    "created_at BETWEEN datetime('now','-2 hours') AND '2026'",
+    "created_at NOT BETWEEN '2026' AND datetime('now')",
+    "events.created_at >= (datetime('now'))",
+    "type = 'x' AND \"created_at\" <= CURRENT_TIMESTAMP",
+    "created_at > '2026-03-18 10:00:00'",
+    "created_at > strftime('%Y-%m-%d %H:%M:%S','now')",
+    "created_at > strftime('%s','now')",
+    "created_at > unixepoch('now')",
+    "created_at > julianday('now')",
+    "NOT (created_at < datetime())",
+    "created_at IS NOT datetime('now')",
+    "CASE WHEN created_at < datetime('now') THEN 1 END",
+]
+EVEN_TIMES = [
+    SPELLING + " < created_at",
+    "created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')",
+    "created_at < strftime('%Y-%m-%dT%H:%M:%SZ','now')",
+    "datetime(created_at) > datetime('now','-1 hour')",
+    "julianday(created_at) < julianday('now')",
+    "created_at > '2026-03-18T10:00:00.000Z'",
+    "created_at >= '2026-03-18'",
+    "created_at > date('now','-1 day')",
+    "created_at LIKE '2026-03-18 %'",
+    "created_at > replace(datetime('now','-1 hour'),' ','T')",
+    "content > datetime('now')",
+    "content > datetime('now') AND created_at > '2026'",
+    "strftime('%Y', created_at) = '2025'",
+    "substr(created_at,1,10) = date('now')",
+    "replace(substr(created_at,1,19),'T',' ') > datetime('now')",
+    "timediff(created_at, datetime('now')) > ''",
+    "content || datetime('now') < created_at",
+    "created_at IS NULL OR created_at NOT NULL",
+    "id = 1",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", ODD_TIMES)
+def test_a_time_in_another_spelling_is_warned_of(fence: Fence, text: str) -> None:
+    """A comparison of created_at with how SQLite spells times is accepted, with a hint to the right form."""
+    fence.check(text)
+    assert SPELLING in advice(text)
+
+
+@pytest.mark.parametrize("text", EVEN_TIMES)
+def test_other_comparisons_are_not_warned_of(fence: Fence, text: str) -> None:
+    """What compares like with like, or may be meant, is left alone."""
+    fence.check(text)
+    assert advice(text) == ""
+
+
+def test_the_spelling_in_the_hint_is_that_of_events(tmp_path: Path) -> None:
+    """An event of now is after an hour ago, and not after an hour from now, on whatever day."""
+    with eventq.open(tmp_path / "thread", create=True) as thread:
+        thread.push("self", "note", "x")
+        assert len(list(thread.peek(filter=f"created_at > {SPELLING}"))) == 1
+        assert list(thread.peek(filter=f"created_at > {SPELLING.replace('-1', '+1')}")) == []
+
+
+@RELAXED
+@given(SOUP)
+def test_advice_on_soup(text: str) -> None:
+    """Whatever is accepted can be judged."""
+    try:
+        accepted = accept(text)
+    except FilterError:
+        return
+    assert isinstance(advice(accepted), str)
+
+
+def test_subscribing_warns_and_stores(tmp_path: Path) -> None:
+    """In the library it is a Python warning, or what `warn` gets; as an error it comes before anything is stored."""
+    with eventq.open(tmp_path / "thread", create=True) as thread:
+        with pytest.warns(UserWarning, match="spells times differently") as caught:
+            thread.subscribe("a", "true", filter=ODD_TIMES[0])
+        assert caught[0].filename == __file__
+        told: list[str] = []
+        thread.subscribe("b", "true", filter=ODD_TIMES[0], warn=told.append)
+        assert len(told) == 1
+        with pytest.raises(UserWarning):
+            thread.subscribe("c", "true", filter=ODD_TIMES[0])
+        thread.subscribe("d", "true", filter=EVEN_TIMES[0])
+        assert [found.consumer_id for found in thread.subscriptions()] == ["a", "b", "d"]
