@@ -48,6 +48,7 @@ MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
 MAX_REPEAT = 16  # how often LIKE and GLOB may look at one character of the content
 MAX_SETS = 48  # characters of a piece of a GLOB pattern with [sets]: each is looked through
 MAX_MENTIONS = 4  # of columns, before the clock is looked at before each
+MAX_JOINS = 2_000  # operators that copy a value; all of their operand is written anew for each
 MAX_SKIPPED = 64  # characters that unhex() may be asked to skip: it looks through them for each
 # What one LIKE, GLOB or json_extract() may cost: bytes times looks at each. A second or two.
 MAX_WORK = 1 << 30
@@ -110,7 +111,7 @@ class Fragment:
     """
 
     __slots__ = (
-        "_pieces", "calls", "careful", "clocked", "columns", "loose", "sql", "text", "timed",
+        "_pieces", "calls", "clocked", "columns", "loose", "sql", "text", "timed",
     )  # fmt: skip
 
     def __init__(self, text: str | None) -> None:
@@ -123,21 +124,23 @@ class Fragment:
         self.loose = reader.loose
         self.timed = reader.timed()
         self.columns = reader.weighed()
-        self._pieces = [("1", 0)]
-        careful = self._pieces
-        if self.text:
-            self._pieces = _Writer(reader, clocked=self.clocked).write()
-            careful = _CarefulWriter(reader, clocked=self.clocked).write()
+        self._pieces = _Writer(reader, clocked=self.clocked).write() if self.text else [("1", 0)]
         self.sql = "".join(piece for piece, _ in self._pieces)
-        self.careful = "".join(piece for piece, _ in careful)
+
+    @property
+    def careful(self) -> str:
+        """The form for large values, which few filters ever meet."""
+        return "".join(piece for piece, _ in self._careful_pieces())
+
+    def _careful_pieces(self) -> list[tuple[str, int]]:
+        if not self.text:
+            return self._pieces
+        return _CarefulWriter(_Reader(self.text).read(), clocked=self.clocked).write()
 
     def place(self, offset: int, *, careful: bool = False) -> int:
         """Return the offset in the user's text, in characters, of a byte offset in `sql` or `careful`."""
         place = 0
-        pieces = self._pieces
-        if careful:
-            pieces = _CarefulWriter(_Reader(self.text).read(), clocked=self.clocked).write()
-        for piece, at in pieces:
+        for piece, at in self._careful_pieces() if careful else self._pieces:
             size = len(piece.encode())
             place = at if at >= 0 else place
             if offset < size:
@@ -306,7 +309,8 @@ class _Reader:
         """Give the tokens of each argument of a call, from the one after its parenthesis on."""
         found: list[list[Token]] = [[]]
         depth = 0
-        for token in self.tokens[index:]:
+        for at in range(index, len(self.tokens)):
+            token = self.tokens[at]
             depth += (token[0] == "(") - (token[0] == ")")
             if depth < 0:
                 break
@@ -740,13 +744,18 @@ class _CarefulWriter(_Writer):
         super().__init__(reader, clocked=clocked)
         self._names: list[int] = []  # per open level: the piece of the function's name, or -1
         self._texts: list[tuple[int, int]] = []  # per open level: how often like() may look, and where its text begins
+        self._joins = 0
         self._paths: list[int] = []  # per open level: how many paths json_extract() looks for
         self._compared = [""]  # per open level: what compares the operand under way with one before it
 
     def _token(self, index: int) -> None:
-        kind, word, _ = self._reader.tokens[index]
+        kind, word, at = self._reader.tokens[index]
         upper = word.upper() if kind == "word" else kind
         if upper in ("||", "->", "->>") and self._ends[-1] != "IN":
+            self._joins += 1
+            if self._joins > MAX_JOINS:
+                what = f"more than {MAX_JOINS} of ||, -> and ->> beside a value above 64 KiB"
+                raise FilterError(what, self._reader.text, at, "use fewer")
             self._jump(self._starts[-1])
         elif self._is_match(index) and not self._compared[-1] and self._ends[-1] != "IN":
             self._weigh(self._starts[-1], self._cost_behind(index))
