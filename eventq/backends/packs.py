@@ -21,7 +21,10 @@ class PackTable:
         self._run = store.run
 
     def _pages(self, sql: str) -> Iterator[Any]:
-        """Give the rows of a statement that takes a key to go on after and a limit; the key is the first column."""
+        """Give the rows of a statement that takes a key to go on after and a limit; the key is the first column.
+
+        What is chosen stands in a CROSS JOIN, never behind IN: with that each page could begin at the first row.
+        """
         after: Any = -1 << 63
         while rows := self._run(sql, (after, _PAGE)):
             yield from rows
@@ -112,13 +115,14 @@ class PackTable:
     def patches(self) -> Iterator[Any]:
         """Give seq, turn_id, hash (None for a tombstone), flags and time of every overlay."""
         return self._pages(
-            "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p LEFT JOIN blobs USING (blob_id)"
-            " WHERE seq > ? AND turn_id IN chosen_turns ORDER BY seq LIMIT ?"
+            "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p"
+            " CROSS JOIN chosen_turns USING (turn_id) LEFT JOIN blobs USING (blob_id)"
+            " WHERE seq > ? ORDER BY seq LIMIT ?"
         )
 
     def roots(self) -> Iterator[tuple[int, bytes]]:
         """Give turn_id and root of every turn that has one of its own."""
-        sql = (  # not IN: that begins each page at the first turn
+        sql = (
             "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
             " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
         )
@@ -127,8 +131,8 @@ class PackTable:
     def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Give a number, and the hashes of a blob and of one that it names."""
         for blob_id, digest in self._pages(
-            "SELECT DISTINCT blob_id, hash FROM blob_refs JOIN blobs USING (blob_id)"
-            " WHERE blob_id > ? AND blob_id IN chosen_blobs ORDER BY blob_id LIMIT ?"
+            "SELECT blob_id, hash FROM chosen_blobs c CROSS JOIN blobs USING (blob_id) WHERE blob_id > ?"
+            " AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id) ORDER BY blob_id LIMIT ?"
         ):
             sql = "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ? ORDER BY 1"
             yield from ((blob_id, digest, to) for (to,) in self._run(sql, (blob_id,)))
@@ -137,14 +141,15 @@ class PackTable:
         """Give context_id, name, group, status, start turn and time of completion of every run."""
         return self._pages(
             "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
-            " WHERE context_id > ? AND context_id IN chosen_contexts ORDER BY context_id LIMIT ?"
+            " CROSS JOIN chosen_contexts USING (context_id) WHERE context_id > ? ORDER BY context_id LIMIT ?"
         )
 
     def attempts(self) -> Iterator[Any]:
         """Give a number, the turn that it came after, hash and time of every attempt at a step."""
         return self._pages(
-            "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id)"
-            " WHERE attempt_id > ? AND parent_id IN chosen_turns ORDER BY attempt_id LIMIT ?"
+            "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts"
+            " CROSS JOIN chosen_turns ON turn_id = parent_id CROSS JOIN blobs USING (blob_id)"
+            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
         )
 
     def pins(self) -> list[tuple[str, bytes]]:
@@ -174,25 +179,31 @@ class PackTable:
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def alike(self, parent: int, blob_id: int, encoding: int, flags: int, at: int, turn_id: int) -> list[Any]:
-        """Give turn_id, type_id and type_tag of the turns that could be an imported one, that of the same id first."""
+    def alike(self, parent: int, blob_id: int, limit: int = -1) -> list[Any]:
+        """Return the turns of a parent and a payload, in order: one of them could be an imported one.
+
+        Columns: turn_id, type_id, type_tag, encoding, flags, created_at_ms.
+        """
         sql = (
-            "SELECT turn_id, type_id, type_tag FROM turns WHERE parent_id IS ? AND blob_id = ? AND encoding = ?"
-            " AND flags = ? AND created_at_ms = ? ORDER BY turn_id <> ?, turn_id"
+            "SELECT turn_id, type_id, type_tag, encoding, flags, created_at_ms FROM turns"
+            " WHERE parent_id IS ? AND blob_id = ? ORDER BY turn_id LIMIT ?"
         )
-        return self._run(sql, (parent or None, blob_id, encoding, flags, at, turn_id))
+        return self._run(sql, (parent or None, blob_id, limit))
+
+    def is_reached(self, turn_id: int) -> bool:
+        """Tell whether a context stands at a turn, or at one that follows it."""
+        return bool(self._run(_REACHED, (turn_id,)))
 
     def last_context(self) -> int:
         """Give the id of the newest context there ever was, 0 when there was none."""
         return self._store.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
 
-    def born(self, at: int, context_id: int) -> list[tuple[int, int, str | None]]:
-        """Give context_id, head and name of the contexts that were made at a time, that of the same id first."""
-        sql = (
-            "SELECT context_id, coalesce(head_id, 0), name FROM contexts WHERE created_at_ms = ?"
-            " ORDER BY context_id <> ?, context_id"
+    def births(self) -> Iterator[tuple[int, int, int, str | None]]:
+        """Yield context_id, head, time and name of every context of the store, chosen or not."""
+        return self._pages(
+            "SELECT context_id, coalesce(head_id, 0), created_at_ms, name FROM contexts"
+            " WHERE context_id > ? ORDER BY context_id LIMIT ?"
         )
-        return self._run(sql, (at, context_id))
 
     def add_context(self, context_id: int | None, head: int, flags: int, at: int, now: int) -> int:
         """Store a context that stands at a head, and give its id: the next one unless it is given."""
@@ -211,13 +222,14 @@ class PackTable:
         """Note what an imported context was forked from."""
         self._run("UPDATE contexts SET fork_of = ? WHERE context_id = ?", (fork_of, context_id))
 
-    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int, count: int) -> None:
-        """Store an overlay unless there are `count` that are alike."""
-        sql = (
-            "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) SELECT ?1, ?2, ?3, ?4 WHERE ?5 > (SELECT"
-            " count(*) FROM turn_patches WHERE turn_id = ?1 AND blob_id IS ?2 AND flags = ?3 AND created_at_ms = ?4)"
-        )
-        self._run(sql, (turn_id, blob_id, flags, at, count))
+    def overlays(self, turn_id: int) -> list[tuple[int | None, int, int]]:
+        """Return blob_id (None for a tombstone), flags and time of the overlays on a turn."""
+        return self._run("SELECT blob_id, flags, created_at_ms FROM turn_patches WHERE turn_id = ?", (turn_id,))
+
+    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int) -> None:
+        """Store an overlay."""
+        sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+        self._run(sql, (turn_id, blob_id, flags, at))
 
     def set_run(self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None) -> None:
         """Make a run of an imported context, or have it go on."""
@@ -228,13 +240,14 @@ class PackTable:
         )
         self._run(sql, (context_id, name, group, status, start, completed))
 
-    def add_attempt(self, parent: int, blob_id: int, at: int, count: int) -> None:
-        """Store an attempt unless there are `count` that are alike."""
-        sql = (
-            "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) SELECT ?1, ?2, ?3 WHERE ?4 > (SELECT count(*)"
-            " FROM run_attempts WHERE parent_id = ?1 AND blob_id = ?2 AND created_at_ms = ?3)"
-        )
-        self._run(sql, (parent, blob_id, at, count))
+    def attempts_after(self, parent: int) -> list[tuple[int, int]]:
+        """Return blob_id and time of the attempts after a turn."""
+        return self._run("SELECT blob_id, created_at_ms FROM run_attempts WHERE parent_id = ?", (parent,))
+
+    def add_attempt(self, parent: int, blob_id: int, at: int) -> None:
+        """Store an attempt."""
+        sql = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
+        self._run(sql, (parent, blob_id, at))
 
     def raise_last_turn(self, turn_id: int) -> None:
         """Have the next turn get an id above this one."""
@@ -242,6 +255,11 @@ class PackTable:
         self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (turn_id,))
 
 
+# Down from a turn. Those that are asked about in one import have nothing below them in common.
+_REACHED = (
+    "WITH RECURSIVE down (id) AS (SELECT ?1 UNION ALL SELECT turn_id FROM down CROSS JOIN turns ON parent_id = id)"
+    " SELECT 1 FROM down CROSS JOIN contexts ON head_id = id LIMIT 1"
+)
 _CHOSEN = (
     "DROP TABLE IF EXISTS temp.chosen_contexts",
     "DROP TABLE IF EXISTS temp.chosen_turns",

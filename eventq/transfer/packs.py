@@ -25,6 +25,7 @@ from eventq.event import REF, check_name
 from eventq.output.artifacts import tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
+from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
 from eventq.transfer.sources import ARTIFACTS, PackSource, ThreadSource, file_name, type_tag
 
 TYPE_CHECKING = False
@@ -152,8 +153,9 @@ class _Import:
         self._seen = array("Q")  # ids of the source's turns that are here, in order
         self._renamed: dict[int, int] = {}  # those of them that have another id here
         self._anew: set[int] = set()  # those ids: a turn here stands for one of the source
-        self._taken: set[int] = set()  # contexts here that stand for one of the source
-        self._read: dict[tuple[object, ...], int] = {}  # how often a line was read
+        self._known_turns = KnownTurns(self._table, self._is_free)
+        self._patches = KnownRows(self._table.overlays)
+        self._attempts = KnownRows(self._table.attempts_after)
         self._highest = 0  # id of a turn that the source names
         self._tips: set[int] = set()  # turns of the source that no other one of it follows
         self._made: set[int] = set()  # contexts
@@ -361,7 +363,7 @@ class _Import:
             self._check_collected(record.payload_hash)
             self._drop(record, error.what)
             return
-        here = self._find(record, parent, blob_id)
+        here = self._known_turns.find(record, parent, blob_id)
         if here is None:
             here = self._add(record, parent, above, blob_id, meta, rule)
         self._seen.append(record.turn_id)
@@ -404,16 +406,9 @@ class _Import:
             return None
         return self._renamed.get(turn_id, turn_id)
 
-    def _find(self, record: TurnRecord, parent: int, blob_id: int) -> int | None:
-        """Give the turn that is here already, or None: twins are found again one by one."""
-        rows = self._table.alike(
-            parent, blob_id, record.codec, record.flags, record.created_at_ms, min(record.turn_id, LARGEST_ID + 1)
-        )
-        for turn_id, type_id, tag in rows:
-            same = (type_tag(type_id) if tag is None else tag & (1 << 64) - 1) == record.type_tag
-            if same and turn_id not in self._anew and self._here(turn_id) != turn_id:
-                return int(turn_id)
-        return None
+    def _is_free(self, turn_id: int) -> bool:
+        """Tell whether a turn here stands for none of the source yet."""
+        return turn_id not in self._anew and self._here(turn_id) != turn_id
 
     def _add(
         self,
@@ -441,6 +436,8 @@ class _Import:
         notes = len(self._notes)
         heads, lost = self._heads()
         damaged = len(self._notes) > notes
+        times = {record.created_at_ms for some in (heads, lost) for record in some.values()}
+        self._known_contexts = KnownContexts(self._table, times)
         for record in heads.values():
             known[record.context_id] = self._import_head(record)
         if damaged or not heads:
@@ -472,38 +469,36 @@ class _Import:
         head = self._here(record.head_turn_id) or 0
         found = self._match(record, head)
         if found is not None:
-            self._taken.add(found[0])
-            self._go_on(*found, head)
-            return found[0]
+            self._go_on(found, self._known_contexts.head(found), head)
+            self._known_contexts.take(found)
+            return found
         free = self._table.last_context() < record.context_id <= LARGEST_ID
         wanted = record.context_id if free else None
         return self._add_context(wanted, head, record.flags, record.created_at_ms)
 
-    def _match(self, record: HeadRecord, head: int) -> tuple[int, int] | None:
-        """Give id and head of the context that a record is of, by its birth and name, then its id, then its head.
+    def _match(self, record: HeadRecord, head: int) -> int | None:
+        """Return the context that a record is of, by its birth and name, then its id, then its head.
 
         Several that were born together and have no names cannot be told apart, so none of them is taken.
         """
-        born = self._table.born(record.created_at_ms, min(record.context_id, LARGEST_ID + 1))
-        name = self._names.get(record.context_id)
-        alike = [(one, here) for one, here, known in born if known == name and one not in self._taken]
-        for one, here in alike:
-            if one == record.context_id:
-                return one, here
-        if name is not None:
-            if alike or self._turns.table.named(name) is None:
-                return alike[0] if alike else None
-            alike = [(one, here) for one, here, known in born if known is None and one not in self._taken]
-        exact = [found for found in alike if found[1] == head]
-        if exact:
-            return exact[0]
-        related = [found for found in alike if self._turns.common(found[1], head) or not found[1] or not head]
-        return related[0] if len(alike) == len(related) == 1 else None
+        known, at, name = self._known_contexts, record.created_at_ms, self._names.get(record.context_id)
+        found = known.same(record.context_id, at, name)
+        if found is None and name is not None:
+            found = known.named(at, name)
+            if found is None and self._turns.table.named(name) is None:
+                return None
+        if found is None:
+            found = known.at_head(at, head)
+        if found is None:
+            found = known.only(at)
+            here = 0 if found is None else known.head(found)
+            if here and head and not self._turns.common(here, head):
+                return None
+        return found
 
     def _add_context(self, context_id: int | None, head: int, flags: int, at: int) -> int:
         here = self._table.add_context(context_id, head, flags, at, system.milliseconds())
         self._made.add(here)
-        self._taken.add(here)
         return here
 
     def _go_on(self, context_id: int, here: int, head: int) -> None:
@@ -527,16 +522,11 @@ class _Import:
             if record is not None and record.created_at_ms < 1 << 63:
                 proven = HeadRecord(record.context_id, tip, 0, record.flags, record.created_at_ms)
                 known[record.context_id] = here = self._import_head(proven)
-            elif self._has_head(head):
+            elif self._table.is_reached(head):  # by a context that an earlier import made
                 continue
             else:
                 here = self._add_context(None, head, 0, self._turns.turn(head, payload=False).created_at_ms)
             self._note(f"{packfile.HEADS}: no head is left for turn {tip}: context {here} stands at it")
-
-    def _has_head(self, turn_id: int) -> bool:
-        """Say whether a context that an earlier import made stands at a turn or went on from it."""
-        heads = {info[2] for info in self._turns.table.contexts(0, 1 << 62)}
-        return any(self._turns.common(head, turn_id) == turn_id for head in heads)
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
@@ -596,7 +586,8 @@ class _Import:
         if not turn_id or not 0 <= flags < 1 << 32 or not _is_time(at):
             return False
         blob_id = None if told["blob"] is None else self._blobs.blob_id(digest_of(told["blob"]))
-        self._table.add_patch(turn_id, blob_id, flags, at, self._count(turn_id, blob_id, flags, at))
+        if not self._patches.take(turn_id, blob_id, flags, at):
+            self._table.add_patch(turn_id, blob_id, flags, at)
         return True
 
     def _import_root(self, told: dict[str, Any], _: dict[int, int]) -> bool:
@@ -614,13 +605,9 @@ class _Import:
         if not parent or not _is_time(at):
             return False
         blob_id = self._blobs.blob_id(digest_of(told["blob"]))
-        self._table.add_attempt(parent, blob_id, at, self._count(parent, blob_id, at))
+        if not self._attempts.take(parent, blob_id, at):
+            self._table.add_attempt(parent, blob_id, at)
         return True
-
-    def _count(self, *line: object) -> int:
-        """Give how often a line was read, with this time: two that are alike are two."""
-        self._read[line] = self._read.get(line, 0) + 1
-        return self._read[line]
 
     def _import_ref(self, told: dict[str, Any], _: dict[int, int]) -> bool:
         self._blobs.add_refs(self._blobs.blob_id(digest_of(told["blob"])), [digest_of(told["ref"])])

@@ -212,15 +212,32 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
     assert plans["blobs"][0] == "SEARCH blobs USING INTEGER PRIMARY KEY (rowid=?)"
 
 
-def test_pages_of_roots_go_on_where_the_last_ended(traced: Traced) -> None:
-    """A pack: a page of roots begins after the one before it, whatever is chosen."""
+PAGES = {
+    "patches": ("turn_patches", "chosen_turns"),
+    "roots": ("turn_roots", "chosen_turns"),
+    "refs": ("chosen_blobs", "blobs"),
+    "runs": ("runs", "chosen_contexts"),
+    "attempts": ("run_attempts", "chosen_turns"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_go_on_where_the_last_ended(name: str, traced: Traced) -> None:
+    """A pack: a page begins after the one before it, whatever is chosen, and nothing is sorted."""
     table = PackTable(traced.thread.store)
     table.choose_all()
-    traced.plain.execute("CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)")
-    assert {step for _, step in traced.of(lambda: list(table.roots()))} == {
-        "SEARCH turn_roots USING INTEGER PRIMARY KEY (rowid>?)",
-        "SEARCH chosen_turns USING INTEGER PRIMARY KEY (rowid=?)",
-    }
+    for one in ("turns", "contexts", "blobs"):
+        traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
+    steps = [
+        step.replace(" p ", " turn_patches ").replace(" c ", " chosen_blobs ")
+        for _, step in traced.of(lambda: list(getattr(table, name)()))
+    ]
+    first, second = PAGES[name]
+    assert steps[:2] == [
+        f"SEARCH {first} USING INTEGER PRIMARY KEY (rowid>?)",
+        f"SEARCH {second} USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
+    assert not any("SCAN" in step for step in steps)
 
 
 def test_every_foreign_key_has_an_index(traced: Traced) -> None:
