@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import struct
 import zlib
@@ -26,9 +27,9 @@ from eventq.errors import ClosedError, DamagedError, DiskError, InputError, Logi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import Any, BinaryIO, NoReturn
+    from typing import Any, BinaryIO, NoReturn, Self
 
     Note = Callable[[str], object]
     Path = str | os.PathLike[str]
@@ -43,6 +44,9 @@ BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
     "heads.tbl",
 )  # in the order in which they get their names: where there is a heads.tbl, everything is there
 LONGEST_LINE = 1 << 20  # bytes of a line of eventq.ndjson: twice the longest that makes sense
+ARTIFACTS = "artifacts"  # the folder of a pack that holds them
+UNFINISHED = ".eventq-export"  # the folder in which a pack is made; all in it is ours
+_NAMES = "names"  # the file there that tells what got its name already, for whoever finds it after a kill
 PLAIN, ZSTD = 0, 1  # the codecs of a blob
 LONGEST_TYPE = 1 << 18  # bytes of a type id: the 65,536 characters that a text may have
 _MAGIC, _VERSION = 0x42534C42, 1
@@ -688,7 +692,7 @@ def rebuild_indexes(folder: Path) -> None:
     """
     if not all(os.path.isfile(os.path.join(folder, name)) for name in (BLOBS, TURNS)):
         raise LogicError(f"'{os.fspath(folder)}' holds no {BLOBS} and {TURNS}", "give the folder of a pack")
-    with _Target(folder, fresh=False) as target:
+    with _Target(folder) as target:
         for index in (BLOBS_INDEX, TURNS_INDEX):
             target.begin(index)
             for entry in _entries(folder, index):
@@ -699,11 +703,12 @@ class PackWriter:
     """A pack in the making: `with PackWriter(folder) as pack: pack.blob(…); pack.turn(…)`, in any order.
 
     The folder is made when there is none. Its files get their names at the end of the block, when all is on the disk;
-    after an error none is left. Raises LogicError for a folder that holds a pack, or that somebody writes; DiskError.
+    after an error none is left, and what a killed one left goes. Raises LogicError for a folder that holds a pack, or
+    that somebody writes; DiskError.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._target = _Target(folder, fresh=True)
+        self._target = _FreshTarget(folder)
         self._offsets = {BLOBS: 0, TURNS: 0}
 
     def __enter__(self) -> PackWriter:
@@ -733,6 +738,10 @@ class PackWriter:
         """Add a line to `eventq.ndjson`, for what the other files have no room for."""
         self._target.write(BESIDE, line)
 
+    def artifact(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write a file of the folder `artifacts`."""
+        self._target.save(name, pieces)
+
     def _add(self, name: str, index: str, entry: Callable[[int], bytes], parts: tuple[bytes, ...]) -> None:
         offset = self._offsets[name]
         for part in parts:
@@ -742,26 +751,17 @@ class PackWriter:
 
 
 class _Target:
-    """Files that are written under other names into one folder, under its lock, and all get theirs at the end.
+    """Files that are written under other names into one folder, under its lock, and all get theirs at the end."""
 
-    `fresh`: the folder may be made, holds none of the files yet, gets all of them, and loses them after an error.
-    """
-
-    def __init__(self, folder: Path, *, fresh: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
-        self._fresh = fresh
         self._files: dict[str, BinaryIO] = {}
-        self._named: list[str] = []
-        self._made = False
         self._failed: DiskError | None = None
         self._fd = -1
 
-    def __enter__(self) -> _Target:
+    def __enter__(self) -> Self:
         try:
             self._take()
-            if self._fresh:
-                for name in FILES:
-                    self.begin(name)
         except BaseException as error:
             self._abandon()
             if isinstance(error, OSError):
@@ -780,9 +780,6 @@ class _Target:
 
     def _take(self) -> None:
         """Open and lock the folder; two writers would rename over each other's files."""
-        if self._fresh and not os.path.isdir(self._folder):
-            os.mkdir(self._folder, 0o700)
-            self._made = True
         self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -790,27 +787,21 @@ class _Target:
             raise LogicError(f"somebody writes into '{self._folder}' already", "wait, or take another folder") from None
         except OSError:
             pass  # a file system without locks
-        for name in FILES if self._fresh else ():
-            if os.path.lexists(self._path(name)):
-                raise LogicError(f"'{self._folder}' holds a pack already: {name}", "choose a folder without one")
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
+    def _draft(self, name: str) -> str:
+        """Return where a file is until it gets its name."""
+        return self._path(name) + ".part"
+
     def begin(self, name: str) -> None:
         """Begin a file; what a writer that was killed left under its other name goes."""
         try:
-            self._begin(name)
+            _remove_file(self._draft(name))
+            fd = os.open(self._draft(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise _disk(self._path(name), error) from None
-
-    def _begin(self, name: str) -> None:
-        path = self._path(name) + ".part"
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._files[name] = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
 
     def write(self, name: str, data: bytes) -> None:
@@ -830,36 +821,160 @@ class _Target:
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
+        self._name_all()
+
+    def _name_all(self) -> None:
+        for name in self._files:
+            self._name(name)
+        os.fsync(self._fd)
+
+    def _name(self, name: str) -> None:
+        os.rename(self._draft(name), self._path(name))
+
+    def _abandon(self) -> None:
+        """Close everything; after an error, remove what was written."""
+        for file in self._files.values():
+            try:
+                file.close()
+            except OSError:
+                pass
+        self._clean()
+        self._files.clear()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _clean(self) -> None:
+        for name in self._files:
+            _remove(os.unlink, self._draft(name))
+
+
+class _FreshTarget(_Target):
+    """A whole pack: its folder may be made, and holds none of the files yet, or those of one that was killed.
+
+    It is made in a hidden folder inside, as that is on the same disk and the folder may hold files of others. What
+    a killed one left there is nobody else's. Of what had its name already the hidden folder tells which file it was.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._made = False
+        self._owned = False  # the hidden folder is this one's
+        self._named: list[str] = []
+
+    def _take(self) -> None:
+        if not os.path.isdir(self._folder):
+            os.mkdir(self._folder, 0o700)
+            self._made = True
+        super()._take()
+        self._remove_unfinished()
+        for name in FILES:
+            if os.path.lexists(self._path(name)):
+                raise LogicError(f"'{self._folder}' holds a pack already: {name}", "choose a folder without one")
+        if os.path.lexists(self._path(ARTIFACTS)):
+            raise LogicError(f"'{self._path(ARTIFACTS)}' is there already", "choose a folder without one")
+        os.mkdir(self._path(UNFINISHED), 0o700)
+        self._owned = True
+        for name in FILES:
+            self.begin(name)
+
+    def _draft(self, name: str) -> str:
+        return os.path.join(self._folder, UNFINISHED, name)
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed one left: what it had named, if nobody changed it since, then what it had not."""
+        if not os.path.lexists(self._path(UNFINISHED)):
+            return
+        if os.path.islink(self._path(UNFINISHED)) or not os.path.isdir(self._path(UNFINISHED)):
+            raise LogicError(f"'{self._path(UNFINISHED)}' is no folder of an export", "remove it")
+        for name, known in _named_by(self._draft(_NAMES)).items():
+            if _identity(self._path(name)) == known:
+                _remove_tree(self._path(name))
+        _remove_tree(self._path(UNFINISHED))
+
+    def save(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write a file of the folder of artifacts."""
+        folder = self._draft(ARTIFACTS)
+        try:
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
+            system.save(os.path.join(folder, name), pieces)
+        except OSError as error:
+            raise _disk(self._path(ARTIFACTS), error) from None
+
+    def _name_all(self) -> None:
         *first, last = self._files
+        if os.path.isdir(self._draft(ARTIFACTS)):
+            first.append(ARTIFACTS)
+        known = {name: _identity(self._draft(name)) for name in (*first, last)}
+        system.save(self._draft(_NAMES), [json.dumps(known).encode()])
         for name in first:
             self._name(name)
         os.fsync(self._fd)
         self._name(last)
+        os.fsync(self._fd)
+        os.unlink(self._draft(_NAMES))  # from here on it is a pack like any other
+        os.rmdir(self._path(UNFINISHED))
+        self._owned = False
         os.fsync(self._fd)
         if self._made:
             system.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         self._named.clear()
 
     def _name(self, name: str) -> None:
+        if os.path.lexists(self._path(name)):
+            raise LogicError(f"somebody else put '{self._path(name)}' there meanwhile", "choose another folder")
         self._named.append(name)
-        os.rename(self._path(name) + ".part", self._path(name))
+        super()._name(name)
 
-    def _abandon(self) -> None:
-        """Close everything; after an error, remove what was written."""
-        left = [name for name in self._named if self._fresh] + [f"{name}.part" for name in self._files]
-        for file in self._files.values():
-            try:
-                file.close()
-            except OSError:
-                pass
-        self._files.clear()
-        for name in left:
-            _remove(os.unlink, self._path(name))
+    def _clean(self) -> None:
+        for name in self._named:
+            _remove(_remove_tree, self._path(name))
+        if self._owned:
+            _remove(_remove_tree, self._path(UNFINISHED))
         if self._made:
             _remove(os.rmdir, self._folder)  # refused once a pack is in it
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+
+
+def _identity(path: str) -> list[int] | None:
+    """Return what tells a file from another one of the same name, and from itself once it was changed."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return [found.st_ino, found.st_mtime_ns]
+
+
+def _named_by(path: str) -> dict[str, object]:
+    """Return what a killed writer was about to name; nothing where it was not that far."""
+    try:
+        with system.open_regular(path, follow=False) as file:
+            known = json.loads(file.read(LONGEST_LINE))
+    except (OSError, ValueError):
+        return {}
+    return {name: known[name] for name in (*FILES, ARTIFACTS) if name in known}
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Tell whether a writer has not given all files of a pack their names, or was killed before it had."""
+    return os.path.lexists(os.path.join(folder, UNFINISHED, _NAMES))
+
+
+def _remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _remove_tree(path: str) -> None:
+    """Remove a file, or a folder with all in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def _remove(how: Callable[[str], None], path: str) -> None:

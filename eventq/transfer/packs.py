@@ -26,7 +26,7 @@ from eventq.output.artifacts import tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
 from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
-from eventq.transfer.sources import ARTIFACTS, PackSource, ThreadSource, file_name, type_tag
+from eventq.transfer.sources import PackSource, ThreadSource, file_name, type_tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,43 +59,11 @@ def export_pack(store: Store, folder: str) -> None:
     inside = os.path.realpath(store.directory)
     if os.path.commonpath([inside, os.path.realpath(folder)]) == inside:
         raise LogicError(f"'{folder}' is inside the thread", "give a folder outside of it")
-    with ThreadSource(store) as source, _Folder(folder) as files, PackWriter(folder) as pack:
-        _write(source, pack, files)
+    with ThreadSource(store) as source, PackWriter(folder) as pack:
+        _write(source, pack)
 
 
-class _Folder:
-    """The folder in a pack that holds its artifacts: made for the first one, and gone again after an error."""
-
-    def __init__(self, pack: str) -> None:
-        self._pack = pack
-        self._path = os.path.join(pack, ARTIFACTS)
-        self._fresh = not os.path.lexists(pack)
-
-    def __enter__(self) -> _Folder:
-        if os.path.lexists(self._path):
-            raise LogicError(f"'{self._path}' is there already", "choose a folder without one")
-        return self
-
-    def save(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Write a file."""
-        try:
-            if not os.path.isdir(self._path):
-                os.mkdir(self._path, 0o700)
-            system.save(os.path.join(self._path, name), pieces)
-        except OSError as error:
-            raise packfile._disk(self._path, error) from None
-
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: object) -> None:
-        if kind is None:
-            return
-        import shutil
-
-        shutil.rmtree(self._path, ignore_errors=True)
-        if self._fresh:
-            packfile._remove(os.rmdir, self._pack)  # which the writer could not, as this was in it
-
-
-def _write(source: ThreadSource, pack: PackWriter, files: _Folder) -> None:
+def _write(source: ThreadSource, pack: PackWriter) -> None:
     for _, record in source.blobs():
         pack.blob(record)
     for turn in source.turns():
@@ -108,7 +76,7 @@ def _write(source: ThreadSource, pack: PackWriter, files: _Folder) -> None:
         if told.get("status") == "open":
             continue  # its number would stand for what it is not yet
         if "artifact" in told:
-            files.save(file_name(told), source.artifact(told))
+            pack.artifact(file_name(told), source.artifact(told))
         pack.beside(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     Note = Callable[[str], object]
     Told = dict[str, Any]
 
-ARTIFACTS = "artifacts"  # the folder of a pack that holds them
 _NAMED = re.compile(rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})")
 _OVERLAP = 1100  # bytes: no name that is looked for is longer
 
@@ -66,6 +65,8 @@ class PackSource:
 
     def heal(self) -> None:
         """Make the indexes anew where they are missing or damaged; they are not needed here."""
+        if packfile.is_unfinished(self._folder):
+            self.note("the export into this folder was killed before its end: it may hold a part only")
         faults = packfile.index_faults(self._folder)
         if not faults:
             return
@@ -117,7 +118,7 @@ class PackSource:
 
     def artifact(self, told: Told) -> Iterator[bytes]:
         """Give the bytes of an artifact in pieces. Raises OSError, also for what is no plain file."""
-        path = os.path.join(self._folder, ARTIFACTS, file_name(told))
+        path = os.path.join(self._folder, packfile.ARTIFACTS, file_name(told))
         with system.open_regular(path, follow=False) as file:  # any bytes will do: a link could bring in any file
             yield from iter(lambda: file.read(1 << 16), b"")
 

@@ -338,11 +338,11 @@ def test_a_pack_is_never_overwritten(tmp_path: Path, name: str) -> None:
         pass
     assert os.listdir(tmp_path) == [name]
     (tmp_path / name).unlink()
-    (tmp_path / "turns.log.part").mkdir()
-    with pytest.raises(DiskError), PackWriter(tmp_path):
+    (tmp_path / ".eventq-export").symlink_to(".")
+    with pytest.raises(LogicError, match="is no folder of an export - remove it"), PackWriter(tmp_path):
         pass
-    assert os.listdir(tmp_path) == ["turns.log.part"]
-    (tmp_path / "turns.log.part").rmdir()
+    assert os.listdir(tmp_path) == [".eventq-export"]
+    (tmp_path / ".eventq-export").unlink()
     write(tmp_path)  # nobody keeps the lock
 
 
@@ -355,7 +355,7 @@ def test_an_error_leaves_nothing(tmp_path: Path, before: bool) -> None:
         (folder / "mine").write_bytes(b"kept")
     with pytest.raises(ZeroDivisionError), PackWriter(folder) as pack:
         pack.blob(blob(b"abc"))
-        assert any(name.endswith(".part") for name in os.listdir(folder))
+        assert ".eventq-export" in os.listdir(folder)
         assert not set(FILES) & set(os.listdir(folder))
         raise ZeroDivisionError
     assert folder.exists() == before
@@ -417,7 +417,8 @@ def test_the_order_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "fsync", sync)
     write(tmp_path / "pack")
     names = ["blobs.pack", "blobs.idx", "turns.log", "turns.idx", "turns.meta", "eventq.ndjson"]
-    assert done == ["file"] * 7 + names + ["folder", "heads.tbl", "folder", "folder"]
+    tells = ["file", "folder"]  # what got its name, for whoever finds a part of it
+    assert done == ["file"] * 7 + tells + names + ["folder", "heads.tbl", "folder", "folder", "folder"]
 
 
 def test_a_bad_record_spoils_nothing(tmp_path: Path) -> None:
@@ -449,15 +450,17 @@ def test_two_writers(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left(tmp_path: Path) -> None:
-    """What a killed writer left is written over; a link there is not followed."""
+    """What a killed writer left in its hidden folder goes; a link there is not followed, and nothing else is touched."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"kept")
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "blobs.pack.part").symlink_to(victim)
-    (tmp_path / "pack" / "turns.log.part").write_bytes(b"junk" * 1000)
+    left = tmp_path / "pack" / ".eventq-export"
+    left.mkdir(parents=True)
+    (left / "blobs.pack").symlink_to(victim)
+    (left / "turns.log").write_bytes(b"junk" * 1000)
+    (tmp_path / "pack" / "blobs.pack.part").write_bytes(b"mine")
     write(tmp_path / "pack")
     assert victim.read_bytes() == b"kept"
-    assert sorted(contents(tmp_path / "pack")) == FILES
+    assert sorted(contents(tmp_path / "pack")) == sorted([*FILES, "blobs.pack.part"])
 
 
 def test_a_writer_outside_its_block(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Exports that are killed at every step: the next one succeeds, and files of others stay as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import LogicError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+# Each child exports and kills itself before its nth call that changes the disk; the last one comes through.
+KILLED = """
+import json, os, signal, sys
+import eventq
+thread, folder, named = sys.argv[1], sys.argv[2], sys.argv[3] == "named"
+calls = ("rename", "replace", "unlink", "rmdir") if named else ("open", "mkdir", "fsync", "rename", "replace", "unlink", "rmdir")
+print(json.dumps(calls))
+def export(number):
+    left = [number]
+    def dying(real):
+        def call(*given, **more):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*given, **more)
+        return call
+    with eventq.open(thread, read_only=True) as opened:
+        for name in calls:
+            setattr(os, name, dying(getattr(os, name)))
+        opened.export_pack(folder.format(number))
+number = 0
+while True:
+    number += 1
+    if sys.argv[4] == "made":
+        os.mkdir(folder.format(number))
+        with open(os.path.join(folder.format(number), "notes.txt"), "w") as file:
+            file.write("mine")
+    child = os.fork()
+    if not child:
+        export(number)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+print(number)
+"""
+
+
+@pytest.fixture
+def filled(path: str) -> str:
+    """Return the path of a thread that holds turns, an artifact and a part of one."""
+    with eventq.open(path) as thread:
+        thread.contexts.create("main").append("one")
+        thread.artifacts.put(b"whole", "bash")
+        writer = thread.artifacts.allocate("bash")
+        writer.write(b"a part")
+        writer.fail("for a test")
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder."""
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+def killed(filled: str, tmp_path: Path, *words: str) -> int:
+    """Kill exports into `pack-1`, `pack-2`, …, one step later each; return the number of the one that came through."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, filled, str(tmp_path / "pack-{}"), *words],
+        env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
+        stdout=subprocess.PIPE, timeout=300, check=True,
+    )  # fmt: skip
+    return int(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(("calls", "folder"), [("every", "made"), ("named", "new")])
+def test_a_killed_export_is_done_again(calls: str, folder: str, filled: str, tmp_path: Path) -> None:
+    """Killed at whatever step, an export into the same folder succeeds, and gives what one without a kill gives."""
+    last = killed(filled, tmp_path, calls, folder)
+    whole = tree(tmp_path / f"pack-{last}")
+    assert {*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"} <= set(whole)
+    assert last > (30 if calls == "every" else 10)
+    with eventq.open(filled, read_only=True) as thread:
+        for number in range(1, last):
+            pack = tmp_path / f"pack-{number}"
+            if (pack / "heads.tbl").exists() and not (pack / ".eventq-export" / "names").exists():
+                assert tree(pack) == whole  # killed after its very end
+                with pytest.raises(LogicError, match="holds a pack already"):
+                    thread.export_pack(pack)
+                continue
+            thread.export_pack(pack)
+            assert tree(pack) == whole
+            assert sorted(os.listdir(pack)) == sorted(
+                [*FILES, "artifacts", *(["notes.txt"] if folder == "made" else [])]
+            )
+
+
+def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
+    """What somebody put in the place of a file that a killed export had named, or would have, stays and is an error."""
+    last = killed(filled, tmp_path, "named", "made")
+    names = [*FILES, "artifacts"]
+    seen = set()
+    with eventq.open(filled, read_only=True) as thread:
+        for number in range(1, last):
+            for name in names:
+                pack = tmp_path / f"copy-{number}-{name}"
+                shutil.copytree(tmp_path / f"pack-{number}", pack, copy_function=os.link)  # the very files
+                path = pack / name
+                seen.add((name, path.exists()))
+                if path.is_dir():
+                    shutil.rmtree(path)
+                path.unlink(missing_ok=True)
+                path.write_bytes(b"somebody else's")
+                with pytest.raises(LogicError, match=name):
+                    thread.export_pack(pack)
+                assert path.read_bytes() == b"somebody else's"
+                assert (pack / "notes.txt").read_bytes() == b"mine"
+    assert seen == {(name, there) for name in names for there in (True, False)}
+
+
+def test_an_unfinished_export_is_said(filled: str, tmp_path: Path) -> None:
+    """An import of what a killed export had named says that it may be a part only."""
+    last = killed(filled, tmp_path, "named", "new")
+    said = []
+    for number in range(1, last + 1):
+        if (tmp_path / f"pack-{number}" / "blobs.pack").exists():
+            with eventq.open(eventq.init(tmp_path / f"other-{number}")) as other:
+                said.append("was killed" in " ".join(other.import_pack(tmp_path / f"pack-{number}").notes))
+    assert said[0]
+    assert not said[-1]
