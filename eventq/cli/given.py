@@ -37,6 +37,7 @@ class Input(FileIO):
     def __init__(self, path: str, *, is_open: bool) -> None:
         """Open a file, `-` for stdin; `is_open` says whether there is a stdin."""
         self._path = path
+        self._ahead = b""  # what was read to see whether there is anything
         try:
             if path == "-":
                 super().__init__(show.stdin(is_open=is_open), "rb", closefd=False)
@@ -50,13 +51,32 @@ class Input(FileIO):
         return LogicError(f"'{self._path}' could not be read: {why}", "check the path and its permissions")
 
     def read(self, size: int | None = _BLOCK) -> bytes:
-        """Give the next bytes, at most `size`: what has come so far of a pipe, nothing at the end."""
+        """Return the next bytes, at most `size`: what has come so far of a pipe, nothing at the end."""
+        if self._ahead:
+            data, self._ahead = self._ahead[:size], self._ahead[size or _BLOCK :]
+            return data
         try:
             while (data := super().read(size)) is None:
                 show.wait_for(self.fileno())
         except OSError as error:
             raise self._refused(error) from error
         return data
+
+    def need(self) -> Input:
+        """Wait until something has come, and return the file; raise UsageError when nothing does."""
+        self._ahead = self.read()
+        if not self._ahead:
+            raise UsageError(
+                "nothing came on stdin", "give --content or --file, or --allow-empty for a turn without bytes"
+            )
+        return self
+
+
+def source_of(raw: Raw, *, is_open: bool) -> Input:
+    """Return the file that --file names, or stdin, which has to give something unless --allow-empty was given."""
+    path = text(raw, "file") or "-"
+    file = Input(path, is_open=is_open)
+    return file if path != "-" or raw["allow-empty"] else file.need()
 
 
 def payload(raw: Raw, *, is_open: bool) -> object:
@@ -65,7 +85,7 @@ def payload(raw: Raw, *, is_open: bool) -> object:
 
     if raw["content"] is not None:
         return encoded(str(raw["content"]), None)
-    file = Input(text(raw, "file") or "-", is_open=is_open)
+    file = source_of(raw, is_open=is_open)
     return file if raw["canonical"] is None else _whole(file, "store it as it is, without --canonical")
 
 

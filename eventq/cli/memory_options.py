@@ -15,6 +15,7 @@ _BLOB = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa8
 PLACE = Option(
     "thread", "PATH", "The directory of the thread, or a server of it: eventq://HOST:PORT, unix:PATH.", required=True
 )
+ALLOW_EMPTY = Option("allow-empty", None, "Take an empty stdin as a payload without bytes; it is refused otherwise.")
 AS_OF = Option("as-of", "SEQ", "Leave out overlays after this one; 0 shows every turn as it was appended.")
 BARE = Option("no-payload", None, "Leave the payloads out.")
 CANONICAL = Option(
@@ -150,6 +151,7 @@ MEMORY: Mapping[str, Command] = {
         [
             FILE,
             CONTENT,
+            ALLOW_EMPTY,
             Option("type", "TYPE", "What it is; message unless told."),
             Option("type-version", "N", "The version of its type; 1 unless told."),
             Option("encoding", "N", "How the payload is encoded, a number of the caller's; 0 unless told."),
@@ -213,6 +215,7 @@ MEMORY: Mapping[str, Command] = {
         [
             FILE,
             CONTENT,
+            ALLOW_EMPTY,
             Option("tombstone", None, "Hide the payload instead."),
             CANONICAL,
             REFS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
 
 from eventq.cli import render, show
-from eventq.cli.given import Input, check_one, check_source, open_memory, payload, refs, which
+from eventq.cli.given import check_one, check_source, open_memory, payload, refs, source_of, which
 from eventq.cli.options import maybe, number, text
 from eventq.errors import EventqError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from eventq.cli.given import Input
     from eventq.cli.options import Raw
     from eventq.dag.contexts import Context, OpenTurn
     from eventq.records import Turn
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def append(raw: Raw) -> None:
     """Append a turn, at once or as it comes."""
     check_one(raw, "content", "file")
+    check_one(raw, "content", "allow-empty")
     check_source(raw)
     if raw["stream"]:
         _check_stream(raw)
@@ -72,7 +74,7 @@ def _check_stream(raw: Raw) -> None:
 
 def _stream(raw: Raw, context: Context, *, is_open: bool) -> Turn:
     """Store stdin as it comes; what has come stays as an open turn when this ends before stdin does."""
-    kind, sealing, file = _kind(raw), _sealing(raw), Input("-", is_open=is_open)
+    kind, sealing, file = _kind(raw), _sealing(raw), source_of(raw, is_open=is_open)
     opened = context.open_turn(**kind)
     seal = f"{show.program()} turn seal {opened.id} --thread {raw['thread']}"
     fix = f"what has come is kept: run '{seal}', or 'turn discard'"
@@ -189,7 +191,8 @@ def _on_side(raw: Raw, side: str, turns: Iterable[Turn]) -> Iterator[dict[str, A
 def patch(raw: Raw) -> None:
     """Lay a payload over a turn's, or hide it."""
     check_one(raw, "content", "file", "tombstone")
-    for name in ("canonical", "refs"):
+    check_one(raw, "content", "allow-empty")
+    for name in ("canonical", "refs", "allow-empty"):
         check_one(raw, "tombstone", name)
     is_open = show.stdin_is_open()
     with open_memory(raw) as thread:

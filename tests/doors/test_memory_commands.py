@@ -363,10 +363,10 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, co
 def test_a_group_alone_shows_its_commands(group: str) -> None:
     """A group called without a command shows its help and is a mistake; `--help` is none."""
     done = run(group)
-    assert (done.code, done.err) == (2, "")
+    assert (done.code, done.out) == (2, "")
     asked = run(group, "--help")
     assert (asked.code, asked.err) == (0, "")
-    assert done.out.strip() == asked.out.strip()
+    assert done.err.strip() == asked.out.strip()
     assert f"Example:\n    eventq {group} " in asked.out
 
 
@@ -380,9 +380,9 @@ def test_the_payload_of_a_turn_comes_out_as_it_went_in(box: str, tmp_path: Path,
     """From stdin, a file or a stream, the payload is stored byte for byte and JSON gives it back."""
     source = tmp_path / "source"
     source.write_bytes(data)
-    (one,) = objects("turn", "append", "main", "--thread", box, given=data)
+    (one,) = objects("turn", "append", "main", "--allow-empty", "--thread", box, given=data)
     (two,) = objects("turn", "append", "main", "--file", str(source), "--thread", box)
-    (three,) = objects("turn", "append", "main", "--file", "-", "--stream", "--thread", box, given=data)
+    (three,) = objects("turn", "append", "main", "--stream", "--allow-empty", "--thread", box, given=data)
     assert list(one) == TURN_FIELDS
     assert one["hash"] == two["hash"] == three["hash"]
     assert [one["turn_id"], two["turn_id"], three["turn_id"]] == [5, 6, 7]

@@ -732,9 +732,9 @@ def test_without_a_thread_nothing_is_done(
 def test_a_group_alone_shows_its_commands(group: str) -> None:
     """A group called without a command shows its help and is a mistake; `--help` is none."""
     done, asked = run(group), run(group, "--help")
-    assert (done.code, done.err) == (2, "")
+    assert (done.code, done.out) == (2, "")
     assert (asked.code, asked.err) == (0, "")
-    assert done.out.strip() == asked.out.strip()
+    assert done.err.strip() == asked.out.strip()
     assert f"Example:\n    eventq {group} " in asked.out.replace("make 2>&1 | ", "")
     for name in OUTPUT:
         if name.startswith(f"{group} "):

@@ -42,6 +42,32 @@ describe("push --batch", () => {
     expect(timeless(out)).toBe((await fixture("conversation.expected.ndjson")).toString("utf8"));
   });
 
+  test("takes a lone CR as the end of a line, beside the others", async ({ box }) => {
+    await box.init();
+    await box.batch((await fixture("conversation.ndjson")).toString("utf8").replaceAll("\n", "\r"));
+    const out = await box.ok(["peek", "--thread", box.thread, "--last-event-id", "0"]);
+    expect(timeless(out)).toBe((await fixture("conversation.expected.ndjson")).toString("utf8"));
+    await box.batch(`${GOOD}\r${GOOD}\n\r${GOOD}\r\n${GOOD}`);
+    expect((await box.all()).slice(-4).map((event) => event.content)).toEqual(["fine", "fine", "fine", "fine"]);
+  });
+
+  test("takes CRLF wherever a read may cut it in two", async ({ box }) => {
+    await box.init();
+    for (const shift of [0, 1, 2]) await box.batch(`${" ".repeat(shift)}${`${GOOD}\r\n`.repeat(6000)}`);
+    expect((await box.info()).event_count).toBe(18_000);
+  });
+
+  test.for([
+    ["no-break spaces", "\u00a0"],
+    ["an ideographic space", "\u3000"],
+    ["spaces of typographers", "\u2002\u2009\u200a"],
+    ["a byte order mark", "\ufeff"],
+  ] as const)("a line of %s only is blank, and around an object they count for nothing", async ([, blank], { box }) => {
+    await box.init();
+    await box.batch(`${blank}\n${GOOD}\n${blank}\r\n${blank}${GOOD}${blank}\n${blank}`);
+    expect(ids(await box.all())).toEqual([1, 2]);
+  });
+
   test("does not need a newline at the end", async ({ box }) => {
     await box.init();
     await box.batch(`${GOOD}\n${GOOD}`);

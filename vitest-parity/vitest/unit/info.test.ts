@@ -52,6 +52,13 @@ describe("info", () => {
     expect((await box.info()).event_count).toBe(4);
   });
 
+  test("shows an empty filter as it was given", async ({ box }) => {
+    await box.init();
+    await box.subscribe("w", "true", "--filter", "");
+    expect(await box.ok(["info", "--thread", box.thread])).toContain("    handler: true\n    filter:  \n    last_acked_id: 0\n");
+    expect((await box.info()).subscriptions[0]?.filter).toBe("");
+  });
+
   test("without --thread is a usage error", async ({ box }) => {
     await box.fails(2, ["info"]);
     await box.fails(2, ["info", "--json"]);
@@ -59,6 +66,15 @@ describe("info", () => {
 });
 
 beyond("info", () => {
+  test("of a file in a thread names the thread's directory", async ({ box }) => {
+    await box.init();
+    for (const name of ["events.db", "events.jsonl"]) {
+      const { suggestion } = await box.fails(1, ["info", "--thread", `${box.thread}/${name}`]);
+      expect(suggestion).toContain(`--thread ${box.thread}`);
+      expect(suggestion).not.toContain("init");
+    }
+  });
+
   test("the keys of a subscription start with the five known ones, in order", async ({ box }) => {
     await box.init();
     await box.subscribe("w");

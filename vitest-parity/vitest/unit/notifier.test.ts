@@ -9,6 +9,7 @@ describe("slug", () => {
   test("is the path with everything but letters and digits turned into -", () => {
     expect(slug("/home/user/my-project/thread")).toBe("-home-user-my-project-thread");
     expect(slug("/a.b/C_d")).toBe("-a-b-C-d");
+    expect(slug("/\u{1f389}é")).toBe("----");
   });
 
   test("is cut to 32 characters and six of the SHA-1 when it is longer than 40", () => {
@@ -67,6 +68,13 @@ describe("the notifier", () => {
       await box.push({}, await box.notifier(), thread);
       expect((await box.notes()).at(-1)?.[5]).toBe(`dispatch-${slug(thread)}`);
     }
+  });
+
+  test.for(["\u{1f389}", "a\u{1f389}\u{1f469}\u200d\u{1f467}b", "größe 世界"])("names the task of a path with %s by its slug", async (name, { box }) => {
+    const thread = path.join(box.dir, name);
+    await box.init(thread);
+    await box.push({}, await box.notifier(), thread);
+    expect((await box.notes())[0]?.[5]).toBe(`dispatch-${slug(thread)}`);
   });
 
   test("is told the resolved path, however the thread was named", async ({ box }) => {

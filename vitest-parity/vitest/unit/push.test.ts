@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import path from "node:path";
-import { beyond, describe, expect, fixture, fixtureJson, ids, ORIGINAL, test } from "../helpers/index.ts";
+import { beyond, describe, expect, fixture, fixtureJson, ids, ndjson, ORIGINAL, test } from "../helpers/index.ts";
 
 describe("push", () => {
   test("prints nothing", async ({ box }) => {
@@ -190,7 +190,11 @@ beyond("push --key", () => {
   test("the same key again returns the first event and stores nothing", async ({ box }) => {
     await box.init();
     const first = await box.push({ content: "first", key: "k1" });
-    expect(await box.push({ content: "second", key: "k1", source: "other" })).toEqual(first);
+    expect(await box.push({ content: "first", key: "k1" })).toEqual(first);
+    const other = await box.run([...box.pushArgs({ content: "second", key: "k1", source: "other" }), "--json"]);
+    expect(other.code).toBe(0);
+    expect(JSON.parse(other.out)).toEqual(first);
+    expect(other.err).toMatch(/^Note: key 'k1' belongs to event 1, whose source and content differ; .*\n$/);
     expect(await box.all()).toEqual([first]);
     expect((await box.mirror()).length).toBe(1);
   });
@@ -206,16 +210,31 @@ beyond("push --key", () => {
 
   test("works in a batch, within it and across batches", async ({ box }) => {
     await box.init();
-    await box.batch([{ content: "a", key: "1" }, { content: "b", key: "2" }, { content: "again", key: "1" }]);
-    await box.batch([{ content: "once more", key: "2" }, { content: "c", key: "3" }]);
+    await box.batch([{ content: "a", key: "1" }, { content: "b", key: "2" }, { content: "a", key: "1" }]);
+    await box.batch([{ content: "b", key: "2" }, { content: "c", key: "3" }]);
     expect((await box.all()).map((event) => event.content)).toEqual(["a", "b", "c"]);
   });
 
   test("ten at once with one key store one event", async ({ box }) => {
     await box.init();
-    const stored = await Promise.all(Array.from({ length: 10 }, (_, i) => box.push({ content: String(i), key: "only" })));
-    expect(new Set(stored.map((event) => event.content)).size).toBe(1);
+    const push = (i: number) => box.run([...box.pushArgs({ content: String(i), key: "only" }), "--json"]);
+    const done = await Promise.all(Array.from({ length: 10 }, (_, i) => push(i)));
+    expect(done.map((one) => one.code)).toEqual(Array(10).fill(0));
+    expect(new Set(done.map((one) => (JSON.parse(one.out) as { content: string }).content)).size).toBe(1);
+    expect(done.filter((one) => one.err === "").length).toBe(1);
     expect((await box.all()).length).toBe(1);
+  });
+
+  test("--key-strict refuses another event under a key, alone and in a batch, and stores nothing", async ({ box }) => {
+    await box.init();
+    const first = await box.push({ content: "first", key: "k1" });
+    expect(JSON.parse(await box.ok([...box.pushArgs({ content: "first", key: "k1" }), "--key-strict", "--json"]))).toEqual(first);
+    const { message } = await box.fails(1, [...box.pushArgs({ content: "second", key: "k1" }), "--key-strict"]);
+    expect(message).toContain("event 1");
+    const input = ndjson([{ source: "s", type: "t", content: "new", key: "k2" }, { source: "s", type: "t", content: "other", key: "k1" }]);
+    const batch = await box.fails(1, ["push", "--thread", box.thread, "--batch", "--key-strict"], { input });
+    expect(batch.message).toMatch(/\bline 2\b/);
+    expect(await box.all()).toEqual([first]);
   });
 
   test("a key is not part of the event", async ({ box }) => {
