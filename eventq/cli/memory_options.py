@@ -288,6 +288,12 @@ MEMORY: Mapping[str, Command] = {
                 "Append whatever the idempotency key of an APPEND_TURN, for clients of the protocol whose key is a"
                 " hash; those of eventq.connect and of the commands count as ever.",
             ),
+            Option(
+                "foreign-roots",
+                None,
+                "Accept an ATTACH_FS, or an APPEND_TURN with a root, whose root is no stored blob: file trees are"
+                " kept elsewhere.",
+            ),
             THREAD,
             JSON,
         ],

@@ -34,6 +34,7 @@ def serve(raw: Raw) -> int:
         token=_token(raw),
         limits=_limits(raw),
         keys=not raw["ignore-keys"],
+        foreign_roots=bool(raw["foreign-roots"]),
     )
 
     def stop(number: int, _: object) -> None:

@@ -56,7 +56,7 @@ CLIENT = {
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _ANY = (1 << 32) - 1  # bytes: the frame is the limit
 _HASH = "32s"
-_ROOTED = 1  # the flag of an APPEND_TURN that ends with an fs_root; there is no other flag
+_ROOTED = 1  # the flag of an APPEND_TURN that ends with an fs_root; there is no other flag, and others mean nothing
 _BY_THE_TABLE = "send what the table of the protocol says"
 
 
@@ -410,7 +410,7 @@ class _Payload:
 
 
 class _Group:
-    """Fields of fixed size that stand together, by name; of the last one, `flag` says that it is 0 or 1."""
+    """Fields of fixed size that stand together, by name; of the last one, `flag` says that it is 0 for no, else yes."""
 
     def __init__(self, *, flag: bool = False, **formats: str) -> None:
         codes = list(formats.values())
@@ -446,17 +446,12 @@ class _Group:
             raise self._cut(payload)
         values = self.layout.unpack_from(payload.view, payload.at)
         payload.at = end
-        return self._chosen(payload, values) if self.flag else values
+        return (*values[:-1], bool(values[-1])) if self.flag else values
 
     def _cut(self, payload: _Payload) -> Malformed:
         left = payload.size - payload.at
         name = next(name for name, end in zip(self.names, self.ends, strict=True) if end > left)
         return payload.wrong(f"the payload ends before the end of {name}")
-
-    def _chosen(self, payload: _Payload, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if values[-1] > 1:
-            raise Unsupported(f"{payload.name}: {self.names[-1]} is {values[-1]}", "send 0 for no or 1 for yes")
-        return *values[:-1], bool(values[-1])
 
 
 def _fits(value: object, bits: int) -> bool:
@@ -706,10 +701,8 @@ def decode_request(frame: Frame) -> Request:
     if message is None:
         raise Unsupported(f"{_name(frame.type)} is no request", "use one of those of the protocol")
     payload = _Payload(frame)
-    if frame.flags not in ((0, _ROOTED) if message is AppendTurn else (0,)):
-        raise payload.wrong(f"flags are {frame.flags:#x}")
     found: Request = (
-        _take_append(payload, rooted=bool(frame.flags)) if message is AppendTurn else _take(message, payload)
+        _take_append(payload, rooted=bool(frame.flags & _ROOTED)) if message is AppendTurn else _take(message, payload)
     )
     payload.end()
     return found

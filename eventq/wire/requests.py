@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from eventq.wire.calls import Calls, Need
     from eventq.wire.frames import Bytes, Reply, Request
 
+    CheckRoot = Callable[[Thread, bytes], None]
+
 MOST_TURNS = 1 << 16  # in a reply: what is known of each is in memory before the first is sent
 STEP = 256  # turns whose rows are read at once
 OWNER = "wire"  # who pins what PUT_BLOB stores
@@ -59,10 +61,11 @@ _EMPTY = blake3(b"").digest()
 
 
 class Requests:
-    """The requests of one connection."""
+    """The requests of one connection; without `foreign_roots` a turn takes no root that is no stored blob."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, *, foreign_roots: bool = False) -> None:
         self.calls = calls
+        self._check_root = (lambda *_: None) if foreign_roots else _check_root
 
     def plan(self, request: Request, *, keys: bool = True, need: Need = need_nothing) -> Plan:
         """Say what a request comes to, with idempotency keys honoured or not. Raises what is wrong with it alone.
@@ -73,9 +76,11 @@ class Requests:
             return self.calls.plan(request, need)
         if isinstance(request, AppendTurn):
             size = request.uncompressed_len if request.compression else len(request.payload)
-            return Plan(WRITE, _append(request, keys=keys), size >= LARGE)
+            return Plan(WRITE, _append(request, self._check_root, keys=keys), size >= LARGE)
         if isinstance(request, PutBlob):
             return Plan(WRITE, lambda thread: _put(thread, request), len(request.data) >= LARGE)
+        if isinstance(request, AttachFs):
+            return Plan(WRITE, lambda thread: _attach(thread, request, self._check_root))
         how, do = _PLAIN[type(request)]
         return Plan(how, lambda thread: read_once_it_fits(do(thread, request), need))
 
@@ -112,7 +117,7 @@ def _head(context: Context) -> Head:
 # Turns.
 
 
-def _append(request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
+def _append(request: AppendTurn, check_root: CheckRoot, *, keys: bool) -> Callable[[Thread], Reply]:
     key = key_text(request.idempotency_key) if keys and request.idempotency_key else None
 
     def append(thread: Thread) -> Reply:
@@ -125,6 +130,8 @@ def _append(request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
             _context(thread, context_id)
             if parent:
                 turns.depth(parent)
+            if request.fs_root not in (None, request.hash):
+                check_root(thread, request.fs_root)
         new = turns.prepare(
             payload, type_id=request.type_id, type_version=request.type_version, encoding=request.encoding,
             expect_hash=request.hash, expect_size=request.uncompressed_len, new=len(payload) < CUT_BYTES,
@@ -132,6 +139,7 @@ def _append(request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
         with thread.write():
             turn = turns.append_inside(context_id, new, parent=parent, key=key)
             if request.fs_root is not None:
+                check_root(thread, request.fs_root)  # it may be the payload itself
                 RootTable(thread.store).add(turn.turn_id, request.fs_root)
         return frames.Appended(context_id, turn.turn_id, turn.depth, request.hash)
 
@@ -234,9 +242,19 @@ def _wired(turn: Any, *, payloads: bool) -> WireTurn:
     )  # fmt: skip
 
 
-def _attach(thread: Thread, request: AttachFs) -> FsAttached:
-    thread.contexts.attach(_turn(request.turn_id), request.root)
+def _attach(thread: Thread, request: AttachFs, check_root: CheckRoot) -> FsAttached:
+    with thread.write():
+        thread.contexts.attach(_turn(request.turn_id), request.root)
+        check_root(thread, request.root)
     return FsAttached(request.turn_id, request.root)
+
+
+def _check_root(thread: Thread, root: bytes) -> None:
+    """Raise UnknownBlobError for the root of a file tree that is kept elsewhere."""
+    if not thread.blobs.has(root):
+        error = UnknownBlobError(REF + root.hex())
+        error.fix = "put the tree first, or serve with --foreign-roots"
+        raise error
 
 
 # Blobs.
@@ -273,5 +291,4 @@ _PLAIN: dict[type, tuple[str, Callable[[Thread, Any], Reply | Sized]]] = {
     GetBefore: (READ, _before),
     GetRange: (READ, _range),
     GetBlob: (READ, _get_blob),
-    AttachFs: (WRITE, _attach),
 }

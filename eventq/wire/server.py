@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self.keys = server.keys
         self._session = Session(token_required=bool(server.token))
         self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
-        self._requests = Requests(calls.Calls(server.spool_folder))
+        self._requests = Requests(calls.Calls(server.spool_folder), foreign_roots=server.foreign_roots)
         self._waiting: deque[Job] = deque()
         self._running: deque[Job] = deque()
         self._transport: asyncio.Transport | None = None
@@ -568,11 +568,19 @@ class Server:
     """A thread, served at one address: `HOST:PORT` (port 0 picks one), or `unix:PATH`.
 
     `token` is what every peer has to show; one is required for an address that other machines reach. `keys=False`
-    ignores idempotency keys, for clients whose key is a hash of the content. Raises NotAThreadError, UsageError.
+    ignores idempotency keys, for clients whose key is a hash of the content. `foreign_roots=True` takes the roots of
+    file trees that are kept elsewhere. Raises NotAThreadError, UsageError.
     """
 
     def __init__(
-        self, path: str, listen: str = DEFAULT, *, token: str = "", limits: Limits | None = None, keys: bool = True
+        self,
+        path: str,
+        listen: str = DEFAULT,
+        *,
+        token: str = "",
+        limits: Limits | None = None,
+        keys: bool = True,
+        foreign_roots: bool = False,
     ) -> None:
         self.limits = limits or Limits()
         self.limits.check()
@@ -583,6 +591,7 @@ class Server:
             )
         self.token = token
         self.keys = keys
+        self.foreign_roots = foreign_roots
         self.room = Room(self.limits.in_flight, SMALL)
         self.most = self.limits.connections
         self.stopping = False

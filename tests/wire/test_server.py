@@ -274,7 +274,7 @@ def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
         (GetBefore(1, 1, 1, include_payload=True), 7, "00000000"),
         (GetRange(1, 0, 1, include_payload=False), 8, f"00000000 01000000 {a} {b} 00000000 {hidden} {digest}"),
         (GetBlob(hashed(b"hi")), 9, "02000000 6869"),
-        (AttachFs(1, A), 10, f"{a} {A.hex()}"),
+        (AttachFs(1, hashed(b"hi")), 10, f"{a} {digest}"),
         (PutBlob(hashed(b"hi"), b"hi"), 11, f"{digest} 00"),
         (PutBlob(hashed(b"ho"), b"ho"), 11, f"{hashed(b'ho').hex()} 01"),
     ]
@@ -304,12 +304,15 @@ REFUSED: list[tuple[str, Message, int]] = [
     *((f"head of {far}", GetHead(far), 404) for far in (0, *FAR)),
     *((f"append to {far}", append(far, b"new"), 404) for far in (0, *FAR)),
     *((f"append after {far}", append(1, b"new", far), 404) for far in FAR),
-    *((f"append after {far} with a root", append(1, b"new", far, fs_root=A), 404) for far in FAR),
+    *((f"append after {far} with a root", append(1, b"new", far, fs_root=hashed(ONE)), 404) for far in FAR),
     *((f"last of {far}", GetLast(far, 1, include_payload=True), 404) for far in (0, *FAR)),
     *((f"before, of {far}", GetBefore(far, 1, 1, include_payload=True), 404) for far in (0, *FAR)),
     *((f"before {far}", GetBefore(1, far, 1, include_payload=True), 404) for far in (0, *FAR)),
     *((f"range of {far}", GetRange(far, 0, 1, include_payload=True), 404) for far in (0, *FAR)),
-    *((f"attach to {far}", AttachFs(far, A), 404) for far in (0, *FAR)),
+    *((f"attach to {far}", AttachFs(far, hashed(ONE)), 404) for far in (0, *FAR)),
+    ("attach what is no blob", AttachFs(1, A), 404),
+    ("append with a root that is no blob", append(1, b"new", fs_root=A), 404),
+    ("append much with a root that is no blob", append(1, b"new" * 400_000, fs_root=A), 404),
     ("before a turn of another chain", GetBefore(1, 3, 1, include_payload=True), 409),
     ("before a turn, of an empty context", GetBefore(3, 1, 1, include_payload=True), 409),
     ("an unknown blob", GetBlob(A), 404),
@@ -334,7 +337,6 @@ REFUSED: list[tuple[str, Message, int]] = [
     ("compression 2", _bare(ONE, compression=2), 422),
     ("a type that is not UTF-8", (5, struct.pack("<QQI1s", 1, 0, 1, b"\xff") + bytes(56)), 400),
     ("too long a key", (5, _bare(ONE, compression=0)[1][:-4] + struct.pack("<I", MAX_KEY + 1) + bytes(MAX_KEY + 1)), 413),
-    ("neither with payload nor without", (6, struct.pack("<QII", 1, 1, 2)), 422),
     *((f"type {kind}", (kind, b""), 422) for kind in (0, 12, 63, 65, 254, 255, 65_535)),
 ]  # fmt: skip
 
@@ -353,9 +355,21 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("flags", [1, 2, 3, 0x8000])
 def test_flags_mean_nothing_but_a_root(flags: int, told: Peer) -> None:
-    """A flag that the table does not know is malformed: 400."""
-    assert told.refused(GetHead(1), flags) == 400
-    assert told.refused(append(1, ONE), flags) == 400  # 1 says that a root follows, and none does
+    """A flag that the table does not know is ignored; that of a root counts on an append alone."""
+    assert told.ask(GetHead(1), flags) == Head(1, 2, 1)
+    if flags & 1:  # a root follows, and none does
+        assert told.refused(append(1, ONE), flags) == 400
+    else:
+        assert told.ask(append(1, ONE), flags) == Appended(1, 4, 2, hashed(ONE))
+
+
+def test_any_number_but_0_asks_for_payloads(told: Peer) -> None:
+    """`include_payload` is a yes whatever else it is, as other servers have it."""
+    yes = told.ask(GetLast(1, 2, include_payload=True))
+    for number in (2, 256, (1 << 32) - 1):
+        told.send((6, struct.pack("<QII", 1, 2, number)))
+        told.due[-1] = (*told.due[-1][:2], True)
+        assert told.reply() == yes
 
 
 def test_a_payload_that_is_cut_or_too_long_is_malformed(told: Peer, raw: apsw.Connection) -> None:
@@ -405,9 +419,9 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(told: Peer, path: str, m
         raise ZeroDivisionError("thought of by nobody")
 
     monkeypatch.setitem(requests._PLAIN, GetBlob, (READ, broken))
-    monkeypatch.setitem(requests._PLAIN, AttachFs, (WRITE, broken))
+    monkeypatch.setitem(requests._PLAIN, CreateContext, (WRITE, broken))
     assert told.refused(GetBlob(A)) == 500
-    assert told.refused(AttachFs(1, A)) == 500
+    assert told.refused(CreateContext(0)) == 500
     with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
         assert file.read().count("thought of by nobody") == 2
 
@@ -621,25 +635,44 @@ def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> No
 
 def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str) -> None:
     """Flag 0 and ATTACH_FS give a root, which what follows inherits; ATTACH_FS replaces it."""
-    told.talk([append(1, b"3", fs_root=A), append(1, b"4"), append(1, b"5", fs_root=B)])
+    a, b = hashed(ONE), hashed(b"5")
+    told.talk([append(1, b"3", fs_root=a), append(1, b"4"), append(1, b"5", fs_root=b)])  # a payload may be the root
     with eventq.open(path) as thread:
-        assert [thread.contexts.root(n) for n in range(1, 7)] == [None, None, None, A, A, B]
-        assert told.ask(AttachFs(1, B)) == FsAttached(1, B)
-        assert told.ask(AttachFs(4, B)) == FsAttached(4, B)
-        assert [thread.contexts.root(n) for n in range(1, 7)] == [B, B, B, B, B, B]
-        assert told.ask(AttachFs(4, A)) == FsAttached(4, A)
-        assert [thread.contexts.root(n) for n in range(1, 7)] == [B, B, B, A, A, B]
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [None, None, None, a, a, b]
+        assert told.ask(AttachFs(1, b)) == FsAttached(1, b)
+        assert told.ask(AttachFs(4, b)) == FsAttached(4, b)
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [b, b, b, b, b, b]
+        assert told.ask(AttachFs(4, a)) == FsAttached(4, a)
+        assert [thread.contexts.root(n) for n in range(1, 7)] == [b, b, b, a, a, b]
+
+
+def test_a_root_must_be_a_blob_unless_they_are_kept_elsewhere(serve: Serve, path: str) -> None:
+    """A root that nobody stored is 404 and changes nothing; a server that was told so takes it."""
+    strict, foreign = serve().peer(), serve(foreign_roots=True).peer()
+    strict.talk([CreateContext(0), append(1, ONE)])
+    for message in (AttachFs(1, A), append(1, TWO, fs_root=A)):
+        refused = strict.ask(message)
+        assert isinstance(refused, Failure)
+        assert (refused.code, refused.text) == (
+            404, f"missing blob blob:blake3:{A.hex()} - put the tree first, or serve with --foreign-roots"
+        )  # fmt: skip
+    with eventq.open(path) as thread:
+        assert (thread.contexts.root(1), thread.contexts.head(1)) == (None, 1)
+        assert not thread.blobs.has(hashed(TWO))
+        assert foreign.ask(AttachFs(1, A)) == FsAttached(1, A)
+        assert foreign.ask(append(1, TWO, fs_root=B)) == Appended(1, 2, 1, hashed(TWO))
+        assert [thread.contexts.root(n) for n in (1, 2)] == [A, B]
 
 
 def test_an_append_again_keeps_the_root_of_the_first(told: Peer, path: str) -> None:
     """With the same key a turn comes back as it was, also when its root was replaced meanwhile."""
-    message = append(1, b"3", fs_root=A, idempotency_key=b"k")
+    message = append(1, b"3", fs_root=hashed(ONE), idempotency_key=b"k")
     first = told.ask(message)
     assert told.ask(message) == first == Appended(1, 4, 2, hashed(b"3"))
-    told.ask(AttachFs(4, B))
+    told.ask(AttachFs(4, hashed(TWO)))
     assert told.ask(message) == first
     with eventq.open(path) as thread:
-        assert thread.contexts.root(4) == B
+        assert thread.contexts.root(4) == hashed(TWO)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -780,7 +813,7 @@ def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
 def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
     """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
     asked, flags = fixtures() if beside else (dict(LIKE_THEM), dict.fromkeys(LIKE_THEM))
-    peer = serve().peer()
+    peer = serve(foreign_roots=True).peer()
     fresh = {
         "append_idempotent": 404, "append_parent0": 404, "append_parent7": 404, "append_with_fs": 404, "attach_fs": 404,
         "ctx_fork_base123": 404, "get_blob": 404, "get_head_ctx42": 404, "get_last_default": 404,
