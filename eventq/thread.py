@@ -132,7 +132,7 @@ class Thread:
         try:
             self.store = Store(self.layout.directory, write=not read_only)
         except StoreError as error:
-            if not read_only and os.path.exists(self.layout.handlers):  # or it may be somebody else's directory
+            if not read_only and os.path.exists(self.layout.journal):  # or it may be somebody else's directory
                 self._note_refusal(error)
             raise
         if not read_only:

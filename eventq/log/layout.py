@@ -60,7 +60,7 @@ class Layout:
     def make_folder(self, path: str) -> None:
         """Make a folder of the thread that is missing, as open as the database is."""
         mode = self.file_mode()
-        os.makedirs(path, mode=0o700 | (mode >> 2 & 0o111), exist_ok=True)
+        os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
 
 
 def resolve(path: str) -> str:

@@ -194,7 +194,9 @@ def test_nonsense_in_the_environment_is_as_if_it_were_not_there(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Variables that are no numbers leave the defaults in force."""
-    for name in ("EVENTQ_MAX_EVENT_BYTES", "EVENTQ_BACKOFF", "EVENTQ_DISPATCH_FD", "EVENTQ_SYNCHRONOUS"):
+    for name in (
+        "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_BACKOFF", "EVENTQ_DISPATCH_FD", "EVENTQ_DISPATCH_AFTER", "EVENTQ_SYNCHRONOUS",
+    ):  # fmt: skip
         monkeypatch.setenv(name, value)
     with eventq.open(tmp_path / "t", create=True) as thread:
         assert thread.push("self", "test", "x").id == 1
@@ -340,6 +342,8 @@ def test_a_push_that_a_damaged_database_refuses_is_in_the_journal(tmp_path: Path
 def test_a_database_that_cannot_be_opened_is_in_the_journal(words: tuple[str, ...], tmp_path: Path) -> None:
     """A thread whose file is no database any more says so in its log, and so does the exit status."""
     path = eventq.init(tmp_path / "t")
+    with eventq.open(path) as thread:
+        thread.push("s", "t", "x")
     Path(path, "events.db").write_bytes(b"rubbish" * 1000)
     for suffix in ("-wal", "-shm"):
         Path(path, f"events.db{suffix}").unlink(missing_ok=True)

@@ -231,6 +231,21 @@ def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
     assert holders == []
 
 
+@pytest.mark.parametrize(("shared", "mode"), [(False, 0o700), (True, 0o777)])
+def test_guards_are_for_everybody_who_may_use_the_thread(shared: bool, mode: int, tmp_path: Path) -> None:
+    """Whoever may write a shared thread may dispatch it, whoever did so first."""
+    before = os.umask(0)
+    try:
+        with eventq.open(eventq.init(tmp_path / "shared", shared=shared)) as thread:
+            lock = take(thread)
+            assert os.stat(thread.layout.guards).st_mode & 0o777 == mode
+            assert os.stat(thread.layout.guard("w")).st_mode & 0o777 == mode & 0o666
+            lock.release()
+            lock.forget()
+    finally:
+        os.umask(before)
+
+
 def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> None:
     """It knows of the lock file only."""
     fd = os.open(thread.layout.lock("w"), os.O_RDWR | os.O_CREAT)
