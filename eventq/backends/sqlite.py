@@ -169,6 +169,38 @@ def check_path(directory: str) -> None:
             raise InputError(what, "choose a shorter name")
 
 
+_opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
+
+
+def _look_as_root(connection: apsw.Connection, *, write: bool) -> None:
+    """Look at a database for the first time, which opens its WAL and the shared memory.
+
+    For root SQLite gives both to the owner of the database whenever it opens them. A writer may have made them, and
+    needs that. For a reader it would change their time, and nothing else: it is kept from seeing that it is root.
+    """
+    with _opening:
+        if write:
+            _first_look(connection)
+            return
+        calls = apsw.VFS("eventq-reader", base="unix")
+        user, number = calls.xGetSystemCall("geteuid"), calls.xGetSystemCall("getpagesize")
+        if not user or not number:  # then SQLite was built without them, and changes no owners
+            return
+        try:
+            calls.xSetSystemCall("geteuid", number)  # it never gives 0
+            _first_look(connection)
+        finally:
+            calls.xSetSystemCall("geteuid", user)
+
+
+def _first_look(connection: apsw.Connection) -> None:
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except apsw.Error:
+        pass  # what is read next says it, and is tried again
+
+
 class Busy:
     """A busy handler with short random waits: SQLite's own back-off starves whoever waits longest."""
 
@@ -282,6 +314,8 @@ class Store:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         else:
             connection = self._connect_to_read()
+        if os.geteuid() == 0:
+            _look_as_root(connection, write=write)
         connection.set_busy_handler(Busy())
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
         if write and system.env("EVENTQ_SYNCHRONOUS").lower() == "normal":
