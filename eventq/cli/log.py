@@ -238,10 +238,10 @@ def dispatch(raw: Raw) -> None:
 
 def hook(raw: Raw) -> int:
     """Store what a hook gives; whatever goes wrong is for the journal only, as an agent must not be held up."""
-    from eventq.cli.batch import hook_event
-
     is_open = show.stdin_is_open()
     try:
+        from eventq.cli.batch import hook_event
+
         with open_thread(raw) as thread:
             try:
                 fd = show.stdin(is_open=is_open)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from itertools import chain
 
 from eventq import system
 from eventq.blobs import digest_of, parse_ref
 from eventq.dag.contexts import check_context_name
-from eventq.errors import ConflictError, InputError, LogicError, UnknownContextError, UsageError
+from eventq.errors import ConflictError, InputError, LogicError, TooLargeError, UnknownContextError, UsageError
 from eventq.event import REF, refs_in
 from eventq.output import persist
 from eventq.output.produced import SHA256
@@ -39,7 +40,25 @@ _BATCH_LINES = 500
 _URL = b"data:image/"
 _REF = REF.encode()
 _FULL = persist.FULL.encode()
+LONGEST = 128 << 20  # bytes of a line
 _NAME = 200  # characters of a context's name that is taken from a file
+
+
+class _Lines(BufferedReader):
+    """The lines of a file, each at most as long as may be held in memory."""
+
+    def readline(self, size: int | None = -1) -> bytes:  # noqa: ARG002 (of the class above)
+        """Return the next line; raise TooLargeError for a longer one before it is held."""
+        line = super().readline(LONGEST + 1)
+        if len(line) > LONGEST:
+            raise TooLargeError(None, LONGEST, "line", "give a session file, which has a line for each entry")
+        return line
+
+    def __next__(self) -> bytes:
+        """Return the next line."""
+        if line := self.readline():
+            return line
+        raise StopIteration
 
 
 class Sessions:
@@ -80,7 +99,7 @@ class Sessions:
         inside = os.path.realpath(self._store.directory)
         if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
             raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        file = _Lines(open(path, "rb", buffering=0))  # noqa: SIM115 (the caller closes it)
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
             file.close()

@@ -250,3 +250,34 @@ def test_what_is_streamed_takes_no_more_memory_when_it_is_longer(inbox: str, wor
     done, most = measured(*words, "--thread", inbox, given=str(tmp_path / "zeros"))
     assert (done.code, done.err) == (0, "")
     assert most < 150 * MIB
+
+
+def test_a_line_of_a_session_is_bounded(inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than may be held is refused wherever it stands; those before it can be had again."""
+    monkeypatch.setattr("eventq.transfer.sessions.LONGEST", 100)
+    lines = [json.dumps({"type": "session", "id": "s", "more": "x" * 57}) for _ in range(3)]
+    assert len(lines[0]) == 99
+    path = tmp_path / "s.jsonl"
+    with eventq.open(inbox) as thread:
+        for place in (0, 2):
+            path.write_text("\n".join([*lines[:place], lines[0] + "  ", *lines[place:], ""]))
+            with pytest.raises(eventq.LogicError, match=r"the line is too large \(more than the limit of 100 bytes"):
+                thread.sessions.import_file(str(path), name=f"s{place}")
+        path.write_text("\n".join([*lines, ""]))
+        assert thread.sessions.import_file(str(path), name="s2").entries == 3
+        assert thread.check() == []
+
+
+def test_a_session_without_end_is_refused(inbox: str) -> None:
+    """A pipe that never gives a line's end fills no memory."""
+    script = (
+        'mkfifo "$3"; (yes a | tr -d "\\n" > "$3" 2> /dev/null) & '
+        '"$0" -c "$1" /dev/null "$2" session import "$3" --thread "$4"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable, _MEASURE, EVENTQ, f"{inbox}-fifo", inbox],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, preexec_fn=_cap, env=environ(),
+    )  # fmt: skip
+    code, most = map(int, done.stdout.split())
+    assert (code, most < 450 * MIB) == (1, True)
+    assert done.stderr.startswith("Error: the line is too large (more than the limit of 134217728 bytes) - ")
