@@ -493,6 +493,7 @@ class Thread:
         """Store what is in a pack and not here yet, and say what was added and what dropped.
 
         Ids are kept where they are free; a turn that is here already is found again, so importing twice adds nothing.
+        The data directory of a CXDB server (`blobs/`, `turns/`, `fs/`) is taken as it lies, too.
         """
         from eventq.transfer.packs import import_pack
 

@@ -311,10 +311,10 @@ MEMORY: Mapping[str, Command] = {
     ),
     "pack import": Command(
         "admin:pack_import",
-        "Store the blobs, turns and heads of a pack that are not here yet; twice adds nothing.",
+        "Store what is not here yet of a pack, or of the data directory of a CXDB server; twice adds nothing.",
         [THREAD, JSON],
         argument="FOLDER",
-        examples=["eventq pack import ./pack --thread ./inbox"],
+        examples=["eventq pack import ./pack --thread ./inbox", "eventq pack import ./cxdb/data --thread ./inbox"],
     ),
 }
 

@@ -25,6 +25,7 @@ from eventq.event import REF, check_name
 from eventq.output.artifacts import tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
+from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
 from eventq.transfer.sources import PackSource, ThreadSource, file_name, type_tag
 
@@ -88,12 +89,13 @@ def _raise(what: str) -> None:
 
 
 def import_pack(contexts: Contexts, produced: Produced, folder: str) -> Imported:
-    """Store what is in a pack and not here yet; see `Thread.import_pack`.
+    """Store what is in a pack, or in a CXDB data directory, and not here yet; see `Thread.import_pack`.
 
     Blobs come first, some a transaction, and artifacts, one a transaction; then turns and heads in one. What is damaged
     is left out, with all that needs it, and said in the notes. Raises LogicError for a folder that holds no pack.
     """
-    return _Import(contexts, produced, PackSource(folder)).run()
+    source = DataDirectory(folder) if is_data_directory(folder) else PackSource(folder)
+    return _Import(contexts, produced, source).run()
 
 
 def copy(contexts: Contexts, produced: Produced, store: Store, chosen: Iterable[int | str] | None) -> Imported:

@@ -58,7 +58,9 @@ class PackSource:
         self._noted: set[str] = set()
         self._folder = folder
         if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(self._path(packfile.BLOBS)):
-            raise LogicError(f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote")
+            raise LogicError(
+                f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote, or a CXDB data directory"
+            )
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
