@@ -35,6 +35,7 @@ _stderr = 2
 _session = ""
 _count = 0
 _known: set[int] = set()  # the children that live longer than a test
+_kept: set[int] = set()
 _began = False  # whether a process was started since somebody looked
 
 # What the interpreter calls every start of a process.
@@ -81,9 +82,14 @@ def children() -> set[int]:
     return found
 
 
+def keep(pid: int) -> None:
+    """Let a process live until the session ends."""
+    _kept.add(pid)
+
+
 def end(pids: list[int]) -> None:
     """Kill processes."""
-    for pid in pids:
+    for pid in set(pids) - _kept:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

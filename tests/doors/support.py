@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from io import FileIO
+
+from eventq import system
+from tests import running
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 BIN = os.path.dirname(sys.executable)
 EVENTQ = os.path.join(BIN, "eventq")
@@ -25,9 +36,84 @@ def environ(**more: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none", **more}
 
 
+# Starting Python and importing the program takes longer than most commands do. So there is one process that has done
+# both; each command runs in a fork of it, with descriptors, environment and folder of its own.
+FORKS = """
+import array, json, os, socket, sys
+import eventq, eventq.cli
+from eventq.cli import app, options, show
+run = eventq.cli.run  # there is a module of that name, too
+for name in os.listdir(os.path.dirname(eventq.cli.__file__)):
+    if name.endswith(".py"):
+        __import__("eventq.cli." + name[:-3])
+eventq.cli.run = run
+server = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    data, extra, *_ = server.recvmsg(1 << 20, socket.CMSG_SPACE(12))
+    if not data:
+        os._exit(0)
+    fds = array.array("i", extra[0][2])
+    pid = os.fork()
+    if not pid:
+        server.close()
+        asked = json.loads(data)
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+            os.close(fd)
+        os.environ.clear()
+        os.environ.update(asked["environ"])
+        os.chdir(asked["folder"])
+        sys.argv = asked["argv"]
+        eventq.cli.main()
+    for fd in fds:
+        os.close(fd)
+    server.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+"""
+
+
+class Forks:
+    """The process whose forks run commands."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", FORKS, str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()]
+            )
+        running.keep(self._process.pid)  # it ends with us
+
+    def run(self, argv: list[str], environ: dict[str, str], data: bytes | None) -> tuple[int, bytes, bytes]:
+        """Run a command in a fork; return its exit code and what it said."""
+        asked = json.dumps({"argv": argv, "environ": environ, "folder": os.getcwd()}).encode()
+        with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+            fds = [fd for _ in range(3) for fd in os.pipe()]
+            ends = [stack.enter_context(FileIO(fd, "rwrwrw"[n])) for n, fd in enumerate(fds)]
+            given, giving, said, saying, complained, complaining = ends
+            socket.send_fds(self._socket, [asked], [given.fileno(), saying.fileno(), complaining.fileno()])
+            for end in (given, saying, complaining):
+                end.close()
+            pool.submit(_give, giving, data or b"")
+            out, err = pool.submit(said.readall), pool.submit(complained.readall)
+            return int(self._socket.recv(100)), out.result() or b"", err.result() or b""
+
+
+def _give(pipe: FileIO, data: bytes) -> None:
+    with suppress(BrokenPipeError), pipe:
+        system.write_all(pipe.fileno(), data)
+
+
+@functools.cache
+def _forks() -> Forks:
+    return Forks()
+
+
 def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **more: str) -> Done:
     """Run eventq with these words."""
     data = given.encode() if isinstance(given, str) else given
+    if program == EVENTQ and all(name.startswith("EVENTQ_") for name in more):
+        code, out, err = _forks().run([program, *words], environ(**more), data)
+        return Done(code, out.decode(), err.decode())
     done = subprocess.run(
         [program, *words], input=data, stdin=None if data is not None else subprocess.DEVNULL, capture_output=True,
         env=environ(**more), timeout=300,
