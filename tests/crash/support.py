@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import apsw
+import pytest
 
 import eventq
 
@@ -24,6 +25,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 DEADLINE = 120.0
 SECTOR = 512
 BASE = apsw.vfs_names()[0]
+
+
+# A disk that refuses once and one that stays full; the other pairs have found nothing of their own and are for the soak.
+REFUSALS = [
+    pytest.param(apsw.IOError, False, id="IOError-once"),
+    pytest.param(apsw.FullError, True, id="FullError-lasting"),
+    pytest.param(apsw.IOError, True, id="IOError-lasting", marks=pytest.mark.soak),
+    pytest.param(apsw.FullError, False, id="FullError-once", marks=pytest.mark.soak),
+]
 
 
 # --- a disk that refuses ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import eventq
 from eventq import thread as front
 from eventq.backends.sqlite import Store
 from eventq.errors import DiskError, EventqError
-from tests.crash.support import FaultyVFS, contents, copy, sound
+from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,8 +151,7 @@ def attempt(path: str, vfs: FaultyVFS, scenario: Callable[[eventq.Thread, Outcom
     return outcome, refusal is not None
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
     scenario: Callable[[eventq.Thread, Outcome], None],
@@ -276,8 +275,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
     assert number > 2_400
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 def test_a_refused_prune_deletes_all_it_should_or_nothing(
     error: type[Exception],
     lasting: bool,

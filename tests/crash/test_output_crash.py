@@ -18,7 +18,7 @@ from eventq import thread as front
 from eventq.backends.sqlite import Store
 from eventq.errors import DiskError, EventqError, LogicError
 from eventq.output import artifacts as module
-from tests.crash.support import ROOT, Calls, FaultyVFS, copy, kill, sound
+from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, sound
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
 
@@ -184,8 +184,7 @@ def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
     return left
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-@pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError])
+@pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 @pytest.mark.parametrize("name", WORKS)
 def test_a_disk_that_refuses(
     name: str,

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -776,12 +777,13 @@ def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
     assert stamps() == before
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["cat artifact://3", "artifact cat 3 --offset 2 --limit 150000", "cat artifact://3 --json", "session export long",
-     "artifact ls", "output ls --json"],
+MUCH = (
+    "cat artifact://3", "artifact cat 3 --offset 2 --limit 150000", "cat artifact://3 --json", "session export long",
+    "artifact ls", "output ls --json",
 )  # fmt: skip
-def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path, words: str) -> None:
+
+
+def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path) -> None:
     """`| head` and a closed stdout end every command that writes much quietly, with status 0."""
     (tmp_path / "long.jsonl").write_bytes(b'{"type":"x"}\n' * 20_000)
     with eventq.open(box) as thread, thread.write():
@@ -790,9 +792,9 @@ def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path, words: str
         for _ in range(1000):
             thread.artifacts.put(b"")
             thread.outputs.put("x" * 60, b"")
-    for script in ("| head -c 1 > /dev/null; echo ${PIPESTATUS[0]}", ">&-; echo $?"):
+    for words, script in product(MUCH, ("| head -c 1 > /dev/null; echo ${PIPESTATUS[0]}", ">&-; echo $?")):
         done = subprocess.run(["bash", "-c", f"{EVENTQ} {words} --thread {box} {script}"], capture_output=True, text=True, env=environ(), timeout=300)  # fmt: skip
-        assert (done.stdout, done.stderr) == ("0\n", "")
+        assert (done.stdout, done.stderr) == ("0\n", ""), words
 
 
 def test_what_was_added_in_words() -> None:

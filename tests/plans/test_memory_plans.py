@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.backends.packs import PackTable
+from tests.crash.support import copy
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ TEXT = b"".join(b"%06d the quick brown fox\n" % n for n in range(10_000))
 LAST_TURN = 320
 
 
-@pytest.fixture(params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a traced thread with turns, forks, overlays, keys and blobs, with and without what ANALYZE finds out."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make a thread with turns, forks, overlays, keys and blobs, for copying."""
+    path = eventq.init(tmp_path_factory.mktemp("full") / "thread")
     with eventq.open(path) as thread, thread.write():
         main = thread.contexts.create("main")
         for number in range(LAST_TURN - 20):
@@ -46,6 +47,14 @@ def traced(request: pytest.FixtureRequest, path: str, monkeypatch: pytest.Monkey
         thread.blobs.put(TEXT, refs=[leaf.ref])
         opened = main.open_turn()
         opened.append_delta(b"delta")
+    return path
+
+
+@pytest.fixture(params=["plain", "analysed"])
+def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
+    """Give a traced thread with turns, forks, overlays, keys and blobs, with and without what ANALYZE finds out."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    copy(full, path)
     made = Traced(path)
     if request.param == "analysed":
         made.plain.execute("ANALYZE").fetchall()

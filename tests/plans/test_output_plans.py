@@ -10,6 +10,7 @@ import pytest
 
 import eventq
 from eventq.output.artifacts import CHUNK
+from tests.crash.support import copy
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ TABLES = {
 TEXT = b"".join(b"%06d the quick brown fox\n" % n for n in range(12_000))  # five chunks
 
 
-@pytest.fixture(params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a traced thread with artifacts, outputs and names of blobs, with and without what ANALYZE finds out."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make a thread with artifacts, outputs and names of blobs, for copying."""
+    path = eventq.init(tmp_path_factory.mktemp("full") / "thread")
     with eventq.open(path) as thread, thread.write():
         for number in range(300):
             thread.artifacts.put(b"artifact %d" % number)
@@ -40,6 +41,14 @@ def traced(request: pytest.FixtureRequest, path: str, monkeypatch: pytest.Monkey
             thread.produced.name_blob(info.hash, hashlib.sha256(b"output %d" % number).digest())
         for _ in range(3):
             thread.artifacts.put(TEXT)
+    return path
+
+
+@pytest.fixture(params=["plain", "analysed"])
+def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
+    """Give a traced thread with artifacts, outputs and names of blobs, with and without what ANALYZE finds out."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    copy(full, path)
     made = Traced(path)
     if request.param == "analysed":
         made.plain.execute("ANALYZE").fetchall()
