@@ -119,7 +119,7 @@ def _objects(connection: apsw.Connection) -> dict[tuple[str, str], tuple[str, se
         kind, name, table, sql = map(str, row)
         if name.startswith("sqlite_"):
             continue  # SQLite's own: counters, statistics, the indexes of constraints
-        made = {" ".join(sql.split())}
+        made = {" ".join(sql.replace('"', "").split())}  # ALTER TABLE writes names in quotes
         if kind == "table":
             columns = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (name,)).fetchall()
             made = {str(column) for (column,) in columns}
