@@ -755,6 +755,9 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
     world.settle()
     world.pass_time(100_000)
     world.settle()
+    while any(one._parked for one in world.server.connections):  # each of them is refused in its turn
+        world.pass_time(100_000)
+        world.settle()
     for peer in peers:
         assert peer.transport.gone, "the connection stays open"
         peer.check()
