@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -225,28 +224,6 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-
-
-def read_until(process: subprocess.Popen[bytes], seconds: float, *, after: bytes = b"") -> bytes:
-    """Give what a process says until it ends or until so long after it has said `after`."""
-    assert process.stdout is not None
-    fd = process.stdout.fileno()
-    poll = select.poll()
-    poll.register(fd, select.POLLIN | select.POLLHUP)
-    said = b""
-    limit = time.monotonic() + DEADLINE
-    moment = limit if after else time.monotonic() + seconds
-    while (left := moment - time.monotonic()) > 0:
-        if not poll.poll(left * 1000):
-            break
-        block = os.read(fd, 1 << 16)
-        if not block:
-            return said
-        if after and moment == limit and after in said + block:
-            moment = time.monotonic() + seconds
-        said += block
-    assert time.monotonic() < limit, "the process said nothing"
-    return said
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int | None = None) -> bytes:
