@@ -392,6 +392,10 @@ class Blobs:
         self._zip.unpack(digest, raw_len, codec, stored)
         return codec, raw_len, stored or b""
 
+    def id_and_size(self, digest: bytes) -> tuple[int, int]:
+        """Return the row of a blob, and the number of its bytes. Raises UnknownBlobError."""
+        return self._known(digest)[:2]
+
     def blob_id(self, digest: bytes) -> int:
         """Give the row of a blob. Raises UnknownBlobError."""
         return self._known(digest)[0]

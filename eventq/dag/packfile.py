@@ -47,6 +47,7 @@ LONGEST_LINE = 1 << 20  # bytes of a line of eventq.ndjson: twice the longest th
 ARTIFACTS = "artifacts"  # the folder of a pack that holds them
 UNFINISHED = ".eventq-export"  # the folder in which a pack is made; all in it is ours
 _NAMES = "names"  # the file there that tells what got its name already, for whoever finds it after a kill
+SUMS = "sums"  # the key of the last line of eventq.ndjson: the hashes of the files whose records have no checksums
 PLAIN, ZSTD = 0, 1  # the codecs of a blob
 LONGEST_TYPE = 1 << 18  # bytes of a type id: the 65,536 characters that a text may have
 _MAGIC, _VERSION = 0x42534C42, 1
@@ -640,6 +641,48 @@ def read_lines(path: Path, note: Note) -> Iterator[bytes]:
         yield from source.lines()
 
 
+def unproven(folder: Path) -> dict[str, bool]:
+    """Tell of `turns.meta` and `eventq.ndjson`, which have no checksums, whether they can be proven.
+
+    A file that is what was exported is not named, one that is not is True, and False is one of a writer that left no
+    hashes. A last line that was lost with its end is told by nothing.
+    """
+    from blake3 import blake3
+
+    hasher, before, sums = blake3(), "", None
+    path = os.path.join(folder, BESIDE)
+    with _Source(path, _silent) as source:
+        for line in source.lines():
+            before, sums = hasher.hexdigest(), _sums(line)
+            hasher.update(line)
+    if not isinstance(sums, dict):
+        return {META: False, BESIDE: False}
+    found = {META: _hash_of(os.path.join(folder, META)), BESIDE: before}
+    return {name: True for name, digest in found.items() if sums.get(name) != digest}
+
+
+def _sums(line: bytes) -> object:
+    """Return what a line says of other files, None when it is another line."""
+    if not line.startswith(b'{"sums":') or not line.endswith(b"\n"):
+        return None
+    try:
+        return json.loads(line)[SUMS]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _hash_of(path: str) -> str:
+    from blake3 import blake3
+
+    hasher = blake3()
+    with _Source(path, _silent) as source:
+        offset = 0
+        while part := source.read(offset, min(_CHUNK, source.size - offset)):
+            hasher.update(part)
+            offset += len(part)
+    return hasher.hexdigest()
+
+
 def read_index(path: Path) -> Iterator[BlobEntry | TurnEntry]:
     """Give the entries of a `blobs.idx` or, by its name, a `turns.idx`, to compare and never to believe."""
     blobs = os.path.basename(os.fspath(path)) == BLOBS_INDEX
@@ -708,14 +751,20 @@ class PackWriter:
     """
 
     def __init__(self, folder: Path) -> None:
+        from blake3 import blake3
+
         self._target = _FreshTarget(folder)
         self._offsets = {BLOBS: 0, TURNS: 0}
+        self._sums = {META: blake3(), BESIDE: blake3()}
 
     def __enter__(self) -> PackWriter:
         self._target.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is None and self._target.is_open():
+            sums = {name: found.hexdigest() for name, found in self._sums.items()}
+            self._target.write(BESIDE, json.dumps({SUMS: sums}, separators=(",", ":")).encode() + b"\n")
         self._target.__exit__(kind, error, None)
 
     def blob(self, record: BlobRecord) -> None:
@@ -728,7 +777,7 @@ class PackWriter:
 
     def meta(self, record: MetaRecord) -> None:
         """Add what a payload is; raise InputError for what a reader would refuse."""
-        self._target.write(META, record.pack())
+        self._summed(META, record.pack())
 
     def head(self, record: HeadRecord) -> None:
         """Add where a context stands; raise InputError for a number that does not fit."""
@@ -736,7 +785,11 @@ class PackWriter:
 
     def beside(self, line: bytes) -> None:
         """Add a line to `eventq.ndjson`, for what the other files have no room for."""
-        self._target.write(BESIDE, line)
+        self._summed(BESIDE, line)
+
+    def _summed(self, name: str, data: bytes) -> None:
+        self._target.write(name, data)
+        self._sums[name].update(data)
 
     def artifact(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file of the folder `artifacts`."""
@@ -803,6 +856,10 @@ class _Target:
         except OSError as error:
             raise _disk(self._path(name), error) from None
         self._files[name] = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
+
+    def is_open(self) -> bool:
+        """Tell whether what is written may still be whole."""
+        return bool(self._files) and self._failed is None
 
     def write(self, name: str, data: bytes) -> None:
         """Write to a file that was begun; raise DiskError when the system takes no more."""

@@ -22,10 +22,11 @@ from eventq.dag.packfile import HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.dag.turns import place
 from eventq.errors import BusyError, ConflictError, DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
 from eventq.event import REF, check_name
-from eventq.output.artifacts import tool_name
+from eventq.output.artifacts import hash_of, tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
 from eventq.transfer.datadir import DataDirectory, is_data_directory
+from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
 from eventq.transfer.sources import PackSource, ThreadSource, file_name, type_tag
 
@@ -78,6 +79,8 @@ def _write(source: ThreadSource, pack: PackWriter) -> None:
             continue  # its number would stand for what it is not yet
         if "artifact" in told:
             pack.artifact(file_name(told), source.artifact(told))
+        if told.get("hash", "") is None:  # it has none of its own, as it is not whole
+            told["blake3"] = hash_of(source.artifact(told))[0]
         pack.beside(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
 
 
@@ -252,6 +255,7 @@ class _Import:
             return True
         try:
             made = self._produced.artifacts.take(info, lambda: self._source.artifact(told), self._artifacts, anew=anew)
+            changed = "blake3" in told and told["blake3"] != hash_of(self._source.artifact(told))[0]
         except (DamagedError, OSError) as error:
             self._note(f"artifact {number} was left out: {getattr(error, 'what', error)}")
             return True
@@ -259,6 +263,8 @@ class _Import:
             return False
         here, new = made
         self._new_artifacts += new
+        if changed:
+            self._note(f"artifact {number} is not what was exported: it is kept as it is")
         if int(here.artifact_id) != number:
             self._notes.append(
                 f"artifact {number} is artifact {here.artifact_id} here: artifact://{number} in a text means another"
@@ -287,8 +293,7 @@ class _Import:
     # --- turns ----------------------------------------------------------------------------------------------------
 
     def _import_turns(self) -> None:
-        metas = self._source.metas()
-        meta: MetaRecord | None = next(metas, None)
+        said = Descriptions(self._source.metas(), right=self._source.describes())
         rules = self._rules()
         last = 0
         for record in self._source.turns():
@@ -297,9 +302,9 @@ class _Import:
                 continue
             last = record.turn_id
             self._highest = max(self._highest, last if last <= LARGEST_ID else 0)
-            while meta is not None and meta.turn_id < record.turn_id:
-                meta = next(metas, None)
-            self._import_turn(record, meta if meta and meta.turn_id == last else None, rules.get(last))
+            self._import_turn(record, said, rules.get(last))
+        for fault in said.faults():
+            self._note(fault)
 
     def _rules(self) -> dict[int, str]:
         """Give the canonical rules of the turns that have one."""
@@ -313,7 +318,8 @@ class _Import:
     def _drop(self, record: TurnRecord, why: str) -> None:
         self._note(f"{packfile.TURNS}: turn {record.turn_id} was left out: {why}")
 
-    def _import_turn(self, record: TurnRecord, meta: MetaRecord | None, rule: str | None) -> None:
+    def _import_turn(self, record: TurnRecord, said: Descriptions, rule: str | None) -> None:
+        meta = said.of(record.turn_id)
         parent = self._here(record.parent)
         if parent is None:
             self._drop(record, f"its parent, turn {record.parent}, is not there")
@@ -326,7 +332,8 @@ class _Import:
             self._drop(record, f"its time, {record.created_at_ms}, is none")
             return
         try:
-            blob_id = self._blobs.blob_id(record.payload_hash)
+            blob_id, size = self._blobs.id_and_size(record.payload_hash)
+            meta = said.checked(record, meta, size)
             if meta is not None and meta.type_id in (START_TYPE, STATE_TYPE):
                 self._check_node(record.payload_hash)
         except (UnknownBlobError, DamagedError) as error:
@@ -408,6 +415,7 @@ class _Import:
         damaged = len(self._notes) > notes
         times = {record.created_at_ms for some in (heads, lost) for record in some.values()}
         self._known_contexts = KnownContexts(self._table, times)
+        self._check_depths(heads)
         for record in heads.values():
             known[record.context_id] = self._import_head(record)
         if damaged or not heads:
@@ -433,6 +441,19 @@ class _Import:
                 why = f"turn {record.head_turn_id}, has no time"
             self._note(f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}")
         return heads, {context_id: record for context_id, record in lost.items() if context_id not in heads}
+
+    def _check_depths(self, heads: dict[int, HeadRecord]) -> None:
+        """Tell of heads whose depth is not that of their turn; it is not needed."""
+        wrong = [
+            record.context_id for record in heads.values() if record.head_depth != self._depth(record.head_turn_id)
+        ]
+        if wrong:
+            count = "1 head says" if len(wrong) == 1 else f"{len(wrong)} heads say"
+            self._note(f"{packfile.HEADS}: {count} another depth than the turn has, that of context {wrong[0]} first")
+
+    def _depth(self, turn_id: int) -> int:
+        here = self._here(turn_id)
+        return self._turns.depth(here) if here else 0
 
     def _import_head(self, record: HeadRecord) -> int:
         """Give the context here that a record stands for; make one when there is none."""

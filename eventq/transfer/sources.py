@@ -57,6 +57,7 @@ class PackSource:
         self.note: Note = ignore
         self._noted: set[str] = set()
         self._folder = folder
+        self._unproven: dict[str, bool] = {}
         if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(self._path(packfile.BLOBS)):
             raise LogicError(
                 f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote, or a CXDB data directory"
@@ -69,6 +70,10 @@ class PackSource:
         """Make the indexes anew where they are missing or damaged; they are not needed here."""
         if packfile.is_unfinished(self._folder):
             self.note("the export into this folder was killed before its end: it may hold a part only")
+        self._unproven = packfile.unproven(self._folder)
+        for name, damaged in self._unproven.items():
+            if damaged:
+                self.note(f"{name}: is not what was exported: what it says may be wrong")
         faults = packfile.index_faults(self._folder)
         if not faults:
             return
@@ -92,6 +97,12 @@ class PackSource:
         """Give the turns."""
         return (record for _, record in packfile.read_turns(self._path(packfile.TURNS), self.note))
 
+    def describes(self) -> bool | None:
+        """Tell whether what is said of turns is right; None when nobody knows."""
+        if not os.path.lexists(self._path(packfile.META)):
+            return True  # nothing is said
+        return {None: True, True: False, False: None}[self._unproven.get(packfile.META)]
+
     def metas(self) -> Iterator[MetaRecord]:
         """Give what there is to say about turns, in their order."""
         return packfile.read_meta(self._path(packfile.META), self.note)
@@ -110,7 +121,10 @@ class PackSource:
                 told = json.loads(line)
             except (ValueError, RecursionError):
                 told = None
-            yield told if isinstance(told, dict) else None
+            if not isinstance(told, dict):
+                yield None
+            elif not isinstance(told.get(packfile.SUMS), dict):
+                yield told
 
     def _once(self, what: str) -> None:
         """Pass on what is wrong with a file that is read several times."""
@@ -207,6 +221,10 @@ class ThreadSource:
         for turn_id, parent, depth, type_id, _, tag, encoding, _, digest, _, flags, at in self._table.turns():
             number = type_tag(type_id) if tag is None else tag & (1 << 64) - 1
             yield TurnRecord(turn_id, parent, depth, encoding, number, digest, flags, at)
+
+    def describes(self) -> bool:
+        """Tell that what is said of turns is right."""
+        return True
 
     def metas(self) -> Iterator[MetaRecord]:
         """Give what there is to say about turns, in their order."""

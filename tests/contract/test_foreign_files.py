@@ -193,6 +193,6 @@ def test_a_line_without_end(path: str, tmp_path: Path) -> None:
     with eventq.open(path) as thread:
         thread.contexts.create("main").append("kept")
         thread.export_pack(tmp_path / "pack")
-    os.truncate(tmp_path / "pack" / "eventq.ndjson", 2 << 30)
+    os.truncate(tmp_path / "pack" / "eventq.ndjson", 1 << 29)
     (notes,) = limited(IMPORT_PACKS, str(tmp_path / "new"), str(tmp_path / "pack"))
     assert any(note.startswith("eventq.ndjson: ") for note in notes)

@@ -127,6 +127,12 @@ def small(folder: Path, count: int = 3, **files: bytes) -> Path:
     return write(folder, **{**whole, **files})
 
 
+def sums(turns_meta: bytes, beside: bytes) -> bytes:
+    """Give the last line of eventq.ndjson: the hashes of what has no checksums."""
+    hashes = f'"turns.meta":"{digest(turns_meta).hex()}","eventq.ndjson":"{digest(beside).hex()}"'
+    return f'{{"sums":{{{hashes}}}}}\n'.encode()
+
+
 def contents(folder: Path | str) -> dict[str, bytes]:
     """Give every file of a folder."""
     found = {}
@@ -330,7 +336,9 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
     assert found["heads.tbl"] == (head(1, 2, 1) + head(2, 3, 1, at=BORN + 3000) + head(3, 0, 0, at=BORN + 4000))
     one, two, three = (digest(raw).hex() for raw in (b"one", b"two", b"three"))
     refs = sorted((one, two))
-    assert found["eventq.ndjson"].decode().splitlines() == [
+    *lines, last = found["eventq.ndjson"].splitlines(keepends=True)
+    assert last == sums(found["turns.meta"], b"".join(lines))
+    assert b"".join(lines).decode().splitlines() == [
         '{"context":1,"name":"main","fork_of":null}',
         '{"context":2,"name":null,"fork_of":1}',
         f'{{"patch":2,"blob":"{two}","flags":0,"created_at_ms":{BORN + 4000}}}',
@@ -352,9 +360,9 @@ def test_type_tag_in_hex(thread: eventq.Thread, tmp_path: Path) -> None:
 
 
 def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
-    """A thread that holds nothing exports seven empty files, and they import as nothing."""
+    """A thread that holds nothing exports empty files but for their hashes, and they import as nothing."""
     fresh().export_pack(tmp_path / "pack")
-    assert contents(tmp_path / "pack") == dict.fromkeys(FILES, b"")
+    assert contents(tmp_path / "pack") == {**dict.fromkeys(FILES, b""), "eventq.ndjson": sums(b"", b"")}
     found = fresh().import_pack(tmp_path / "pack")
     assert added(found) == (0, 0, 0, 0)
     assert found.notes == ()
@@ -1348,7 +1356,8 @@ def test_one_moment(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.M
     found = contents(tmp_path / "pack")
     assert found["blobs.pack"] == blob(b"before")
     assert (len(found["turns.log"]), len(found["heads.tbl"])) == (80, 36)
-    assert found["eventq.ndjson"] == b'{"context":1,"name":"main","fork_of":null}\n'
+    line = b'{"context":1,"name":"main","fork_of":null}\n'
+    assert found["eventq.ndjson"] == line + sums(meta(1, length=6), line)
     assert len(payloads(thread, "main")) == 8  # turns and contexts are read twice
 
 

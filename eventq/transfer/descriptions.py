@@ -1,0 +1,93 @@
+"""What `turns.meta` says of the turns of a pack, as far as `turns.log` and the payloads bear it out.
+
+Its records have no checksums. The ids in both files go up, and the tag of a type, an encoding and a length stand twice:
+what one damaged record says is left out or told of, and costs those after it nothing.
+"""
+
+from __future__ import annotations
+
+from eventq.dag import packfile
+from eventq.transfer.sources import type_tag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eventq.dag.packfile import MetaRecord, TurnRecord
+
+_LEAST = 1_000  # records of no turn that are read in any case; a file of holes is full of them
+_FAULTS = {
+    "stray": "{} of no turn that stands there in {turns}",
+    "missing": "{} missing of turns in {turns}",
+    "type": "{} of another type than the tag in {turns}",
+    "encoding": "{} of another encoding than in {turns}",
+    "length": "{} of another length than the payload has",
+    "compression": "{} of an unknown compression",
+}
+
+
+class Descriptions:
+    """The records, taken in the order of the turns."""
+
+    def __init__(self, metas: Iterator[MetaRecord], *, right: bool | None) -> None:
+        """Read records as they are asked for; `right` says whether they are, None that nobody knows."""
+        self._metas = metas
+        self._right = right
+        self._turns = 0
+        self._found: dict[str, list[int]] = {}  # number and first turn of each kind of fault
+        self._next, self._after = next(metas, None), next(metas, None)
+
+    def of(self, turn_id: int) -> MetaRecord | None:
+        """Return what is said of the next turn, None where nothing is."""
+        self._turns += 1
+        while self._next is not None and self._is_stray(turn_id):
+            self._note("stray", self._next.turn_id)
+            self._advance()
+        if self._next is None or self._next.turn_id != turn_id:
+            self._note("missing", turn_id)
+            return None
+        found = self._next
+        self._advance()
+        return found
+
+    def _is_stray(self, turn_id: int) -> bool:
+        """Tell whether the next record is of no turn: one that was before, or one after which ids go back."""
+        here, after = self._next, self._after
+        if here is None or here.turn_id == turn_id:
+            return False
+        return here.turn_id < turn_id or (after is not None and turn_id <= after.turn_id <= here.turn_id)
+
+    def _advance(self) -> None:
+        self._next, self._after = self._after, next(self._metas, None)
+        if self._found.get("stray", [0])[0] > _LEAST + 4 * self._turns:
+            self._next = self._after = None
+
+    def checked(self, record: TurnRecord, meta: MetaRecord | None, size: int) -> MetaRecord | None:
+        """Return what is said of a turn, None where that is wrong; `size` is the length of its payload."""
+        if meta is None or self._right:
+            return meta
+        is_type = type_tag(meta.type_id) == record.type_tag
+        for kind, holds in (
+            ("type", is_type),
+            ("encoding", meta.encoding == record.codec),
+            ("length", meta.uncompressed_len == size),
+            ("compression", meta.compression in (0, 1)),
+        ):
+            if not holds:
+                self._note(kind, record.turn_id)
+        # Other programs make tags in their own ways: a name without a proof is kept unless the file is known to be bad.
+        return meta if is_type or self._right is None else None
+
+    def _note(self, kind: str, turn_id: int) -> None:
+        self._found.setdefault(kind, [0, turn_id])[0] += 1
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each kind of fault, when all turns were asked for."""
+        while self._next is not None:
+            self._note("stray", self._next.turn_id)
+            self._advance()
+        if self._right:
+            return
+        for kind, (count, first) in self._found.items():
+            what = _FAULTS[kind].format("1 is" if count == 1 else f"{count} are", turns=packfile.TURNS)
+            yield f"{packfile.META}: of the descriptions of turns {what}, that of turn {first} first"
