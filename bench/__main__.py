@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
     from bench.report import Row
 
-PARTS = ("startup", "library", "concurrent", "latency", "scale", "bulk", "indexes", "turns", "runs", "output", "wire")
+PARTS = (
+    "startup",
+    "library",
+    "concurrent",
+    "latency",
+    "scale",
+    "bulk",
+    "indexes",
+    "turns",
+    "packs",
+    "runs",
+    "output",
+    "wire",
+)
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 NOTES = """
 Bare numbers drift with the machine; ratios hold. Rates are events a second, payloads 200 bytes unless said. "FULL" and "NORMAL"
