@@ -284,5 +284,6 @@ def test_a_lost_table_is_said(path: str, broken: apsw.Connection) -> None:
     broken.execute("DROP TABLE turn_keys")
     broken.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = 1")
     texts = found(path)
-    assert len(texts) == 2
-    assert "blob:blake3:" in texts[1]
+    assert len(texts) == 3
+    assert "lacks its table 'turn_keys'" in texts[0]
+    assert "blob:blake3:" in texts[2]

@@ -137,19 +137,22 @@ class Box:
         return locks.held(self.thread.layout, name)
 
     def quiet(self) -> bool:
-        """Say whether no process is left that came of this box."""
+        """Return whether no process runs that came of this box; one that is dying may hold its locks a moment longer."""
         return not self.alive()
 
     def alive(self) -> list[int]:
-        """Give the processes that came of this box: they inherited its mark.
-
-        With them those, of whomever, that are just dying: a process loses its environment before its locks.
-        """
-        return [pid for pid in _pids() if pid != os.getpid() and (self.mark in _environment(pid) or _is_dying(pid))]
+        """Return the processes that came of this box: they inherited its mark."""
+        return [pid for pid in _pids() if pid != os.getpid() and self.mark in _environment(pid)]
 
     def settle(self) -> None:
-        """Wait until every process that came of this box has ended."""
+        """Wait until every process that came of this box has ended.
+
+        A dying process loses its environment before its locks: once none of ours runs, each that is dying then, whoever
+        it belongs to, is waited for.
+        """
         until(self.quiet, "all processes end")
+        dying = {pid for pid in _pids() if _is_dying(pid)}
+        until(lambda: not any(map(_is_dying, dying)), "what is dying has died")
 
     def supervisors(self) -> list[int]:
         """Give the pids noted in the lock files."""

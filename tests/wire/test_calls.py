@@ -71,6 +71,7 @@ REASONS = {
         "load": "takes rows",
         "kept": "takes rows",
         "blob_id": "gives a row",
+        "id_and_size": "gives a row",
     },
 }  # why a public method is not called from afar
 HASH = "a" * 64
@@ -905,6 +906,7 @@ def made(kind: type[EventqError]) -> EventqError:
         TooLargeError: lambda: TooLargeError(9, 8, "call", "do"),
         TooLong: lambda: TooLong(9, 8, 64, 77),
         ConflictError: lambda: ConflictError("a", "b", 12),
+        errors.KeyConflictError: lambda: errors.KeyConflictError("k", 12, ["content"]),
         errors.UnknownArtifactError: lambda: errors.UnknownArtifactError("3", "1, 2"),
         errors.UnknownOutputError: lambda: errors.UnknownOutputError("x", "y"),
     }
