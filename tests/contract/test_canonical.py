@@ -82,7 +82,7 @@ def test_exact_bytes(value: object, expected: str) -> None:
     assert dump(value).hex() == expected
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(VALUES)
 @example({"a": [TEN, -TEN, {"b": 1.5, "a": "é"}]})
 def test_there_and_back(value: Any) -> None:
@@ -93,7 +93,7 @@ def test_there_and_back(value: Any) -> None:
     assert dump(parse(data)) == data
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(st.recursive(LEAVES, lambda v: st.lists(v) | st.dictionaries(TEXT, v), max_leaves=20))
 def test_as_the_json_module_writes(value: Any) -> None:
     """Where Python's own `json` writes a value, with sorted keys and no blanks, the bytes are its."""

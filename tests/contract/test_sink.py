@@ -274,7 +274,7 @@ HEADS = st.one_of(st.integers(0, 40), st.integers(1, 200))
 # --- independence -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(STREAMS, CUTS, SPILLS, HEADS, st.sampled_from([0, 4, 5, 7, 16, 40, 69, 70, 71]), st.booleans())
 @example(b"", [], 0, 0, 0, True)
 @example(b"a" * 768, [767], 100, 20, 0, False)

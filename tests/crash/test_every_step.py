@@ -136,7 +136,7 @@ def sweep(work: Callable[[str], None], template: str, tmp_path: Path, *, every: 
     number = 0
     going = True
     while going:
-        number += 1
+        number += 1 if every else 2
         copy(template, path)
         going = fell(number, lambda: work(path), every=every)
         found = sound(path, before=work is not rebuild)
@@ -181,7 +181,7 @@ def test_taking_over_a_mirror_may_be_killed_at_every_step(
     number = 0
     going = True
     while going:
-        number += 1
+        number += 1 if every else 3
         copy(template, path)
         going = fell(number, lambda: work(path), every=every)
         there = [found.read_bytes() for found in Path(path).rglob("*.jsonl") if found.is_file()]

@@ -226,7 +226,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
     number, ends = 0, []
     going = True
     while going:
-        number += 1
+        number += 1 if every else 2
         copy(template, path)
         going = fell(number, work, every=every)
         ends.append(whole(path, name))

@@ -671,7 +671,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 SOUP = st.lists(WORDS, max_size=25).map(" ".join) | st.lists(WORDS, max_size=8).map("".join) | st.text(max_size=40)
 RELAXED = settings(
-    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

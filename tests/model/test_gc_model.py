@@ -393,7 +393,7 @@ def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=120,
+            max_examples=60,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,

@@ -359,7 +359,7 @@ def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=180,
+            max_examples=120,
             stateful_step_count=35,
             deadline=None,
             derandomize=True,

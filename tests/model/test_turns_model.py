@@ -318,7 +318,7 @@ def test_turns_are_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=35,
             deadline=None,
             derandomize=True,

@@ -1350,7 +1350,7 @@ def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.Mon
     with peer.connect() as connection, monkeypatch.context() as patch:
         patch.setattr(Blobs, "load", damaged)
         patch.setattr(TurnTable, "chain", lost)
-        for at in range(0, len(sizes), max(1, len(sizes) // 20)):
+        for at in range(0, len(sizes), max(1, len(sizes) // 10)):
             for start in (0, 3):
                 for bad[:] in ([bytes.fromhex(hashes[at]), 0], [b"", at + 1]):
                     call = lambda memory, start=start: memory.contexts.get("main").replay(start_depth=start)  # noqa: E731
