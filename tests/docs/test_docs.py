@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import eventq
 from tests import reference
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,3 +77,34 @@ def test_the_example_of_readme_runs(tmp_path: Path) -> None:
     (script,) = blocks("python", (ROOT / "README.md").read_text())
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "1 chose plan B\n")
+
+
+@pytest.mark.parametrize("name", ["README.md", "USAGE.md"])
+def test_the_handlers_of_the_guides_ack_whatever_comes(tmp_path: Path, name: str) -> None:
+    """`work.sh` as it is shown gets each event once, also where a shell's echo would take it for escapes."""
+    if name == "README.md":
+        (script,) = blocks("sh", (ROOT / name).read_text())
+    else:
+        (command,) = (
+            command
+            for block in blocks("console", (ROOT / name).read_text())
+            for command, _ in steps(block)
+            if command.startswith("cat > work.sh")
+        )
+        script = command.partition("\n")[2].rpartition("EOF")[0]
+    inbox = eventq.init(tmp_path / "inbox")
+    with eventq.open(inbox) as thread:
+        thread.subscribe("worker", "true", from_now=True)
+        for content in ("one", "a\nb\\c\\n\t\\", '"}\n{"id":9,', "\\0"):
+            thread.push("self", "message", content)
+        stored = [event.content for event in thread.peek()]
+    environ = {
+        **os.environ,
+        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none",
+        "EVENTQ_THREAD": inbox, "EVENTQ_CONSUMER": "worker", "EVENTQ_LAST_ACKED_ID": "0",
+    }  # fmt: skip
+    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [json.loads(line)["content"] for line in done.stdout.splitlines()] == stored
+    with eventq.open(inbox) as thread:
+        assert thread.info().subscriptions[0].last_acked_id == 4
