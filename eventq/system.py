@@ -110,9 +110,19 @@ def sync_folder(path: str) -> None:
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write everything; raise OSError when the system takes no more."""
-    while (written := os.write(fd, data)) < len(data):
-        data = memoryview(data)[written:]
+    """Write everything; raise OSError when the system takes no more.
+
+    A pipe or terminal that its other end has made non-blocking is waited for while it is full.
+    """
+    while data:
+        try:
+            data = memoryview(data)[os.write(fd, data) :]
+        except BlockingIOError:
+            import select
+
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
 
 
 def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> BinaryIO:

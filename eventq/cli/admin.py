@@ -70,7 +70,7 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
         f"    handler: {show.readable(consumer.handler_cmd)}",
         f"    filter:  {show.readable('(none)' if consumer.filter is None else consumer.filter)}",
         f"    last_acked_id: {consumer.last_acked_id}",
-        f"    updated_at: {consumer.updated_at or '(never)'}",
+        f"    updated_at: {show.readable(consumer.updated_at or '(never)')}",
         f"    pending: {pending}",
         f"    running: {'yes' if consumer.running else 'no'}",
     ]
@@ -88,7 +88,7 @@ def check(raw: Raw) -> int:
     if raw["json"]:
         show.dump({"ok": not faults, "faults": faults})
     else:
-        show.say("\n".join(map(show.called, faults)) or "ok")
+        show.say("\n".join(show.readable(show.called(fault)) for fault in faults) or "ok")
     return 1 if faults else 0
 
 

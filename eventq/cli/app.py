@@ -11,6 +11,7 @@ from eventq import __version__
 from eventq.cli import show
 from eventq.cli.memory_options import COMMANDS
 from eventq.cli.options import VERBOSE
+from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -219,6 +220,11 @@ def run_click(argv: list[str]) -> int:
         return 130
     except (show.Closed, BrokenPipeError):
         return 0
+    except (LogicError, OSError) as error:  # the text of a help or a version
+        if not isinstance(error, LogicError):
+            error = LogicError(f"stdout could not be written: {error.strerror}", "check where it goes")
+        show.error(error.what, error.fix, as_json=as_json)
+        return 1
     return code if isinstance(code, int) else 0
 
 

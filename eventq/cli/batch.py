@@ -65,6 +65,7 @@ def parse_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         if (what := getattr(error, "msg", None)) is None:
             raise
+        what = what.rstrip(": ").removesuffix(" at")  # some end so, to be followed by the place
         raise ValueError(f"not JSON: {what}, at character {error.pos}") from error  # type: ignore[attr-defined]
     if _skip(text, end) != len(text):
         raise ValueError(f"more than one JSON value, at character {end}")

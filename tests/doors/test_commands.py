@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 import eventq
@@ -289,6 +290,64 @@ def test_a_full_stdout_is_an_error(inbox: str) -> None:
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: stdout could not be written")
+
+
+def test_a_stdout_that_does_not_block_is_waited_for(inbox: str) -> None:
+    """A pipe that somebody made non-blocking is full for a while, not for good."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "record", "x" * 1000)] * 1000)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    while True:
+        try:
+            os.write(writing, b"\n" * 4096)  # full when the command begins
+        except BlockingIOError:
+            break
+    words = [EVENTQ, "peek", "--thread", inbox, "--last", "1000"]
+    with subprocess.Popen(words, stdout=writing, stderr=subprocess.PIPE, env=environ()) as process:
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            assert len(pipe.read().split()) == 1000
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help"], ["help", "push"], ["push", "--help"], ["--version"], ["-V"]])
+def test_a_help_or_version_that_could_not_be_printed_is_an_error(words: list[str]) -> None:
+    """A full disk is a sentence here as well."""
+    for more in ([], ["--json"] if words[0] == "push" else []):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([EVENTQ, *more, *words], stdout=full, stderr=subprocess.PIPE, env=environ())
+        assert done.returncode == (2 if more else 1)
+        assert b"Traceback" not in done.stderr
+        assert done.stderr.startswith(b'{"error":' if more else b"Error: stdout could not be written: No space left")
+
+
+def test_no_control_character_of_others_reaches_the_terminal(inbox: str) -> None:
+    """What other tools put into a thread is escaped by `info` and `check`, a line each."""
+    with apsw.Connection(os.path.join(inbox, "events.db")) as raw:
+        raw.execute("INSERT INTO subscriptions VALUES ('a' || char(10, 27) || '[31m', 'x' || char(7), '(' || char(27))")
+        raw.execute("INSERT INTO consumer_progress VALUES ('a' || char(10, 27) || '[31m', 0, char(27) || 'c')")
+        raw.execute(f'CREATE VIEW "v{chr(27)}{chr(10)}" AS SELECT 1')
+    for words in ("info", "check"):
+        done = run(words, "--thread", inbox)
+        assert "\x1b" not in done.out + done.err
+        assert "\x07" not in done.out + done.err
+    assert done.code == 1
+    assert len(done.out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"source":"a\tb"}', "Invalid control character, at character 12"),
+        ('{"source":"a', "Unterminated string starting, at character 10"),
+        ('{"source":"\\q"}', "Invalid \\escape, at character 11"),
+    ],
+)
+def test_a_line_that_is_no_json_is_placed_once(inbox: str, line: str, what: str) -> None:
+    """The scanner's own words are made for a place behind them."""
+    assert run("push", "--batch", "--thread", inbox, given=line).err.startswith(f"Error: line 1: not JSON: {what} - ")
 
 
 def test_paths_and_names_that_are_not_text_are_refused(inbox: str) -> None:
