@@ -70,6 +70,8 @@ def push(raw: Raw) -> None:
 def _push_batch(raw: Raw) -> None:
     from eventq.cli.batch import Lines
 
+    if raw["key"] is not None:
+        raise UsageError("--key is for one event, not for --batch", "give each line a key of its own, as the field key")
     is_open = show.stdin_is_open()
     with open_thread(raw) as thread:
         given, kept = Lines(show.stdin(is_open=is_open), limit_of_event()), _Kept(strict=bool(raw["key-strict"]))

@@ -181,7 +181,7 @@ class EventLog:
                 seen += len(rows)
                 if keys:
                     places = map(where, range(seen - len(rows) + 1, seen + 1))
-                    rows = self._insert_keyed(rows, keys, places, kept)  # noqa: PLW2901 (the rows that were stored)
+                    rows = self._insert_keyed(rows, keys, places, kept, first)  # noqa: PLW2901 (the rows that were stored)
                 elif rows:
                     store.insert_many(rows)
                     self._note_refs(rows)
@@ -201,15 +201,19 @@ class EventLog:
                 self._store.add_event_refs(number, refs_in(row[4]))
 
     def _insert_keyed(
-        self, rows: list[Row], keys: list[str | None], places: Iterable[str], kept: Kept | None
+        self, rows: list[Row], keys: list[str | None], places: Iterable[str], kept: Kept | None, begun: int
     ) -> list[Row]:
-        """Store rows some of which have a key, and return those that were new."""
+        """Store rows some of which have a key, and return those that were new; `begun` is the first id of the batch."""
         store = self._store
         stored = []
         for row, key, place in zip(rows, keys, places, strict=True):
             if key is not None and (first := store.key(key)) is not None:
                 if kept and (event := store.event(first)) and (conflict := key_conflict(key, event, *row[1:])):
                     conflict.what = f"{place}: {conflict.what}"
+                    if first >= begun:  # who refuses this one takes that one back as well
+                        conflict.fix = (
+                            f"give each event of the batch its own key; nothing of it was stored, nor event {first}"
+                        )
                     kept(conflict)
                 continue
             number = store.insert(*row)

@@ -100,6 +100,27 @@ def test_a_strict_batch_names_the_line(inbox: str) -> None:
     assert contents(inbox) == ["one"]
 
 
+def test_a_strict_batch_does_not_send_one_to_an_event_that_is_not_there(inbox: str) -> None:
+    """Where two lines of a batch share a key, the event of the first goes back with the batch, and that is said."""
+    lines = [{"source": "self", "type": "note", "content": str(n), "key": "new"} for n in range(2)]
+    done = run("push", "--thread", inbox, "--batch", "--key-strict", given="\n".join(map(json.dumps, lines)))
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "Error: line 2: key 'new' belongs to event 2, whose content differs"
+        " - give each event of the batch its own key; nothing of it was stored, nor event 2\n"
+    )
+    assert contents(inbox) == ["one"]
+
+
+def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
+    """--key would protect no line of a batch: who gave it would push all of it twice."""
+    line = json.dumps({"source": "self", "type": "note", "content": "two"})
+    done = run("push", "--thread", inbox, "--batch", "--key", "k2", given=line)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: --key is for one event, not for --batch - ")
+    assert contents(inbox) == ["one"]
+
+
 # --- fields that events do not have ---
 
 
