@@ -539,8 +539,16 @@ def advice(text: str | None) -> str:
         for other in (*_compared_after(reader, index + 1), *_compared_before(reader, start - 1)):
             if wrong := _other_spelling(reader, other):
                 what = f"the filter compares created_at with {wrong}, which spells times differently"
-                return f"{what} - compare created_at with {SPELLING}, or datetime(created_at) with it"
+                return f"{what} - compare created_at with {SPELLING}, or {_alike(wrong)} with it"
     return ""
+
+
+def _alike(wrong: str) -> str:
+    """Return created_at in the spelling of what it was compared with."""
+    name, bracket, form = wrong.partition("(")
+    if not bracket or wrong.startswith("'"):
+        return "time(created_at)" if name.lower() == "current_time" else "datetime(created_at)"
+    return f"{name}({form.removesuffix(')') + ',' if form != ')' else ''}created_at)"
 
 
 def _word(reader: _Reader, index: int) -> str:

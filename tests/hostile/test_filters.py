@@ -878,6 +878,27 @@ def test_a_time_in_another_spelling_is_warned_of(fence: Fence, text: str) -> Non
     assert SPELLING in advice(text)
 
 
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ("datetime('now')", "datetime(created_at)"),
+        ("'2026-03-18 10:00'", "datetime(created_at)"),
+        ("CURRENT_TIMESTAMP", "datetime(created_at)"),
+        ("current_time", "time(created_at)"),
+        ("time('now')", "time(created_at)"),
+        ("julianday('now')", "julianday(created_at)"),
+        ("unixepoch('now')", "unixepoch(created_at)"),
+        ("strftime('%s','now')", "strftime('%s',created_at)"),
+        ("strftime('%Y-%m-%d (%H)','now')", "strftime('%Y-%m-%d (%H)',created_at)"),
+    ],
+)
+def test_the_hint_compares_like_with_like(fence: Fence, other: str, alike: str) -> None:
+    """The other way out that the hint names is a filter, and nothing is to be said of it."""
+    assert advice(f"created_at > {other}").endswith(f", or {alike} with it")
+    fence.check(f"{alike} > {other}")
+    assert advice(f"{alike} > {other}") == ""
+
+
 @pytest.mark.parametrize("text", EVEN_TIMES)
 def test_other_comparisons_are_not_warned_of(fence: Fence, text: str) -> None:
     """What compares like with like, or may be meant, is left alone."""
