@@ -792,6 +792,9 @@ class Store:
             text = self.one(sql, (after, to))
             if text is not None:
                 yield text + b"\n"
+            else:  # what other tools stored may leave gaps of any length
+                following = self.after_id(to)
+                to = upto if following is None else max(to, min(following - 1, upto))
             after, step = to, min(step * 2, PAGE_ROWS)
 
     def key(self, key: str) -> int | None:
@@ -968,6 +971,8 @@ class Store:
         for data, kind, handler, handler_kind in self.run(_CONSUMERS):
             if not _is_text(data, kind):
                 yield f"consumer '{_name(data, kind)}' has an id that is not text: delete its row"
+            elif not data:
+                yield "consumer '' has an empty id: delete its row"
             elif not _is_text(handler, handler_kind):
                 yield f"consumer '{_name(data, kind)}' has a handler that is not text: unsubscribe it"
         for data, kind, acked_kind, stamp, stamp_kind in self.run(_PROGRESS):
@@ -1119,22 +1124,26 @@ def _is_utf8(text: bytes) -> bool:
 
 def _is_plain(row: tuple[Any, ...]) -> bool:
     """Tell whether a subscription's row is one that eventq may have written."""
-    return {type(row[0]), type(row[1])} == {str} and all(
-        row[place].__class__ is str or row[place] is None for place in _TEXT_PLACES
+    return (
+        {type(row[0]), type(row[1])} == {str}
+        and row[0] != ""
+        and all(row[place].__class__ is str or row[place] is None for place in _TEXT_PLACES)
     )
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a subscription's row with texts that can be shown, given as bytes and followed by their types.
 
-    A filter that is not text is refused when it is run. A consumer whose id is not text is stalled,
-    as nobody could pop for it.
+    A filter that is not text is refused when it is run. A consumer whose id is not text, or
+    empty, is stalled, as nobody could pop for it.
     """
     values, kinds = list(row[: -len(_TEXTS)]), row[-len(_TEXTS) :]
     for place, kind in zip(_TEXT_PLACES, kinds, strict=True):
         values[place] = _text_of(values[place], kind)
     if type(values[0]) is not str:
         values[0], values[9], values[10] = _name(row[0], kinds[0]), "its consumer id is not text", values[3]
+    elif not values[0]:
+        values[9], values[10] = "its consumer id is empty", values[3]
     values[1] = values[1] or ""
     return tuple(values)
 

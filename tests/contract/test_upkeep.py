@@ -212,6 +212,10 @@ ODD_ROWS = {
         "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (CAST(x'41ff' AS TEXT), 'true')",
         ("x'41ff'", "true", None, 0), ["consumer 'x'41ff'' has an id that is not text: delete its row"],
     ),
+    "an empty id": (
+        "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES ('', 'true')", ("", "true", None, 0),
+        ["consumer '' has an empty id: delete its row"],
+    ),
     "an integer as id": (
         "INSERT INTO subscriptions (consumer_id, handler_cmd) VALUES (5, 'true')", ("5", "true", None, 0), [],
     ),
@@ -268,11 +272,36 @@ def test_rows_of_other_tools_are_shown_and_named(filled: str, raw: apsw.Connecti
             assert (first.consumer_id, first.last_acked_id) == ("w", 2)
             assert (other.consumer_id, other.handler_cmd, other.filter, other.last_acked_id) == shown
             assert (other.stalled == "its consumer id is not text") == ("id that is not text: delete" in str(sentences))
+            assert (other.stalled == "its consumer id is empty") == (other.consumer_id == "")
             assert [known.consumer_id for known in thread.subscriptions()] == ["w", shown[0]]
             assert thread.check() == sentences
     with eventq.open(filled) as thread:
         thread.push("self", "note", "x")
         assert [event.id for event in thread.pop("w", 2)] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("far", [10**6, 9 * 10**18])
+def test_ids_that_another_tool_left_out_cost_nothing(
+    filled: str, raw: apsw.Connection, far: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far on an event is that another tool has stored, a push, a rebuilt mirror and `check` step over the gap."""
+    raw.execute("INSERT INTO events VALUES (?, '2026-01-01T00:00:00.000Z', 's', 't', NULL, 'far')", (far,))
+    with eventq.open(filled) as thread:
+        steps = []
+        one = thread.store.one
+
+        def counted(sql: str, *given: Any) -> Any:
+            steps.append(sql)
+            return one(sql, *given)
+
+        monkeypatch.setattr(thread.store, "one", counted)
+        assert thread.push("self", "note", "x").id == far + 1
+        for _ in range(2):
+            assert thread.check() == []
+            found = [line.split(",")[0] for line in lines(filled)]
+            assert found == [f'{{"id":{number}' for number in (1, 2, 3, 4, 5, far, far + 1)]
+            assert thread.rebuild_mirror() == 7
+        assert len(steps) < 100
 
 
 OBJECTS = {
