@@ -17,6 +17,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import struct
 import zlib
 from dataclasses import dataclass, fields
@@ -994,12 +995,14 @@ class _FreshTarget(_Target):
 
 
 def _identity(path: str) -> list[int] | None:
-    """Return what tells a file from another one of the same name, and from itself once it was changed."""
+    """Return what tells a file, or a folder of files, from another of its name, and from itself once it was changed."""
     try:
         found = os.lstat(path)
+        names = os.listdir(path) if stat.S_ISDIR(found.st_mode) else ()
+        inside = [os.lstat(os.path.join(path, name)) for name in names]
     except FileNotFoundError:
         return None
-    return [found.st_ino, found.st_mtime_ns]
+    return [found.st_ino, max(one.st_mtime_ns for one in (found, *inside))]
 
 
 def _named_by(path: str) -> dict[str, object]:
@@ -1007,9 +1010,10 @@ def _named_by(path: str) -> dict[str, object]:
     try:
         with system.open_regular(path, follow=False) as file:
             known = json.loads(file.read(LONGEST_LINE))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return {name: known[name] for name in (*FILES, ARTIFACTS) if name in known}
+    known = known if isinstance(known, dict) else {}
+    return {name: known[name] for name in (*FILES, ARTIFACTS) if isinstance(known.get(name), list)}
 
 
 def is_unfinished(folder: Path) -> bool:

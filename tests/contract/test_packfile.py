@@ -463,6 +463,17 @@ def test_what_a_killed_writer_left(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path / "pack")) == sorted([*FILES, "blobs.pack.part"])
 
 
+@pytest.mark.parametrize(
+    "names", [b"5", b"true", b'"blobs.pack"', b'["blobs.pack"]', b'{"blobs.pack": null}', b"[" * 100_000, b'{"blobs']
+)
+def test_what_a_killed_writer_named_is_not_known(tmp_path: Path, names: bytes) -> None:
+    """Where the hidden folder does not say which files it named, none is taken for one of them."""
+    (tmp_path / ".eventq-export").mkdir()
+    (tmp_path / ".eventq-export" / "names").write_bytes(names)
+    write(tmp_path)
+    assert sorted(contents(tmp_path)) == sorted(FILES)
+
+
 def test_a_writer_outside_its_block(tmp_path: Path) -> None:
     """Before and after the block a writer is closed, and says so."""
     pack = PackWriter(tmp_path)

@@ -128,6 +128,24 @@ def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> 
     assert seen == {(name, there) for name in names for there in (True, False)}
 
 
+def test_artifacts_that_were_edited_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
+    """Somebody who wrote into an artifact that a killed export had named keeps it: the folder is not what it was."""
+    last = killed(filled, tmp_path, "named", "made")
+    seen = 0
+    with eventq.open(filled, read_only=True) as thread:
+        for number in range(1, last):
+            artifact = tmp_path / f"pack-{number}" / "artifacts" / "0.bash.log"
+            if not artifact.exists():
+                continue
+            seen += 1
+            with artifact.open("ab") as file:
+                file.write(b", and a remark")
+            with pytest.raises(LogicError, match=r"artifacts' is there already|holds a pack already"):
+                thread.export_pack(tmp_path / f"pack-{number}")
+            assert artifact.read_bytes() == b"whole, and a remark"
+    assert seen > 1
+
+
 def test_an_unfinished_export_is_said(filled: str, tmp_path: Path) -> None:
     """An import of what a killed export had named says that it may be a part only."""
     last = killed(filled, tmp_path, "named", "new")
