@@ -58,6 +58,10 @@ class DataDirectory(PackSource):
     def heal(self) -> None:
         """Do nothing: the indexes are the server's own, and not needed here."""
 
+    def describes(self) -> bool | None:
+        """Tell that nobody knows whether what is said of turns is right: the server leaves no hash of it."""
+        return None if os.path.lexists(self._path(packfile.META)) else True
+
     def heads(self) -> Iterator[HeadRecord]:
         """Yield the heads of contexts, each with the time of the first one of its context."""
         born: dict[int, int] = {}

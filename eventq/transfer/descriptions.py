@@ -66,7 +66,8 @@ class Descriptions:
         """Return what is said of a turn, None where that is wrong; `size` is the length of its payload."""
         if meta is None or self._right:
             return meta
-        is_type = type_tag(meta.type_id) == record.type_tag
+        has_tag = record.type_tag or self._right is not None  # 0 is what a CXDB server writes, whatever the type
+        is_type = type_tag(meta.type_id) == record.type_tag or not has_tag
         for kind, holds in (
             ("type", is_type),
             ("encoding", meta.encoding == record.codec),

@@ -188,6 +188,29 @@ def test_damage_in_the_turns_is_said(server: CxdbDirectory, thread: eventq.Threa
     assert thread.check() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "data", "said"),
+    [
+        ("turns/turns.meta", 0, b"\7", "1 is missing of turns in turns.log, that of turn 1 first"),
+        ("turns/turns.meta", 38, b"\1", "1 is of another encoding than in turns.log, that of turn 1 first"),
+        ("turns/turns.meta", 42, b"\3", "1 is of an unknown compression, that of turn 1 first"),
+        ("turns/turns.meta", 46, b"\4", "1 is of another length than the payload has, that of turn 1 first"),
+    ],
+)
+def test_damage_in_the_descriptions_is_said(
+    name: str, at: int, data: bytes, said: str, server: CxdbDirectory, thread: eventq.Thread
+) -> None:
+    """A description that is damaged is told of, though the server writes no tags that could prove the types."""
+    with (server.folder / name).open("r+b") as file:
+        file.seek(at)
+        assert file.read(1) != data
+        file.seek(at)
+        file.write(data)
+    found = thread.import_pack(server.folder)
+    assert f"turns.meta: of the descriptions of turns {said}" in found.notes
+    assert [turn.type_id for turn in thread.contexts.get(1).replay()][1:] == ["my.Type", "cxdb.ConversationItem"]
+
+
 def test_the_command_takes_one(server: CxdbDirectory, path: str) -> None:
     """`pack import` is given the folder itself."""
     done = run("pack", "import", str(server.folder), "--thread", path)
