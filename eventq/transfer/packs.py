@@ -17,10 +17,19 @@ from eventq.backends.roots import RootTable
 from eventq.blobs import digest_of
 from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
-from eventq.dag.nodes import START_TYPE, STATE_TYPE, decode
+from eventq.dag.nodes import START_TYPE, STATE_TYPE, Node, StartNode, StateNode, decode
 from eventq.dag.packfile import HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.dag.turns import place
-from eventq.errors import BusyError, ConflictError, DamagedError, EventqError, LogicError, StoreError, UnknownBlobError
+from eventq.errors import (
+    BusyError,
+    ConflictError,
+    DamagedError,
+    EventqError,
+    InputError,
+    LogicError,
+    StoreError,
+    UnknownBlobError,
+)
 from eventq.event import REF, check_name
 from eventq.output.artifacts import hash_of, tool_name
 from eventq.output.produced import Produced
@@ -350,11 +359,19 @@ class _Import:
         self._tips.discard(record.parent)
         self._tips.add(record.turn_id)
 
-    def _check_node(self, digest: bytes) -> None:
-        """Raise UnknownBlobError when something that a step of a run names is not here: it could not be read."""
-        ref = REF + digest.hex()
-        for named in decode(self._blobs.get(digest) or b"", ref).refs():
+    def _check_node(self, digest: bytes) -> Node:
+        """Return a node; raise UnknownBlobError when something that it names is not here: it could not be read."""
+        node = decode(self._blobs.get(digest) or b"", REF + digest.hex())
+        for named in node.refs():
             self._blobs.blob_id(digest_of(named))
+        return node
+
+    def _is_node(self, digest: bytes, kind: type[Node]) -> bool:
+        """Tell whether a blob is a node of a kind, and all that it names is here."""
+        try:
+            return isinstance(self._check_node(digest), kind)
+        except (UnknownBlobError, DamagedError):
+            return False
 
     def _check_collected(self, digest: bytes) -> None:
         """Raise BusyError when a blob that is not here any more had come with the pack."""
@@ -366,12 +383,12 @@ class _Import:
             raise BusyError("a collection deleted what the import had stored", "import again")
 
     def _names_of_contexts(self) -> dict[int, str]:
-        """Give the names of the pack's contexts."""
+        """Give the names of the pack's contexts, without those that none can have: it is found again without one."""
         return {
             told["context"]: told["name"]
             for told in self._source.extra()
             if told and type(told.get("context")) is int and type(told.get("name")) is str
-            if not any("\ud800" <= c <= "\udfff" for c in told["name"])
+            if _is_context_name(told["name"])
         }
 
     def _here(self, turn_id: int) -> int | None:
@@ -569,6 +586,9 @@ class _Import:
         head = self._turns.table.head(here or 0)
         if not sound or not start or not head or not self._turns.is_above(start, head[0]) or self._turns.depth(start):
             return False
+        turn = self._turns.turn(start, payload=False, as_of=0)
+        if turn.type_id != START_TYPE or not self._is_node(digest_of(turn.ref), StartNode):
+            return False
         self._table.set_run(here or 0, told["name"], told["group"], told["status"], start, done)
         return True
 
@@ -593,9 +613,10 @@ class _Import:
 
     def _import_attempt(self, told: dict[str, Any], _: dict[int, int]) -> bool:
         parent, at = self._here(told["attempt"]), told["created_at_ms"]
-        if not parent or not _is_time(at):
+        digest = digest_of(told["blob"])
+        if not parent or not _is_time(at) or not self._is_node(digest, StateNode):
             return False
-        blob_id = self._blobs.blob_id(digest_of(told["blob"]))
+        blob_id = self._blobs.blob_id(digest)
         if not self._attempts.take(parent, blob_id, at):
             self._table.add_attempt(parent, blob_id, at)
         return True
@@ -641,6 +662,14 @@ _LINES: list[tuple[dict[str, type], Callable[[_Import, dict[str, Any], dict[int,
 
 def _fits(told: Told, kinds: dict[str, type]) -> bool:
     return all(type(told.get(name)) is kind for name, kind in kinds.items())
+
+
+def _is_context_name(name: str) -> bool:
+    try:
+        check_context_name(name)
+    except InputError:
+        return False
+    return True
 
 
 def _is_time(value: object) -> bool:

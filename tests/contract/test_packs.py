@@ -1182,6 +1182,8 @@ JUNK: dict[str, bytes] = {
     "pin by half a character": f'{{"pin":"\\ud800","blob":"{HASH}"}}'.encode(),
     "pin by a control character": f'{{"pin":"a\\u0000","blob":"{HASH}"}}'.encode(),
     "pin by a number": f'{{"pin":5,"blob":"{HASH}"}}'.encode(),
+    "attempt that is no node": f'{{"attempt":1,"blob":"{HASH}","created_at_ms":5}}'.encode(),
+    "run of a turn that is no start": b'{"run":1,"name":"n","group":"","status":"active","start":1}',
     "name that is a list": b'{"context":1,"name":["x"]}',
     "name that is a number": b'{"context":1,"name":5}',
     "name that is true": b'{"context":1,"name":true}',
@@ -1216,7 +1218,9 @@ def test_junk_beside(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     assert list(everything(thread).roots()) == []
     assert [one.name for one in thread.contexts] == (["taken", None, None] if taken else [None, None])
     assert thread.contexts.turn(1).canonical is None
+    assert list(thread.runs) == []
     assert thread.check() == []
+    assert added(thread.import_pack(folder)) == (0, 0, 0, 0)
     thread.export_pack(tmp_path / "out")
 
 
