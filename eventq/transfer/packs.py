@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 STATUSES = ("active", "suspended", "completed", "cancelled")
 LARGEST_ID = (1 << 62) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
 _GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction; a longer one is never in memory whole
-_FOLDED = 100  # times that a blob is as long as its record: from here on it costs the reader more than the writer
+_FOLDED = 100  # times that a blob is as long as its bytes there: from here on it costs the reader more than the writer
 _SPARE = 1 << 30  # bytes of such blobs that may prove wrong before others are left out unread: they could take hours
 
 
@@ -205,20 +205,23 @@ class _Import:
 
     def _proven(self, offset: int, blob: FoundBlob | BlobRecord) -> bytes | packfile.Unfolded | None:
         """Return the bytes of a blob, a long one as a file; None for one that has come or was left out."""
+        folded = blob.raw_len if blob.raw_len > _FOLDED * blob.stored_len else 0
         try:
-            if blob.raw_len <= _GROUP_BYTES:
-                return blob.raw()
             if blob.hash in self._long:
                 return None
-            if self._spare < 0 and blob.raw_len > _FOLDED * blob.stored_len:
+            if self._spare < 0 and folded:
                 blob.fail(f"says that it has {blob.raw_len} bytes, and others that said so were wrong")
-            self._spare -= blob.raw_len
-            blob.check()
-            self._spare += blob.raw_len
+            self._spare -= folded
+            data = blob.raw() if blob.raw_len <= _GROUP_BYTES else None
+            if data is None:
+                blob.check()
+            self._spare += folded
         except DamagedError as error:
             self._bad.add(blob.hash)
             self._note(f"{packfile.BLOBS}: the record at byte {offset} was left out: {error.what}")
             return None
+        if data is not None:
+            return data
         self._long.add(blob.hash)
         return blob.open()
 

@@ -131,13 +131,16 @@ def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
     assert "too much memory" in notes[0]
 
 
-def test_many_long_lies(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("mib", "count"), [(100, 60), (4, 1500), (1, 6000)])
+def test_many_lies(
+    mib: int, count: int, thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After some of them no more are unfolded; sound blobs, and long ones that do not compress, still come."""
-    lie = frame(100)
+    lie = frame(mib)
     noise = os.urandom(5 * MIB)
     long = record(noise, len(noise), bytes(blake3(noise).digest()), codec=0)
     sound = record(b"sound", 5, bytes(blake3(b"sound").digest()), codec=0)
-    lies = [record(lie, 100 * MIB, bytes([number]) * 32) for number in range(60)]
+    lies = [record(lie, mib * MIB, number.to_bytes(32, "big")) for number in range(count)]
     (tmp_path / "blobs.pack").write_bytes(b"".join([*lies, long, sound]))
     real, unfolded = packfile.Unfolded.read, [0]
 
@@ -149,5 +152,5 @@ def test_many_long_lies(thread: eventq.Thread, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(packfile.Unfolded, "read", read)
     found = thread.import_pack(tmp_path)
     assert found.blobs == 2
-    assert sum("was left out" in note for note in found.notes) == 60
+    assert sum("was left out" in note for note in found.notes) == count
     assert unfolded[0] < 1500 * MIB  # without an end it would be 6,000
