@@ -322,9 +322,11 @@ class _Reader:
 
     def infix(self, index: int) -> bool:
         """Tell whether LIKE or GLOB stands between two values, and is not the function of that name."""
+        while self._before(index) == "NOT":
+            index -= 1  # of NOT LIKE; or a condition is turned round, which may begin with like()
         kind, word, _ = self.tokens[index - 1] if index else ("", "", 0)
         if kind == "word":
-            return word.upper() == "NOT" or word.upper() not in _JOINS | {"CASE"}
+            return word.upper() not in _JOINS | {"CASE"}
         return kind in ("text", "name", "number", "blob", ")")
 
     def is_call(self, index: int) -> bool:

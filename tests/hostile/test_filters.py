@@ -101,6 +101,9 @@ WORKS = {
     "source NOT LIKE 'self'": [2, 3],
     "content LIKE '%100\\%%' ESCAPE '\\'": [3],
     "like('%words', content)": [2],
+    "NOT like('%words', content) AND NOT glob('plain*', content)": [1, 3, 4, 5, 6],
+    "NOT like('%words', content) || ''": [1, 3, 4, 5, 6],
+    "NOT " * 61 + "like('%words', content)": [1, 3, 4, 5, 6],
     "glob('plain*', content)": [2],
     "source GLOB 'internal:*:y:?'": [3],
     "created_at GLOB '[0-9][0-9][0-9][0-9]-0[34]-[0-9][0-9]T*-*' OR created_at GLOB '*[0-9][0-9]:05:[0-9][0-9].*'": [6],
@@ -267,6 +270,7 @@ REFUSED = [
     "content GLOB ^'*" + "[ab]" * 20 + "*'",
     "content GLOB ^'*" + "?a" * 20 + "*'",
     "like(^'%" + "a" * 60 + "b%', content)",
+    "id > 0 AND NOT like(^'%" + "a" * 60 + "b%', content)",
     "type = '\u00e9\u00e9' AND ^foo = 1",
     # out through the guards that are written around JSON
     "json_extract(content) THEN 1 ^END) OR (1",
