@@ -69,7 +69,7 @@ class ConsumerLock:
             return
         old = _read(self.fd)  # by an eventq without guards
         try:
-            self._write(old if b"handler " in old else _note(), self.guard)
+            self._write(old if b"handler " in old else self._note(), self.guard)
         except OSError:
             pass  # a disk that is full; no handler is started before `note` succeeds
 
@@ -81,7 +81,17 @@ class ConsumerLock:
     def note(self, handler: int | None = None) -> None:
         """Write down who holds the lock: this process, and the handler that it runs."""
         self.keep()
-        self._write(_note(handler), *self.fds)
+        self._write(self._note(handler), *self.fds)
+
+    def _note(self, handler: int | None = None) -> bytes:
+        text = f"supervisor {os.getpid()}\n"
+        if handler is not None:
+            text += f"handler {handler} {system.birth(handler)}\nthread {self._number()}\n"
+        return text.encode()
+
+    def _number(self) -> int:
+        """Return what tells this thread from a copy of its directory, whose locks name our handlers as well."""
+        return self._database[1] if self._database is not None else 0
 
     def _write(self, data: bytes, *fds: int) -> None:
         for fd in fds:
@@ -116,10 +126,19 @@ class ConsumerLock:
         return self._database is not None and self._database == _inode(self._layout.database)
 
     def orphan(self) -> int | None:
-        """Return the pid of a handler that the last holder left running, or None."""
-        for words in (line.split(None, 2) for line in _read(self.guard).decode("ascii", "replace").splitlines()):
-            if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
-                return int(words[1]) if system.birth(int(words[1])) == words[2] else None
+        """Return the pid of a handler that the last holder left running, or None.
+
+        The last holder may have been an eventq without guards, which has left its note in the lock file only.
+        """
+        for fd in self.fds:
+            lines = [line.split(None, 2) for line in _read(fd).decode("ascii", "replace").splitlines()]
+            if any(words[0] == "thread" and words[1:] != [str(self._number())] for words in lines if words):
+                continue  # copied with the directory: that handler is at work in another thread
+            for words in lines:
+                if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
+                    pid = int(words[1])
+                    if system.birth(pid) == words[2]:
+                        return pid
         return None
 
     def release(self) -> None:
@@ -151,13 +170,6 @@ class ConsumerLock:
         """Close the descriptors; a lock that is held is left to the process that inherited it."""
         os.close(self.fd)
         os.close(self.guard)
-
-
-def _note(handler: int | None = None) -> bytes:
-    text = f"supervisor {os.getpid()}\n"
-    if handler is not None:
-        text += f"handler {handler} {system.birth(handler)}\n"
-    return text.encode()
 
 
 def _take(layout: Layout, path: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -266,4 +267,35 @@ def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread)
     assert lock.orphan() == os.getpid()
     lock.note()
     assert lock.orphan() is None
+    lock.close()
+
+
+def test_what_an_older_supervisor_noted_last_counts_beside_an_older_guard(thread: eventq.Thread) -> None:
+    """It took over from a supervisor with guards that was killed, and was killed itself."""
+    from eventq import system
+
+    take(thread).close()  # killed: its guard stays
+    with open(thread.layout.lock("w"), "w", encoding="utf-8") as file:
+        file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
+    lock = take(thread)
+    assert lock.orphan() == os.getpid()
+    lock.note()
+    assert lock.orphan() is None
+    lock.close()
+
+
+def test_handlers_of_the_thread_that_a_directory_was_copied_from_are_not_waited_for(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """A copy that was made while a handler ran has notes of it; it is left alone, and holds up nobody in the copy."""
+    lock = take(thread)
+    lock.note(os.getpid())
+    shutil.copytree(thread.path, tmp_path / "copy", copy_function=shutil.copy2)
+    with eventq.open(tmp_path / "copy") as copy:
+        other = take(copy)
+        assert other.orphan() is None
+        other.close()
+    lock.close()
+    lock = take(thread)
+    assert lock.orphan() == os.getpid()
     lock.close()
