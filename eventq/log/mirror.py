@@ -256,6 +256,8 @@ class Mirror:
         except BlockingIOError:
             return
         try:
+            if not self._are_originals():  # somebody has just done it: not all of it again
+                return
             staged.add(store.lines(0, done))
             with store.lock, self._lock:  # in this order, as `append` has them
                 store.alive()
@@ -304,12 +306,15 @@ class Mirror:
 
     def _adopt_first(self) -> None:
         """Keep what the original wrote from being removed by a rebuild."""
-        with self._lock:
+        if self._are_originals():
+            self._adopt(wait=True)
+
+    def _are_originals(self) -> bool:
+        """Say whether the files are those of the original, once an adoption that was begun is done."""
+        with self._store.lock, self._lock:
             if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
                 self._finish_adoption()
-            original = self._is_originals(_head_of(self._layout.mirror))
-        if original:
-            self._adopt(wait=True)
+            return self._is_originals(_head_of(self._layout.mirror))
 
     def _fresh(self, path: str) -> int:
         """Open the file that a rebuild writes, empty and locked; what a killed one left is used again."""

@@ -13,6 +13,7 @@ import pytest
 
 import eventq
 from eventq import system
+from eventq.log import adoption
 from eventq.log.layout import rotated
 from eventq.log.mirror import line
 from tests.conftest import write_as_original
@@ -20,6 +21,7 @@ from tests.conftest import write_as_original
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Any
 
     from tests.conftest import Clock, RunPython, Until
 
@@ -497,6 +499,29 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
         push(two)
         assert numbers(path) == [1, 2, 3, 4, 5, 6]
         assert two.check() == []
+
+
+def test_a_mirror_that_another_has_just_taken_over_is_not_written_once_more(
+    originals_mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who saw the old files, and comes when all is done, copies nothing: a kill would leave the copy for ever."""
+    path, made = originals_mirror, adoption.Staged.__init__
+    blocks: list[bytes] = []
+
+    def late(self: adoption.Staged, *words: Any, wait: bool) -> None:
+        monkeypatch.setattr(adoption.Staged, "__init__", made)
+        with eventq.open(path) as quicker:
+            push(quicker)
+        made(self, *words, wait=wait)
+        monkeypatch.setattr(adoption.Staged, "add", lambda _, lines: blocks.extend(lines))
+
+    monkeypatch.setattr(adoption.Staged, "__init__", late)
+    with eventq.open(path) as thread:
+        push(thread)
+        assert numbers(path) == [1, 2, 3, 4, 5]
+        assert thread.check() == []
+    assert blocks == []
+    assert not os.path.exists(thread.layout.adopting)
 
 
 def test_a_mirror_that_cannot_be_taken_over_stays_as_it_is(
