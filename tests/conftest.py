@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest_plugins = ["tests.running"]
+pytest.register_assert_rewrite("tests.contract.support", "tests.doors.support", "tests.wire.support")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -84,8 +85,14 @@ class Clock:
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test from starting handlers, and from the settings of whoever runs it."""
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
-    for name in ("EVENTQ_SYNCHRONOUS", "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_STRICT_SOURCE"):
+    for name in ("EVENTQ_SYNCHRONOUS", "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_STRICT_SOURCE", "EVENTQ_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without syncs: no power is cut here."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
 @pytest.fixture(scope="session")
@@ -169,6 +176,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
+def gate(tmp_path: Path) -> str:
+    """Give a named pipe for a command to wait at: `read x <gate`."""
+    made = str(tmp_path / "gate")
+    os.mkfifo(made)
+    return made
+
+
+@pytest.fixture
 def until() -> Until:
     """Give the one way to wait: for a condition, with a generous deadline."""
 
@@ -199,3 +214,9 @@ def run_python() -> RunPython:
         return done.stdout
 
     return run
+
+
+def open_gate(gate: str) -> None:
+    """Let the command at the gate go on; wait until it is there."""
+    with open(gate, "wb") as file:
+        file.write(b"\n")

@@ -70,10 +70,7 @@ class Moments:
         return self.at
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -89,14 +86,6 @@ def opened(path: str) -> Iterator[eventq.Thread]:
     """Give a fresh thread that may be broken."""
     with eventq.open(path) as made:
         yield made
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    """Give an empty folder."""
-    made = tmp_path / "folder"
-    made.mkdir()
-    return str(made)
 
 
 def line_count(data: bytes) -> int:

@@ -30,6 +30,7 @@ from eventq.errors import (
     UnknownBlobError,
 )
 from tests.conftest import ROOT
+from tests.contract.support import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,15 +49,7 @@ TABLES = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-def ask(raw: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-    """Give the rows that a statement gives."""
-    return raw.execute(sql, bindings).fetchall()
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def rows(raw: apsw.Connection) -> dict[str, list[Any]]:

@@ -24,7 +24,7 @@ from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records import Captured
-from tests.conftest import Clock
+from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
 from tests.crash.support import FaultyFile, FaultyVFS
 
@@ -37,14 +37,6 @@ SEQ = b"".join(b"%d\n" % n for n in range(1, 20_001))  # 108,894 bytes
 SHOWN = model_view(SEQ, SPILL, 20 * 1024)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 SOON = 120.0
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> str:
-    """Give a named pipe for a command to wait at."""
-    made = str(tmp_path / "gate")
-    os.mkfifo(made)
-    return made
 
 
 class CommitFile(FaultyFile):
@@ -77,12 +69,6 @@ def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
     yield made
     monkeypatch.undo()
     made.unregister()
-
-
-def open_gate(gate: str) -> None:
-    """Let what waits at a gate go on."""
-    with open(gate, "wb") as file:
-        file.write(b"\n")
 
 
 def files() -> list[str]:

@@ -14,10 +14,11 @@ from eventq import InputError, Turn, UsageError
 from eventq.dag.contexts import OpenTurn
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownContextError, UnknownTurnError
 from eventq.records import ContextInfo, Move, OpenInfo
+from tests.contract.support import counts, dump, ids
 from tests.crash.support import kill, numbers, read_lines, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import apsw
 
@@ -33,32 +34,7 @@ MIB = 1 << 20
 MISSING = "blob:blake3:" + "0" * 64
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-@pytest.fixture
-def context(thread: Thread) -> Context:
-    """Give an empty context of a thread that must check out."""
-    return thread.contexts.create("main")
-
-
-def dump(raw: apsw.Connection) -> Tables:
-    """Give every row of every table, SQLite's own counters too."""
-    names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    return {str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall() for (name,) in names}
-
-
-def counts(raw: apsw.Connection) -> dict[str, int]:
-    """Give the number of rows of every table but SQLite's own."""
-    return {name: len(rows) for name, rows in dump(raw).items() if not name.startswith("sqlite_")}
-
-
-def ids(turns: Iterable[Turn]) -> list[int]:
-    """Give the ids of turns."""
-    return [turn.turn_id for turn in turns]
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def grow(context: Context, count: int) -> list[int]:

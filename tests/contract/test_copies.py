@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
-import zstandard
 from blake3 import blake3
 
 import eventq
-from eventq import StoreError, UsageError, system
+from eventq import StoreError, UsageError
 from eventq.backends import migrate
 from eventq.errors import (
     ClosedError,
@@ -27,37 +26,20 @@ from eventq.errors import (
 from eventq.records import ArtifactInfo
 from eventq.transfer import packs
 from eventq.transfer.sources import ThreadSource
+from tests.contract.support import chain, outputs, packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from eventq.records import Imported
-    from tests.conftest import Clock
 
 CHUNK = 1 << 16
 NOISE = random.Random(3).randbytes(3 * CHUNK + 5)
 NOTHING = (0, 0, 0, 0, 0, 0, ())
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """Do without syncs; every look at the clock finds it a millisecond later, so that nothing is a twin."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-    def tick() -> float:
-        clock.move(0.001)
-        return clock.at
-
-    monkeypatch.setattr(system, "now", tick)
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[eventq.Thread]:
-    """Give a second fresh thread; it must check out when the test is over."""
-    with eventq.open(eventq.init(tmp_path / "other")) as opened:
-        yield opened
-        assert opened.check() == []
+pytestmark = pytest.mark.usefixtures("quick", "ticking")
 
 
 @pytest.fixture
@@ -82,15 +64,6 @@ def names(*raw: bytes) -> set[str]:
     return {blake3(data).hexdigest() for data in raw}
 
 
-def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
-    """Give what a reader sees of a context."""
-    return [
-        (one.payload, one.depth, one.type_id, one.type_version, one.encoding, one.flags, one.created_at_ms,
-         one.canonical, one.tombstone)
-        for one in thread.contexts.get(context).replay()
-    ]  # fmt: skip
-
-
 def artifacts(thread: eventq.Thread) -> dict[str, Any]:
     """Give what every artifact is, and its bytes."""
     return {
@@ -100,14 +73,6 @@ def artifacts(thread: eventq.Thread) -> dict[str, Any]:
         )
         for one in thread.artifacts
     }  # fmt: skip
-
-
-def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
-    """Give every version of every output, with its bytes and time."""
-    return {
-        (one.output_id, one.version): (thread.outputs.read(one.output_id, one.version), one.created_at_ms)
-        for one in thread.outputs
-    }
 
 
 TABLES = [
@@ -633,11 +598,6 @@ def test_a_damaged_blob(source: eventq.Thread, other: eventq.Thread, at: int, ch
         source.copy_to(other, chosen)
     assert (list(other.contexts), other.store.one("SELECT count(*) FROM turns")) == ([], 0)
     whole(other)
-
-
-def packed(data: bytes) -> bytes:
-    """Give a chunk as it is kept."""
-    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
 
 
 DAMAGE: dict[str, tuple[str, Callable[[bytes, int], Any]]] = {

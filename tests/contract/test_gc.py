@@ -18,12 +18,12 @@ import eventq
 from eventq import UsageError
 from eventq.errors import DamagedError, DiskError, StoreError, UnknownTurnError
 from tests.conftest import ROOT
+from tests.contract.support import ask, collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eventq.records import Collected
     from tests.conftest import Clock
 
 HOUR, DAY, MIB = 3600, 24 * 3600, 1 << 20
@@ -32,15 +32,7 @@ _LINES = random.Random(12)
 TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _LINES.randrange(10**9)) for n in range(20_000))
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-def ask(raw: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-    """Give the rows that a statement gives."""
-    return raw.execute(sql, bindings).fetchall()
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def name_of(data: bytes) -> str:
@@ -69,23 +61,6 @@ def files(path: str) -> dict[str, str]:
                 with open(place, "rb") as file:
                     found[place] = hashlib.sha256(file.read()).hexdigest()
     return found
-
-
-def collect(thread: eventq.Thread, grace: float = HOUR) -> Collected:
-    """Collect, and see that the dry run lists just that, that a second collection finds nothing, and all is sound."""
-    dry = thread.gc(grace=grace)
-    done = thread.gc(apply=True, grace=grace)
-    assert (dry.applied, done.applied) == (False, True)
-    assert (dry.turns, dry.blobs, dry.size, dry.stored, dry.hashes) == (
-        done.turns, done.blobs, done.size, done.stored, done.hashes,
-    )  # fmt: skip
-    again = thread.gc(apply=True, grace=grace)
-    assert (again.turns, again.blobs, again.size, again.stored, again.hashes) == (0, 0, 0, 0, ())
-    assert list(done.hashes) == sorted(set(done.hashes))
-    assert len(done.hashes) == done.blobs
-    assert not any(thread.blobs.has(name) for name in done.hashes)
-    assert thread.check() == []
-    return done
 
 
 # --- roots ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 import eventq
 from eventq.backends import turns as turns_table
+from tests.contract.support import found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,7 @@ COLUMNS = (
 GONE = "a row of {} refers to a row of {} that is not there"
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -72,12 +70,6 @@ def plant(connection: apsw.Connection, sql: str) -> None:
     connection.execute("DROP TRIGGER turns_are_immutable")
     connection.execute(sql)
     connection.execute(str(trigger))
-
-
-def found(path: str, *, read_only: bool = False) -> list[str]:
-    """Give what a check finds."""
-    with eventq.open(path, read_only=read_only) as thread:
-        return thread.check()
 
 
 FAULTS = {

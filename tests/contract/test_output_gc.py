@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
-import zstandard
 from blake3 import blake3
 
 import eventq
 from eventq.errors import DamagedError, UnknownBlobError, UnknownOutputError
+from tests.contract.support import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,7 @@ NOISE = random.Random(5).randbytes(2 * CHUNK + 9)
 LARGE = random.Random(6).randbytes(300_000)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def name(data: bytes) -> str:
@@ -173,11 +170,6 @@ def fill(thread: eventq.Thread) -> None:
         thread.outputs.publish("0-A", text)
     thread.outputs.put("B", "b")
     thread.blobs.put(b"loose")
-
-
-def packed(data: bytes) -> bytes:
-    """Give a chunk as it is kept."""
-    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
 
 
 FAULTS: dict[str, tuple[str, tuple[Any, ...], list[str]]] = {

@@ -43,18 +43,7 @@ WRONG_IDS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    """Give an empty folder."""
-    made = tmp_path / "folder"
-    made.mkdir()
-    return str(made)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:

@@ -21,37 +21,20 @@ from eventq import EventqError, LogicError, system
 from eventq.dag import packfile
 from eventq.errors import DamagedError, DiskError
 from eventq.transfer import packs, sources
+from tests.contract.support import outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from eventq.records import Imported
-    from tests.conftest import Clock
 
 FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
 NOISE = random.Random(4).randbytes(3 * 65536 + 7)
 AT = 1773829800123
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """Do without syncs; every look at the clock finds it a millisecond later, so that nothing is a twin."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-    def tick() -> float:
-        clock.move(0.001)
-        return clock.at
-
-    monkeypatch.setattr(system, "now", tick)
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[eventq.Thread]:
-    """Give a second fresh thread; it must check out when the test is over."""
-    with eventq.open(eventq.init(tmp_path / "other")) as opened:
-        yield opened
-        assert opened.check() == []
+pytestmark = pytest.mark.usefixtures("quick", "ticking")
 
 
 def artifacts(thread: eventq.Thread) -> dict[str, Any]:
@@ -63,14 +46,6 @@ def artifacts(thread: eventq.Thread) -> dict[str, Any]:
         )
         for one in thread.artifacts
     }  # fmt: skip
-
-
-def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
-    """Give every version of every output, with its bytes and time."""
-    return {
-        (one.output_id, one.version): (thread.outputs.read(one.output_id, one.version), one.created_at_ms)
-        for one in thread.outputs
-    }
 
 
 def names(thread: eventq.Thread) -> list[Any]:

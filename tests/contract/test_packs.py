@@ -26,6 +26,7 @@ from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
 from eventq.transfer import packs, sources
+from tests.contract.support import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,15 +169,6 @@ def fresh(tmp_path: Path) -> Iterator[Fresh]:
     made = Fresh(tmp_path)
     yield made
     made.close()
-
-
-def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
-    """Give what a reader sees of a context, ids left out."""
-    return [
-        (one.payload, one.depth, one.type_id, one.type_version, one.encoding, one.flags, one.created_at_ms,
-         one.canonical, one.tombstone)
-        for one in thread.contexts.get(context).replay()
-    ]  # fmt: skip
 
 
 def heads(thread: eventq.Thread) -> dict[int, int]:

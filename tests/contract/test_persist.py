@@ -66,15 +66,6 @@ def shelf() -> Shelf:
     return Shelf()
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let text be long, and base64 large, from a few characters on, so that random values have it."""
-    monkeypatch.setattr(persist, "MAX_CHARS", 80)  # a ref has 76
-    monkeypatch.setattr(persist, "NOTICE", "\n[cut]")
-    monkeypatch.setattr(persist, "_KEPT", 74)
-    monkeypatch.setattr(persist, "THRESHOLD", 8)
-
-
 def image(data: Any, **more: Any) -> dict[str, Any]:
     """Give an image block."""
     return {"type": "image", "mimeType": "image/png", "data": data, **more}

@@ -22,10 +22,7 @@ A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tre
 OUTPUT = ["removed_artifacts", "artifact_chunks", "artifacts", "counters", "agent_outputs", "blob_names"]
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def roots(thread: eventq.Thread) -> dict[int, bytes]:

@@ -24,6 +24,8 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.records import Move, RunInfo, RunText, Step
+from tests.contract import support
+from tests.contract.support import counts, dump, found
 from tests.crash.support import kill, numbers, read_lines, start
 
 if TYPE_CHECKING:
@@ -40,10 +42,7 @@ MISSING = "blob:blake3:" + "0" * 64
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -67,17 +66,6 @@ def read(thread: Thread, ref: str) -> Any:
     data = thread.blobs.get(ref)
     assert data is not None
     return json.loads(data)
-
-
-def dump(raw: apsw.Connection) -> dict[str, list[Any]]:
-    """Give every row of every table, SQLite's own counters too."""
-    names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    return {str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall() for (name,) in names}
-
-
-def counts(raw: apsw.Connection) -> dict[str, int]:
-    """Give the number of rows of every table but SQLite's own."""
-    return {name: len(rows) for name, rows in dump(raw).items() if not name.startswith("sqlite_")}
 
 
 def grow(run: Run, *roles: str) -> list[Step]:
@@ -1622,17 +1610,8 @@ def test_what_is_refused(thread: Thread, run: Run, raw: apsw.Connection, what: s
 
 
 def collect(thread: Thread, grace: float = 0) -> tuple[int, int, tuple[str, ...]]:
-    """Collect: the dry run lists just what goes, sorted; a second one finds nothing. Give turns, blobs and hashes."""
-    dry = thread.gc(grace=grace)
-    done = thread.gc(apply=True, grace=grace)
-    assert (dry.turns, dry.blobs, dry.size, dry.stored, dry.hashes) == (
-        done.turns, done.blobs, done.size, done.stored, done.hashes,
-    )  # fmt: skip
-    again = thread.gc(apply=True, grace=grace)
-    assert (again.turns, again.blobs, again.size, again.stored, again.hashes) == (0, 0, 0, 0, ())
-    assert (list(done.hashes), len(done.hashes)) == (sorted(set(done.hashes)), done.blobs)
-    assert not any(thread.blobs.has(name) for name in done.hashes)
-    assert thread.check() == []
+    """Collect; give turns, blobs and hashes."""
+    done = support.collect(thread, grace)
     return done.turns, done.blobs, done.hashes
 
 
@@ -1845,12 +1824,6 @@ def sound(path: str) -> str:
         fork.resume()
         assert thread.check() == []
     return path
-
-
-def found(path: str, *, read_only: bool = False) -> list[str]:
-    """Give what a check says."""
-    with eventq.open(path, read_only=read_only) as thread:
-        return thread.check()
 
 
 def hexed(text: str) -> str:

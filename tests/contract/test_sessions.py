@@ -41,10 +41,7 @@ MENTIONED = b"mentioned in a text only"
 MENTION = f"blob:blake3:{blake3(MENTIONED).hexdigest()}"
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def spell(entry: Any) -> bytes:
@@ -193,15 +190,6 @@ LINES = st.lists(
     max_size=6,
 )
 FILES = st.builds(lambda pairs, whole: b"".join(map(b"".join, pairs))[: None if whole else -1], LINES, st.booleans())
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let text be long, and base64 large, from a few characters on, so that random entries have it."""
-    monkeypatch.setattr(persist, "MAX_CHARS", 80)  # a ref has 76
-    monkeypatch.setattr(persist, "NOTICE", "\n[cut]")
-    monkeypatch.setattr(persist, "_KEPT", 74)
-    monkeypatch.setattr(persist, "THRESHOLD", 8)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
+from tests.contract.support import dump, ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,32 +41,12 @@ MISSING = "blob:blake3:" + "0" * 64
 NO_NUMBERS: list[Any] = [True, False, 1.0, "1", b"1", [1]]
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-@pytest.fixture
-def context(thread: Thread) -> Context:
-    """Give an empty context of a thread that must check out."""
-    return thread.contexts.create("main")
-
-
-def dump(raw: apsw.Connection) -> Tables:
-    """Give every row of every table, SQLite's own counters too."""
-    names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    return {str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall() for (name,) in names}
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def hash_of(data: bytes) -> str:
     """Give the name of bytes."""
     return blake3(data).hexdigest()
-
-
-def ids(turns: Iterable[Turn]) -> list[int]:
-    """Give the ids of turns."""
-    return [turn.turn_id for turn in turns]
 
 
 def place_of(turn: Turn) -> tuple[int, int, int]:

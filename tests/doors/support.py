@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
+from typing import Any
 
+import eventq
 from eventq import system
 from tests import running
 
@@ -20,6 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 BIN = os.path.dirname(sys.executable)
 EVENTQ = os.path.join(BIN, "eventq")
+
+MIXED = bytes(range(256)) * 3 + b"\0\r\n"
+NOWHERE = "blob:blake3:" + "0" * 64
+LARGE = b"".join(n.to_bytes(4, "big") * 64 for n in range(3 << 12)) + b"\xff"  # 3 MiB and a byte
 
 
 @dataclass
@@ -119,3 +125,36 @@ def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **
         env=environ(**more), timeout=300,
     )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def raw_run(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run eventq and give what it printed as bytes."""
+    stdin = None if given is not None else subprocess.DEVNULL
+    return subprocess.run([EVENTQ, *words], input=given, stdin=stdin, capture_output=True, env=environ(), timeout=300)
+
+
+def ok(*words: str, given: str | bytes | None = None) -> str:
+    """Run eventq, which must succeed in silence, and give what it printed."""
+    done = run(*words, given=given)
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+def objects(*words: str, given: str | bytes | None = None) -> list[dict[str, Any]]:
+    """Run eventq with --json and give the objects of its lines."""
+    return [json.loads(line) for line in ok(*words, "--json", given=given).removesuffix("\n").split("\n") if line]
+
+
+def refused(code: int, says: str, done: Done) -> None:
+    """Hold that a command failed with a sentence."""
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("Error: ")
+    assert says in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def contents(path: str) -> list[str]:
+    """Give the contents of all events, of a thread that must check out."""
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        return [event.content for event in thread.peek()]

@@ -23,6 +23,7 @@ from eventq.cli import show
 from eventq.cli.capture import _Shown
 from eventq.output.capture import LINGER
 from eventq.output.sink import COLUMNS, HEAD, SPILL
+from tests.conftest import open_gate
 from tests.contract.test_sink import model_cap, model_view
 from tests.crash.support import kill, read_lines
 from tests.doors.support import EVENTQ, environ
@@ -78,20 +79,6 @@ def box(path: str) -> Iterator[str]:
     yield path
     with eventq.open(path) as thread:
         assert thread.check() == []
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> str:
-    """Give a named pipe for a command to wait at: `read x <gate`."""
-    made = str(tmp_path / "gate")
-    os.mkfifo(made)
-    return made
-
-
-def open_gate(gate: str) -> None:
-    """Let the command at the gate go on; wait until it is there."""
-    with open(gate, "wb") as file:
-        file.write(b"\n")
 
 
 def capture(

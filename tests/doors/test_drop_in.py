@@ -15,24 +15,11 @@ import pytest
 import eventq
 from eventq.cli.memory_options import COMMANDS
 from eventq.log.notifier import slug
-from tests.doors.support import BIN, EVENTQ, environ, run
+from tests.doors.support import BIN, EVENTQ, contents, environ, run
 
 THREAD = os.path.join(BIN, "thread")
 BOTH = pytest.mark.parametrize("program", [EVENTQ, THREAD], ids=["eventq", "thread"])
 LINE = '{"source":"self","type":"note","content":"%s"}'
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> str:
-    """A thread."""
-    return eventq.init(tmp_path / "inbox")
-
-
-def contents(path: str) -> list[str]:
-    """Give the contents of all events, of a thread that must check out."""
-    with eventq.open(path) as thread:
-        assert thread.check() == []
-        return [event.content for event in thread.peek()]
 
 
 # --- words ---

@@ -57,12 +57,6 @@ def endless(words: str, command: str, limit: int = LIMIT) -> tuple[Done, int]:
     return Done(int(code), "", done.stderr), int(most)
 
 
-@pytest.fixture
-def inbox(tmp_path: Path) -> str:
-    """A thread."""
-    return eventq.init(tmp_path / "inbox")
-
-
 def unread(pipe: int) -> int:
     """Give the number of bytes that wait in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -22,16 +22,13 @@ from eventq.cli import render, show
 from eventq.cli.graph import draw
 from eventq.errors import UsageError
 from eventq.records import ContextInfo, Turn
-from tests.doors.support import EVENTQ, Done, environ, run
+from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, environ, objects, ok, raw_run, refused, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.conftest import Until
 
-MIXED = bytes(range(256)) * 3 + b"\0\r\n"
-NOWHERE = "blob:blake3:" + "0" * 64
-LARGE = b"".join(n.to_bytes(4, "big") * 64 for n in range(3 << 12)) + b"\xff"  # 3 MiB and a byte
 TURN_FIELDS = [
     "turn_id", "parent_turn_id", "depth", "type_id", "type_version", "encoding", "hash", "size", "flags",
     "created_at_ms", "canonical", "patch", "tombstone",
@@ -48,32 +45,6 @@ def box(tmp_path: Path) -> str:
             main.append(text)
         main.fork(at=2, name="retry").append("other")
     return path
-
-
-def raw_run(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run eventq and give what it printed as bytes."""
-    stdin = None if given is not None else subprocess.DEVNULL
-    return subprocess.run([EVENTQ, *words], input=given, stdin=stdin, capture_output=True, env=environ(), timeout=300)
-
-
-def ok(*words: str, given: str | bytes | None = None) -> str:
-    """Run eventq, which must succeed in silence, and give what it printed."""
-    done = run(*words, given=given)
-    assert (done.code, done.err) == (0, "")
-    return done.out
-
-
-def objects(*words: str, given: str | bytes | None = None) -> list[dict[str, Any]]:
-    """Run eventq with --json and give the objects of its lines."""
-    return [json.loads(line) for line in ok(*words, "--json", given=given).removesuffix("\n").split("\n") if line]
-
-
-def refused(code: int, says: str, done: Done) -> None:
-    """Hold that a command failed with a sentence."""
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("Error: ")
-    assert says in done.err
-    assert len(done.err.splitlines()) == 1
 
 
 # --- blobs ------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ import eventq
 from eventq.cli import render, show
 from eventq.cli.output_options import OUTPUT
 from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionImported
-from tests.doors.support import EVENTQ, Done, environ, run
-from tests.doors.test_memory_commands import LARGE, MIXED, NOWHERE, objects, ok, raw_run, refused
+from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, Done, environ, objects, ok, raw_run, refused, run
 
 if TYPE_CHECKING:
     from tests.conftest import Until

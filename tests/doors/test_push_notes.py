@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import eventq
-from tests.doors.support import BIN, run
+from tests.doors.support import BIN, contents, run
 
 THREAD = os.path.join(BIN, "thread")
 ONE = ["--source", "self", "--type", "note"]
@@ -22,13 +22,6 @@ def inbox(tmp_path: Path) -> str:
     with eventq.open(path) as thread:
         thread.push("self", "note", "one", key="k")
     return path
-
-
-def contents(path: str) -> list[str]:
-    """Give the contents of all events, of a thread that must check out."""
-    with eventq.open(path) as thread:
-        assert thread.check() == []
-        return [event.content for event in thread.peek()]
 
 
 # --- keys ---

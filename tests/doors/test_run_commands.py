@@ -12,8 +12,7 @@ import pytest
 import eventq
 from eventq.cli import steps as drawn
 from eventq.records import RunInfo, RunText, Step
-from tests.doors.support import EVENTQ, environ, run
-from tests.doors.test_memory_commands import objects, ok, refused
+from tests.doors.support import EVENTQ, NOWHERE, environ, objects, ok, refused, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 RUN_FIELDS = list(RunInfo.__slots__)
 STEP_FIELDS = list(Step.__slots__)
 OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields, in the lists of runs
-NOWHERE = "blob:blake3:" + "0" * 64
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from eventq.cli.memory_options import COMMANDS, PLACE
 from eventq.cli.options import THREAD, find, parse
 from eventq.cli.show import execute
 from eventq.wire.frames import BlobPut, GetBlob, PutBlob, Type, Welcome, encode_reply
-from tests.doors.support import EVENTQ, Done, environ, run
+from tests.doors.support import EVENTQ, environ, refused, run
 from tests.wire.support import DEADLINE, Peer, Process, Served
 
 if TYPE_CHECKING:
@@ -448,20 +448,14 @@ def test_a_server_that_was_killed_is_found_dead_and_its_successor_works() -> Non
             assert (made.code, made.err) == (0, "")
             first.process.kill()
             first.process.wait(DEADLINE)
-            _refused(1, f"no server answers at {address} (Connection refused)", run(*words))
+            refused(1, f"no server answers at {address} (Connection refused)", run(*words))
         with Process(path, listen=address) as second:
             shown = run("turn", "last", "main", "--limit", "1", "--thread", address)
             assert shown.out.splitlines()[:2] == [made.out.strip(), "  four"]
             assert second.end() == (0, "", "")
-        _refused(1, f"no server answers at {address} (No such file or directory)", run(*words))
+        refused(1, f"no server answers at {address} (No such file or directory)", run(*words))
     finally:
         shutil.rmtree(folder)
-
-
-def _refused(code: int, says: str, done: Done) -> None:
-    assert (done.code, done.out) == (code, "")
-    assert says in done.err
-    assert len(done.err.splitlines()) == 1
 
 
 # --- addresses and tokens -----------------------------------------------------------------------------------------------
@@ -509,14 +503,14 @@ def test_a_token_is_that_of_the_environment(doors: dict[str, Door], monkeypatch:
         served.stop()
 
 
-def test_a_token_that_is_none_is_refused(doors: dict[str, Door]) -> None:
+def test_a_token_that_is_none_isrefused(doors: dict[str, Door]) -> None:
     """An empty one, and one that is too long for a HELLO, wherever it comes from: status 2, and no word of it."""
     home = doors["directory"].address
-    _refused(2, "--token is empty - give a value, or leave --token out", run("serve", "--thread", home, "--token", ""))
+    refused(2, "--token is empty - give a value, or leave --token out", run("serve", "--thread", home, "--token", ""))
     long = "t" * 1025
     for words, given, name in ((["--token", long], {}, "--token"), ([], {"EVENTQ_TOKEN": long}, "EVENTQ_TOKEN")):
         done = run("serve", "--thread", home, "--listen", "nowhere", *words, **given)
-        _refused(2, f"{name} has 1025 characters - give a token of at most 1024", done)
+        refused(2, f"{name} has 1025 characters - give a token of at most 1024", done)
         assert "ttt" not in done.err
     with Process(home, "--token", long[1:]) as served:
         with eventq.connect(f"eventq://{served.address}", token=long[1:]) as connection:

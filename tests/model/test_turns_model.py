@@ -367,13 +367,7 @@ def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
         turn_id = jump if jump_depth >= depth else parent
 
 
-@pytest.fixture
-def normal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
-def test_ancestors_in_any_tree(normal: None) -> None:
+def test_ancestors_in_any_tree(quick: None) -> None:
     """Row 32: in any tree the ancestor at every depth, and every common ancestor, is what walking up gives."""
 
     @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -410,7 +404,7 @@ def test_ancestors_in_any_tree(normal: None) -> None:
     one()
 
 
-def test_a_deep_chain_is_short_to_cross(normal: None, thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deep_chain_is_short_to_cross(quick: None, thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 32: on 100,000 turns every depth is found in at most 40 rows, and so is where two branches part."""
     plant(thread, iter([*range(DEEP), DEEP // 2, *range(DEEP + 1, DEEP + DEEP // 2)]))
     turns = thread.contexts.turns
@@ -434,7 +428,7 @@ def test_a_deep_chain_is_short_to_cross(normal: None, thread: Thread, monkeypatc
     assert not view.has(DEEP)
 
 
-def test_the_library_reads_no_more(normal: None, thread: Thread) -> None:
+def test_the_library_reads_no_more(quick: None, thread: Thread) -> None:
     """Row 32: the database itself takes no more steps for an ancestor on 100,000 turns than those few rows need."""
     plant(thread, iter(range(DEEP)))
     depths = (0, 1, 2, 3, DEEP // 3, DEEP // 2, DEEP - 2, *range(7, DEEP, 9973))

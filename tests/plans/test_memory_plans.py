@@ -11,11 +11,10 @@ import pytest
 
 import eventq
 from eventq.backends.packs import PackTable
-from tests.crash.support import copy
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 # Not open_turns: there are few, and they are read as a whole.
 TABLES = {
@@ -48,22 +47,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> str:
         opened = main.open_turn()
         opened.append_delta(b"delta")
     return path
-
-
-@pytest.fixture(params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a traced thread with turns, forks, overlays, keys and blobs, with and without what ANALYZE finds out."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-    copy(full, path)
-    made = Traced(path)
-    if request.param == "analysed":
-        made.plain.execute("ANALYZE").fetchall()
-        made.thread.close()
-        made.plain.close()
-        made = Traced(path)
-    assert made.thread.contexts.get("main").head_id() == LAST_TURN - 20
-    yield made
-    made.close()
 
 
 def tables_of(traced: Traced, sql: str) -> dict[str, str]:

@@ -10,11 +10,10 @@ import pytest
 
 import eventq
 from eventq.output.artifacts import CHUNK
-from tests.crash.support import copy
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 TABLES = {
     "artifacts",
@@ -42,22 +41,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> str:
         for _ in range(3):
             thread.artifacts.put(TEXT)
     return path
-
-
-@pytest.fixture(params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
-    """Give a traced thread with artifacts, outputs and names of blobs, with and without what ANALYZE finds out."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-    copy(full, path)
-    made = Traced(path)
-    if request.param == "analysed":
-        made.plain.execute("ANALYZE").fetchall()
-        made.thread.close()
-        made.plain.close()
-        made = Traced(path)
-    assert len(made.thread.artifacts) == 303
-    yield made
-    made.close()
 
 
 def bad(sql: str, step: str) -> bool:

@@ -87,12 +87,6 @@ RECORD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-
-
 @pytest.fixture
 def server(thread: Thread) -> Iterator[Server]:
     """Give a server's side of a connection to a fresh thread."""

@@ -57,13 +57,6 @@ NOISE = random.Random(1).randbytes(MIB)
 MISSING = "blob:blake3:" + "0" * 64
 
 
-@pytest.fixture(autouse=True)
-def _quick(_quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without the syncs, as no power is cut here, and without whoever's token."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-    monkeypatch.delenv("EVENTQ_TOKEN", raising=False)
-
-
 class Served:
     """A thread served in this process, until `stop`."""
 

@@ -1,0 +1,60 @@
+"""What the tests of the library share: a context, a folder, a second thread, a clock that never stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import system
+from eventq.output import persist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eventq import Context, Thread
+    from tests.conftest import Clock
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Let every look at the clock find it a millisecond later, so that nothing is a twin."""
+
+    def tick() -> float:
+        clock.move(0.001)
+        return clock.at
+
+    monkeypatch.setattr(system, "now", tick)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[eventq.Thread]:
+    """Give a second fresh thread; it must check out when the test is over."""
+    with eventq.open(eventq.init(tmp_path / "other")) as opened:
+        yield opened
+        assert opened.check() == []
+
+
+@pytest.fixture
+def context(thread: Thread) -> Context:
+    """Give an empty context of a thread that must check out."""
+    return thread.contexts.create("main")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Give an empty folder."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    return str(made)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let text be long, and base64 large, from a few characters on, so that random values and entries have it."""
+    monkeypatch.setattr(persist, "MAX_CHARS", 80)  # a ref has 76
+    monkeypatch.setattr(persist, "NOTICE", "\n[cut]")
+    monkeypatch.setattr(persist, "_KEPT", 74)
+    monkeypatch.setattr(persist, "THRESHOLD", 8)

@@ -1,0 +1,87 @@
+"""What the tests of the library look at threads with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zstandard
+
+import eventq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import apsw
+
+    from eventq import Turn
+    from eventq.records import Collected
+
+    Tables = dict[str, list[tuple[Any, ...]]]
+
+HOUR = 3600.0
+
+
+def ask(raw: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+    """Give the rows that a statement gives."""
+    return raw.execute(sql, bindings).fetchall()
+
+
+def dump(raw: apsw.Connection) -> Tables:
+    """Give every row of every table, SQLite's own counters too."""
+    names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    return {str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall() for (name,) in names}
+
+
+def counts(raw: apsw.Connection) -> dict[str, int]:
+    """Give the number of rows of every table but SQLite's own."""
+    return {name: len(rows) for name, rows in dump(raw).items() if not name.startswith("sqlite_")}
+
+
+def found(path: str, *, read_only: bool = False) -> list[str]:
+    """Give what a check finds."""
+    with eventq.open(path, read_only=read_only) as thread:
+        return thread.check()
+
+
+def ids(turns: Iterable[Turn]) -> list[int]:
+    """Give the ids of turns."""
+    return [turn.turn_id for turn in turns]
+
+
+def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
+    """Give every version of every output, with its bytes and time."""
+    return {
+        (one.output_id, one.version): (thread.outputs.read(one.output_id, one.version), one.created_at_ms)
+        for one in thread.outputs
+    }
+
+
+def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
+    """Give what a reader sees of a context."""
+    return [
+        (one.payload, one.depth, one.type_id, one.type_version, one.encoding, one.flags, one.created_at_ms,
+         one.canonical, one.tombstone)
+        for one in thread.contexts.get(context).replay()
+    ]  # fmt: skip
+
+
+def packed(data: bytes) -> bytes:
+    """Give a chunk as it is kept."""
+    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
+
+
+def collect(thread: eventq.Thread, grace: float = HOUR) -> Collected:
+    """Collect, and see that the dry run lists just that, that a second collection finds nothing, and all is sound."""
+    dry = thread.gc(grace=grace)
+    done = thread.gc(apply=True, grace=grace)
+    assert (dry.applied, done.applied) == (False, True)
+    assert (dry.turns, dry.blobs, dry.size, dry.stored, dry.hashes) == (
+        done.turns, done.blobs, done.size, done.stored, done.hashes,
+    )  # fmt: skip
+    again = thread.gc(apply=True, grace=grace)
+    assert (again.turns, again.blobs, again.size, again.stored, again.hashes) == (0, 0, 0, 0, ())
+    assert list(done.hashes) == sorted(set(done.hashes))
+    assert len(done.hashes) == done.blobs
+    assert not any(thread.blobs.has(name) for name in done.hashes)
+    assert thread.check() == []
+    return done
