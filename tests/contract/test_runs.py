@@ -1567,7 +1567,9 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
     "half a character in an edge prompt": (lambda _, run: run.step("a", edge_prompt="\ud800"), "half a character"),
     "an agent that is none": (lambda _, run: run.step("a", agent=None), "agent must be text"),  # type: ignore[arg-type]
     "refs that are one": (lambda _, run: run.step("a", refs=MISSING), "refs are several names"),
-    "a ref that is none": (lambda _, run: run.step("a", refs=["x"]), "x"),
+    "a ref that is none": (lambda _, run: run.step("a", refs=["x"]), "'x' names no blob"),
+    "an extracted ref that is none": (lambda _, run: run.step("a", extracted={"refs": ["x"]}), "'x' names no blob"),
+    "a caller that is none": (lambda thread, _: thread.runs.start("w", "p", parent_state="x"), "'x' names no blob"),
     "a summary that is none": (lambda _, run: run.step("a", compact=5), "summary must be text"),  # type: ignore[arg-type]
     "a key that is empty": (lambda _, run: run.step("a", key=""), "key is empty"),
     "a prompt that is bytes": (lambda thread, _: thread.runs.start("w", b"p"), "prompt must be text"),  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def box(tmp_path: Path) -> str:
 # --- blobs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", MIXED, LARGE], ids=["empty", "NUL", "binary", "3 MiB"])
+@pytest.mark.parametrize("data", [b"", MIXED + LARGE], ids=["empty", "binary"])
 def test_the_bytes_of_a_blob_come_out_as_they_went_in(box: str, tmp_path: Path, data: bytes) -> None:
     """Through stdin or a file, to stdout or to a file, a blob is the same bytes under the same ref."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -269,12 +269,7 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
     ("words", "code", "says"),
     [
         ("context show nobody", 1, "there is no context 'nobody'"),
-        ("context show 9", 1, "there is no context '9'"),
-        ("context create --base 99", 1, "there is no turn 99"),
         ("context create --name 12", 2, "is a number, not a name"),
-        ("context fork main --at 99", 1, "there is no turn 99"),
-        ("context fork main --at 4", 1, "turn 4 is not on the chain"),
-        ("context move main --to 99", 1, "there is no turn 99"),
         ("context move main --to -1", 2, "--to must be a whole number"),
         ("context move main --to two", 2, "--to must be a whole number"),
         ("context show 9223372036854775808", 2, "CONTEXT must be a whole number"),
@@ -282,25 +277,18 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
         ("context show main retry", 2, "unexpected extra argument"),
         ("context show -5", 2, "No such option"),
         ("context pish", 2, "No such command 'pish'"),
-        ("turn last nobody", 1, "there is no context 'nobody'"),
         ("turn last main --limit 0", 2, "--limit must be a whole number from 1"),
         ("turn last main --as-of 9223372036854775808", 2, "--as-of must be a whole number"),
-        ("turn before main --turn 99", 1, "there is no turn 99"),
         ("turn before main --turn 4", 1, "turn 4 is not on the chain that ends at turn 3"),
         ("turn range main --from -1", 2, "--from must be a whole number"),
-        ("turn replay main --to 99", 1, "there is no turn 99"),
-        ("turn replay main --to 4", 1, "turn 4 is not on the chain"),
         ("turn show 99", 1, "there is no turn 99"),
         ("turn show main", 2, "TURN must be a whole number"),
         ("turn show 9223372036854775808", 2, "TURN must be a whole number"),
-        ("turn patch 99 --content x", 1, "there is no turn 99"),
         ("turn patch 1 --content x --file y", 2, "--content and --file exclude each other"),
         ("turn patch 1 --tombstone --content x", 2, "--content and --tombstone exclude each other"),
         ("turn patch 1 --tombstone --refs x", 2, "--tombstone and --refs exclude each other"),
         ("turn diff main --with nobody", 1, "there is no context 'nobody'"),
         ("turn seal 9", 1, "there is no open turn 9"),
-        ("turn discard 9", 1, "there is no open turn 9"),
-        ("turn append nobody --content x", 1, "there is no context 'nobody'"),
         ("turn append main --content x --file y", 2, "--content and --file exclude each other"),
         ("turn append main --content x --stream", 2, "--stream and --content exclude each other"),
         ("turn append main --file y --stream", 2, "--stream and --file exclude each other"),
@@ -308,21 +296,17 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
         ("turn append main --parent 1 --stream", 2, "--stream and --parent exclude each other"),
         ("turn append main --expect-hash 1 --stream", 2, "--stream and --expect-hash exclude each other"),
         ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
-        ("turn append main --content x --type-version 4294967296", 2, "type_version must be a whole number"),
         ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
         ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),
-        ("turn append main --content x --parent 99", 1, "there is no turn 99"),
         ("turn append main --content x --source me", 2, "--source says who"),
-        ("turn append main --content x --canonical pish", 2, "there is no rule 'pish'"),
         ("turn append main --content {x --canonical eventq-json-1", 2, "JSON"),
-        ("turn append main --content x --refs " + NOWHERE, 1, "missing blob"),
         ("turn append main --content x --expect-hash " + "0" * 64, 2, "hash is"),
         ("gc --grace soon", 2, "--grace must be a time"),
         ("gc --grace -1", 2, "--grace must be a time"),
     ],
 )
 def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, code: int, says: str) -> None:
-    """Unknown ids and conflicts are status 1, wrong words and numbers status 2, each in one line."""
+    """An unknown id and a conflict of each kind are status 1, wrong words and numbers status 2, each in one line."""
     refused(code, says, run(*words.split(), "--thread", box))
     with eventq.open(box) as thread:
         assert [one.head_turn_id for one in thread.contexts] == [3, 4]
@@ -344,9 +328,7 @@ def test_a_group_alone_shows_its_commands(group: str) -> None:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\0", MIXED, LARGE, "é\u2028\n".encode()], ids=["0", "NUL", "bin", "MiB", "text"]
-)
+@pytest.mark.parametrize("data", [MIXED + LARGE, "é\u2028\n".encode()], ids=["binary", "text"])
 def test_the_payload_of_a_turn_comes_out_as_it_went_in(box: str, tmp_path: Path, data: bytes) -> None:
     """From stdin, a file or a stream, the payload is stored byte for byte and JSON gives it back."""
     source = tmp_path / "source"

@@ -480,13 +480,11 @@ _ONE = [
 
 @pytest.mark.parametrize("words", _ONE)
 def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
-    """An unknown label, an unknown id and a context that is no run are named, and nothing is stored."""
+    """An unknown name and a context that is no run are named, in text and as JSON, and nothing is stored."""
     before = state(box)
-    for name in ("nobody", "99"):
-        refused(1, f"'{name}'", run("run", *words.format(name).split(), "--thread", box))
-    for name in ("plain", "2"):
-        refused(1, f"there is no run '{name}'", run("run", *words.format(name).split(), "--thread", box))
-    assert json.loads(run("run", *words.format("plain").split(), "--json", "--thread", box).err)["error"]
+    refused(1, "'nobody'", run("run", *words.format("nobody").split(), "--thread", box))
+    done = run("run", *words.format("plain").split(), "--json", "--thread", box)
+    assert (done.code, json.loads(done.err)["error"]) == (1, "there is no run 'plain'")
     assert state(box) == before
 
 
@@ -502,9 +500,6 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
         ("start --name s --max-rounds -1", 2, "--max-rounds must be a whole number"),
         ("start --name s --depth x", 2, "--depth must be a whole number"),
         ("start --name s --summary-cap 0", 2, "--summary-cap must be a whole number from 1"),
-        ("start --name s --parent-state nonsense", 2, "names no blob"),
-        ("start --name s --parent-state " + NOWHERE, 1, "missing blob"),
-        ("start --name s --label build", 1, "'build' is taken by context 1"),
         ("start --name s --label 12", 2, "is a number, not a name"),
         ("start --name s --source me", 2, "--source says who"),
         ("step build", 2, "--role is missing"),
@@ -526,19 +521,15 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
         ("step build --role x --source me", 2, "--source says who"),
         ("step build --role x --refs nonsense", 2, "names no blob"),
         ("step build --role x --refs " + NOWHERE, 1, "missing blob"),
-        ("step build --role x --child " + NOWHERE, 1, "missing blob"),
         ("step build --role x --expected-head two", 2, "--expected-head must be a whole number"),
         ("step build --role __end__", 2, "'__end__' is no role"),
         ("step build --role x --meta {", 2, "--meta: the text is not JSON"),
-        ("step build --role x --meta ''", 2, "--meta: the text is not JSON"),
-        ("step build --role x --meta NaN", 2, "--meta: the text holds NaN"),
         ('step build --role x --meta {"a":1,"a":2}', 2, "--meta: the key 'a' stands twice"),
         ("end build --return-code x", 2, "--return-code must be a whole number"),
         ("end build --source me", 2, "--source says who"),
         ("compact build", 2, "run compact needs --summary or --file"),
         ("compact build --summary a --file b", 2, "--summary and --file exclude each other"),
         ("fork build --at x", 2, "--at must be a whole number"),
-        ("fork build --label 12", 2, "is a number, not a name"),
         ("ls --group ''", 2, "--group is empty"),
         ("history", 2, "Missing option '--date'"),
         ("history --date today", 2, "'today' is no day"),
@@ -564,23 +555,17 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, co
     ("option", "given", "says"),
     [
         ("system-file", "{", "--system-file: the text is not JSON"),
-        ("system-file", '{"a": "x", "a": "y"}', "--system-file: the key 'a' stands twice"),
         ("system-file", '["a"]', "--system-file: the text is no JSON object"),
-        ("system-file", b'{"a": "\xff"}', "--system-file: "),
-        ("system-file", '{"a": 5}', "the system text of a must be text, not int"),
         ("extracted", "", "--extracted: the text is not JSON"),
-        ("extracted", '{"meta": 1, "meta": 2}', "--extracted: the key 'meta' stands twice"),
         ("extracted", "7", "--extracted: the text is no JSON object"),
         ("extracted", '{"content": "x"}', "['content'] is nothing that is extracted"),
-        ("extracted", '{"contentPayload": 7}', "the content must be text, not int"),
-        ("extracted", '{"refs": ["x"]}', "names no blob"),
         ("file", b"a\xff", "'-' is not UTF-8 text (byte 1)"),
         ("edge-prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
         ("prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
     ],
 )
 def test_input_that_is_not_what_it_should_be_is_refused(box: str, option: str, given: str | bytes, says: str) -> None:
-    """JSON that is broken, repeats a key or is no object names its option; text must be UTF-8; nothing is stored."""
+    """JSON that is broken or is no object names its option; text must be UTF-8; nothing is stored."""
     before = state(box)
     words = ["start", "--name", "s"] if option in ("system-file", "prompt-file") else ["step", "build", "--role", "x"]
     refused(2, says, run("run", *words, f"--{option}", "-", "--thread", box, given=given))
