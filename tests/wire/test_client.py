@@ -406,18 +406,13 @@ def of_large_bytes(memory: Any) -> Iterator[Any]:
     context, blobs = memory.contexts.create("main"), memory.blobs
     data = bytes(range(256)) * (20 << 10) + b"the end"  # 5 MiB
     yield lambda: blobs.put(data)
-    for given in (
-        lambda: data,
-        lambda: memoryview(data),
-        lambda: io.BytesIO(data),
-        lambda: io.BytesIO(data[: 2 * MIB]),
-    ):
+    for given in (lambda: memoryview(data), lambda: io.BytesIO(data), lambda: io.BytesIO(data[: 2 * MIB])):
         yield lambda given=given: blobs.put(given())
         yield lambda given=given: context.append(given())
         yield lambda given=given: context.patch(1, given())
-        for size in (len(data), 2 * MIB, 5, -1):
+        for size in (len(data), 5):
             yield lambda given=given, size=size: blobs.put(given(), expect_size=size)
-        for name in (blobs.put(data).hash, MISSING, "x"):
+        for name in (blobs.put(data).hash, MISSING):
             yield lambda given=given, name=name: blobs.put(given(), expect_hash=name)
             yield lambda given=given, name=name: context.append(given(), refs=[name])
     opened = context.open_turn()

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 FIXTURES = os.path.join(os.path.dirname(ROOT), "shared", "wire-fixtures")
 FAR = (99, 1 << 63, (1 << 64) - 1)  # ids that nothing has
+FARTHEST = FAR[-1]
 A, B = b"\xaa" * 32, b"\xbb" * 32
 ONE, TWO, SIDE = b"one", b"two " * 100, b"aside"
 
@@ -300,15 +301,15 @@ def _bare(payload: bytes, *, compression: int, length: int = 3, digest: bytes = 
 
 REFUSED: list[tuple[str, Message, int]] = [
     *((f"create at {far}", CreateContext(far), 404) for far in FAR),
-    *((f"fork at {far}", ForkContext(far), 404) for far in FAR),
+    ("fork at what is nowhere", ForkContext(FARTHEST), 404),
     *((f"head of {far}", GetHead(far), 404) for far in (0, *FAR)),
     *((f"append to {far}", append(far, b"new"), 404) for far in (0, *FAR)),
-    *((f"append after {far}", append(1, b"new", far), 404) for far in FAR),
-    *((f"append after {far} with a root", append(1, b"new", far, fs_root=hashed(ONE)), 404) for far in FAR),
-    *((f"last of {far}", GetLast(far, 1, include_payload=True), 404) for far in (0, *FAR)),
-    *((f"before, of {far}", GetBefore(far, 1, 1, include_payload=True), 404) for far in (0, *FAR)),
-    *((f"before {far}", GetBefore(1, far, 1, include_payload=True), 404) for far in (0, *FAR)),
-    *((f"range of {far}", GetRange(far, 0, 1, include_payload=True), 404) for far in (0, *FAR)),
+    ("append after what is nowhere", append(1, b"new", FARTHEST), 404),
+    ("append after what is nowhere with a root", append(1, b"new", FARTHEST, fs_root=hashed(ONE)), 404),
+    ("last of what is nowhere", GetLast(FARTHEST, 1, include_payload=True), 404),
+    ("before, of what is nowhere", GetBefore(FARTHEST, 1, 1, include_payload=True), 404),
+    *((f"before {far}", GetBefore(1, far, 1, include_payload=True), 404) for far in (0, FARTHEST)),
+    ("range of what is nowhere", GetRange(FARTHEST, 0, 1, include_payload=True), 404),
     *((f"attach to {far}", AttachFs(far, hashed(ONE)), 404) for far in (0, *FAR)),
     ("attach what is no blob", AttachFs(1, A), 404),
     ("append with a root that is no blob", append(1, b"new", fs_root=A), 404),
