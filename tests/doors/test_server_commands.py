@@ -284,7 +284,7 @@ def _door(kind: str, folder: str) -> Door:
     if kind == "directory":
         return Door(kind, folder, path)
     served = Served(path, "127.0.0.1:0" if kind == "eventq" else f"unix:{folder}/socket")
-    return Door(kind, folder, served.address if kind == "unix" else f"eventq://{served.address}", served)
+    return Door(kind, folder, served.url, served)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ from eventq.wire.frames import (
     decode_request,
     encode_reply,
 )
-from eventq.wire.server import Server
+from tests.wire.support import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,46 +55,6 @@ NAMES: list[Any] = ["", "x" * 65536, "x" * 65537, "a\nb", "\ud800", 5, None]
 ODD: list[Any] = [None, True, 0, -1, 1 << 63, 1 << 64, 0.5, "", "x", "\ud800", b"", b"x" * 32, [], [1], (), "a" * 64]
 NOISE = random.Random(1).randbytes(MIB)
 MISSING = "blob:blake3:" + "0" * 64
-
-
-class Served:
-    """A thread served in this process, until `stop`."""
-
-    def __init__(self, path: str, listen: str = "127.0.0.1:0", **options: Any) -> None:
-        ready = threading.Event()
-        told: list[str] = []
-        self.server = Server(path, listen, **options)
-
-        def listening(address: str) -> None:
-            told.append(address)
-            ready.set()
-
-        self._runner = threading.Thread(target=self.server.run, args=(listening,))
-        self._runner.start()
-        assert ready.wait(60)
-        self.url = told[0] if told[0].startswith("unix:") else f"eventq://{told[0]}"
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self.server.stop()
-        self._runner.join(60)
-        assert not self._runner.is_alive()
-
-
-@pytest.fixture
-def serve(path: str) -> Iterator[Callable[..., Served]]:
-    """Give a function that serves the fresh thread; it must check out when the test is over."""
-    running: list[Served] = []
-
-    def start(listen: str = "127.0.0.1:0", **options: Any) -> Served:
-        running.append(Served(path, listen, **options))
-        return running[-1]
-
-    yield start
-    for one in running:
-        one.stop()
-    with eventq.open(path) as thread:
-        assert thread.check() == []
 
 
 @pytest.fixture
