@@ -20,6 +20,7 @@ import eventq
 from eventq.cli import given as given_words
 from eventq.cli import render, show
 from eventq.cli.graph import draw
+from eventq.cli.memory_options import COMMANDS
 from eventq.errors import UsageError
 from eventq.records import ContextInfo, Turn
 from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, environ, objects, ok, raw_run, refused, run
@@ -314,15 +315,17 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, co
         assert thread.last_id() == 0
 
 
-@pytest.mark.parametrize("group", ["blob", "context", "turn", "run", "pack", "mirror"])
+@pytest.mark.parametrize("group", sorted({name.split()[0] for name in COMMANDS if " " in name}))
 def test_a_group_alone_shows_its_commands(group: str) -> None:
     """A group called without a command shows its help and is a mistake; `--help` is none."""
-    done = run(group)
+    done, asked = run(group), run(group, "--help")
     assert (done.code, done.out) == (2, "")
-    asked = run(group, "--help")
     assert (asked.code, asked.err) == (0, "")
     assert done.err.strip() == asked.out.strip()
-    assert f"Example:\n    eventq {group} " in asked.out
+    assert f"Example:\n    eventq {group} " in asked.out.replace("make 2>&1 | ", "")
+    for name in COMMANDS:
+        if name.startswith(f"{group} "):
+            assert f"\n  {name.split()[1]} " in asked.out
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

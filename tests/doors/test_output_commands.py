@@ -714,19 +714,6 @@ def test_without_a_thread_nothing_is_done(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("group", ["artifact", "output", "session"])
-def test_a_group_alone_shows_its_commands(group: str) -> None:
-    """A group called without a command shows its help and is a mistake; `--help` is none."""
-    done, asked = run(group), run(group, "--help")
-    assert (done.code, done.out) == (2, "")
-    assert (asked.code, asked.err) == (0, "")
-    assert done.err.strip() == asked.out.strip()
-    assert f"Example:\n    eventq {group} " in asked.out.replace("make 2>&1 | ", "")
-    for name in OUTPUT:
-        if name.startswith(f"{group} "):
-            assert f"\n  {name.split()[1]} " in asked.out
-
-
 def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
     """No command that reads touches a file of the thread, and where nothing may be written each still reads."""
 
