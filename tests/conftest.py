@@ -217,6 +217,12 @@ def run_python() -> RunPython:
 
 
 def open_gate(gate: str) -> None:
-    """Let the command at the gate go on; wait until it is there."""
+    """Let the command at the gate go on; wait until it is there.
+
+    The gate is another pipe from then on: a command that comes back to this one at once would find us still there, and
+    go through unasked.
+    """
     with open(gate, "wb") as file:
+        os.unlink(gate)
+        os.mkfifo(gate)
         file.write(b"\n")
