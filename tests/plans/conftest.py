@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.crash.support import copy
-from tests.plans.test_plans import Traced
+from tests.plans.test_plans import Traced, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +18,7 @@ def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: py
     """Give a traced thread with all that `full` has, with and without what ANALYZE finds out."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     copy(full, path)
-    made = Traced(path)
-    if request.param == "analysed":
-        made.plain.execute("ANALYZE").fetchall()
-        made.thread.close()
-        made.plain.close()
-        made = Traced(path)
+    made = opened(path, analysed=request.param == "analysed")
     assert made.plain.execute("SELECT count(*) FROM blobs").get
     yield made
     made.close()

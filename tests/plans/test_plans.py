@@ -56,6 +56,17 @@ class Traced:
         self.thread.close()
 
 
+def opened(path: str, *, analysed: bool) -> Traced:
+    """Return a traced thread, with or without what ANALYZE finds out, which is read when a connection is opened."""
+    made = Traced(path)
+    if analysed:
+        made.plain.execute("ANALYZE").fetchall()
+        made.thread.close()
+        made.plain.close()
+        made = Traced(path)
+    return made
+
+
 @pytest.fixture(params=["fresh", "original"])
 def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
     """Give a traced thread with events and consumers: a fresh one, and one with the older tool's two indexes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from tests.plans.test_plans import Traced
+from tests.plans.test_plans import Traced, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,12 +60,7 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             thread.store.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
             for number in range(3):
                 thread.runs.start("w", f"{number}", group="g2").suspend()
-        made = Traced(path)
-        if request.param == "analysed":
-            made.plain.execute("ANALYZE").fetchall()
-            made.thread.close()
-            made.plain.close()
-            made = Traced(path)
+        made = opened(path, analysed=request.param == "analysed")
         assert [info.name for info in made.thread.runs.active()] == ["w"] * 6
         yield made
         made.close()

@@ -257,24 +257,13 @@ def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> Non
     take(thread).close()
 
 
-def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread) -> None:
-    """The note in the lock file counts where there is none in the guard."""
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread, *, guarded: bool) -> None:
+    """The note in the lock file counts where the guard has none, or is that of a supervisor killed before it."""
     from eventq import system
 
-    with open(thread.layout.lock("w"), "w", encoding="utf-8") as file:
-        file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
-    lock = take(thread)
-    assert lock.orphan() == os.getpid()
-    lock.note()
-    assert lock.orphan() is None
-    lock.close()
-
-
-def test_what_an_older_supervisor_noted_last_counts_beside_an_older_guard(thread: eventq.Thread) -> None:
-    """It took over from a supervisor with guards that was killed, and was killed itself."""
-    from eventq import system
-
-    take(thread).close()  # killed: its guard stays
+    if guarded:
+        take(thread).close()  # killed: its guard stays
     with open(thread.layout.lock("w"), "w", encoding="utf-8") as file:
         file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
     lock = take(thread)
