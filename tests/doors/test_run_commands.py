@@ -234,6 +234,7 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     refused(1, "run 1 has no step 9", run(*fork, "--at", "9"))
     refused(2, "not both", run(*fork, "--at", "1", "--role", "coder"))
     refused(1, "'build' is taken by context 1", run(*fork, "--label", "build"))
+    refused(2, "'12' is a number, not a name", run(*fork, "--label", "12"))
     ok("run", "start", "--name", "empty", "--label", "empty", "--thread", box)
     refused(1, "thread has no completed role steps to fork from", run("run", "fork", "empty", "--thread", box))
     ok("context", "rm", "build", "--thread", box)

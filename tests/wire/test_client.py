@@ -1167,6 +1167,19 @@ def test_large_bytes_go_ahead(peer: Peer) -> None:
     assert peer.asked == ["blobs.put", *["upload.append"] * 5, "blobs.put"]
 
 
+@pytest.mark.parametrize("size", [1, 4 * MIB, 4 * MIB + 1])
+@pytest.mark.parametrize("by", [1, -1, -(1 << 40)])
+def test_large_bytes_of_another_size_than_was_declared(peer: Peer, size: int, by: int) -> None:
+    """However the bytes go, and however wrong the number is, the error is that of a thread and nothing is stored."""
+    with peer.connect() as connection:
+        context = connection.contexts.create()
+        for give in (bytes, lambda n: io.BytesIO(bytes(n))):
+            for call in (connection.blobs.put, context.append):
+                with pytest.raises(InputError, match=f"has [0-9]+ bytes, not the {size + by} that"):
+                    call(give(size), expect_size=size + by)
+    assert list(peer.thread.blobs) == []
+
+
 def test_an_iteration_that_breaks_under_a_call(peer: Peer) -> None:
     """An iteration whose connection breaks while its next page is awaited is not asked for on another connection."""
     with peer.thread.write():
