@@ -79,12 +79,19 @@ COLUMN = "ALTER TABLE {} RENAME COLUMN {} TO other"
 def test_a_thread_that_was_brought_up_to_date_says_so(
     held: eventq.Thread, sql: str, call: Callable[[eventq.Thread], object]
 ) -> None:
-    """A table or column that a newer eventq has moved: the thread is to be opened again, and nobody moves it away."""
+    """A table or column that a newer eventq has moved: the thread is to be opened again, and nobody moves it away.
+
+    Every time it is in the journal as well, for whoever looks after a push whose exit status nobody saw.
+    """
     upgrade(held.path, sql)
-    for _ in range(2):
+    for times in (1, 2):
         with pytest.raises(DamagedError, match=SAYS) as caught:
             call(held)
         assert "not one of eventq" not in str(caught.value)
+        with open(os.path.join(held.path, "logs", "thread.log")) as file:
+            noted = [line.partition("[ERROR] ")[2].rstrip("\n") for line in file if "[ERROR]" in line]
+        assert set(noted) == {f"database: {caught.value}"}
+        assert len(noted) >= times
 
 
 @pytest.mark.parametrize("shared", [True, False])
