@@ -389,12 +389,15 @@ def test_what_reads_is_taken_a_few_at_a_time(serve: Serve, until: Until) -> None
 
 def test_memory_is_given_in_the_order_of_asking() -> None:
     """Who waits for much is not passed by who waits for little; who waits no longer makes way."""
-    room, served = Room(100, 1), []
-    assert room.reserve(50, lambda: served.append(0))
+    room, served = Room(100, 1), []  # large ones may have 75
+    for size in (40, 10):
+        assert room.reserve(size, lambda: served.append(0))
     for number, size in enumerate((60, 20, 20), 1):
         assert not room.reserve(size, partial(served.append, number))
     assert served == []
-    room.give(50)
+    room.give(10)
+    assert (served, room.held) == ([], 40)  # those behind would fit, and wait for the first
+    room.give(40)
     assert (served, room.held) == ([1], 60)
     keys = [then for _, then in room._waiting]
     assert room.cancel(keys[0])
@@ -402,6 +405,10 @@ def test_memory_is_given_in_the_order_of_asking() -> None:
     assert served == [1]
     room.give(60)
     assert (served, room.held) == ([1, 3], 20)
+    assert not room.reserve(60, first := partial(served.append, 4))
+    assert not room.reserve(20, partial(served.append, 5))
+    assert room.cancel(first)
+    assert (served, room.held) == ([1, 3, 5], 40)  # at once, though nobody let go of anything
     assert room.reserve(20, lambda: None)
 
 
