@@ -182,6 +182,7 @@ def filled(path: str) -> str:
         ("UPDATE consumer_progress SET last_acked_id = -1", "consumer 'w' has acked -1, but the newest event is 5"),
         ("DELETE FROM events WHERE id = 1", "key 'k1' names event 1, which is not stored"),
         ("INSERT INTO event_keys VALUES ('x', 99)", "key 'x' names event 99, which is not stored"),
+        ("INSERT INTO event_keys VALUES (x'41ff', 99)", "key 'x'41ff'' names event 99, which is not stored"),
         (
             "UPDATE subscription_state SET scanned_after = 2, scanned_id = 4, scanned_filter = 'type = ''note'''",
             "consumer 'w' would skip event 3: its watermark is 4",
@@ -253,6 +254,15 @@ ODD_ROWS = {
     "progress of a BLOB": (
         f"{NEW} INSERT INTO consumer_progress VALUES (x'ff', 3, '2026')", ("v", "true", None, 0),
         ["consumer 'x'ff'' has progress, but no id that is text: delete its row"],
+    ),
+    "an ack of a BLOB that is too high": (
+        f"{NEW} INSERT INTO consumer_progress VALUES (x'41ff', 99, '2026')", ("v", "true", None, 0),
+        ["consumer 'x'41ff'' has progress, but no id that is text: delete its row",
+         "consumer 'x'41ff'' has acked 99, but the newest event is 5"],
+    ),
+    "a state of a BLOB": (
+        f"{NEW} INSERT INTO subscription_state (consumer_id, attempts) VALUES (x'41ff', 1)",
+        ("v", "true", None, 0), ["consumer 'x'41ff'' has a state that eventq does not write: subscribe it again"],
     ),
     "a state that is no number": (
         f"{NEW} INSERT INTO subscription_state (consumer_id, attempts, scanned_id) VALUES ('v', 'x', 'y')",
