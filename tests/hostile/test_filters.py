@@ -460,16 +460,28 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
 def test_a_large_event_takes_no_more_than_the_budget(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The seconds of an event, and what one function takes on some MiB: whatever a filter is made of."""
+    """The seconds of an event, and what one function takes on some MiB: whatever a filter is made of.
+
+    The event is looked at in the careful form alone, not only where the other one would have been quick enough.
+    """
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     content, text = LONG_STEPS[name]
     fence = Fence(_store(tmp_path / "events.db", [(*EVENTS[0][:4], content)]))
+    looks: list[bool] = []
+    fetch = Fence._fetch
+
+    def noted(self: Fence, *given: Any, careful: bool) -> None:
+        looks.append(careful)
+        fetch(self, *given, careful=careful)
+
+    monkeypatch.setattr(Fence, "_fetch", noted)
     began = time.thread_time()
     try:
         assert ids(fence, text) == []
     except FilterError as error:
         assert "takes too long on event 1" in error.what  # noqa: PT017  or it is refused
     assert time.thread_time() - began < fence_module.EVENT_SECONDS + 3
+    assert looks == [False, False, True]  # the trial reads no event, and the next one stops before it
     fence.close()
 
 
