@@ -304,6 +304,7 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(serve: Serve, until: Un
     served.pass_time(ROOM_SECONDS - 1)
     assert waiting(served) == 1
     served.pass_time(2)
+    assert waiting(served) == 0
     refused = other.reply()
     assert isinstance(refused, Failure)
     assert (refused.code, "has no room for" in refused.text, made) == (500, True, [])
@@ -334,15 +335,26 @@ def test_who_hangs_up_waits_for_no_memory(serve: Serve, until: Until, made: list
     assert len(made) == 2
 
 
-def test_a_reply_beyond_what_there_is_at_all_is_refused_at_once(serve: Serve, made: list[int]) -> None:
+def test_a_reply_beyond_what_there_is_at_all_is_refused_at_once(
+    serve: Serve, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for memory that there will never be."""
+    asked: list[int] = []
+    reserve = Room.reserve
+
+    def noted(room: Room, size: int, then: Callable[[], object]) -> bool:
+        asked.append(size)
+        return reserve(room, size, then)
+
+    monkeypatch.setattr(Room, "reserve", noted)
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     furnish(peer)
     peer.talk([append(1, BIG), append(1, BIG), append(1, BIG)])
     assert code(peer.ask(GetLast(1, 3, include_payload=True))) == 500
-    assert made == []
+    assert (made, asked) == ([], [])  # or it would have been refused in time, and not at once
     assert isinstance(peer.ask(GetLast(1, 1, include_payload=True)), Turns)
+    assert [size > len(BIG) for size in asked] == [True]
 
 
 def test_small_requests_do_not_stand_behind_long_ones(
