@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import signal
@@ -17,7 +18,7 @@ from eventq import system
 from eventq.log import locks, notifier
 from eventq.log.locks import ConsumerLock
 from eventq.log.notifier import dispatch_command, quote
-from tests.race.support import Box, until
+from tests.race.support import DEADLINE, Box, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,6 +165,56 @@ def _killed(box: Box) -> bool:
     return True
 
 
+# A deferred dispatch whose waiting is something that happens, not a time: tells what it saw then, and when it looked.
+DEFERRED = """
+import json, os, sys
+import eventq
+from eventq import cli, system
+from eventq.log import locks, notifier
+from eventq.log.dispatch import Dispatch
+path, done = sys.argv[1:]
+with eventq.open(path) as thread:
+    layout = thread.layout
+os.environ |= {notifier.QUEUE_FD: str(locks.queue(layout, layout.deferred)), notifier.DELAY: "30"}
+pause, scan, seen = system.pause, Dispatch.scan, []
+def waits(seconds):
+    if seconds != 30:
+        return pause(seconds)
+    seen.append(["waits", locks._is_locked(layout.deferred)])
+    if done:
+        with eventq.open(path) as thread:
+            thread.ack("w", 1)
+def looks(self):
+    seen.append(["looks", locks._is_locked(layout.deferred)])
+    print(json.dumps(seen), flush=True)
+    return scan(self)
+system.pause, Dispatch.scan = waits, looks
+sys.argv[1:] = ["dispatch", "--thread", path]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("done", ["", "done"])
+def test_a_deferred_dispatch_has_its_place_until_it_looks(done: str, box: Box) -> None:
+    """It looks once it has waited, not at what was due before, and says so only of who is due then.
+
+    What is pushed while it waits needs no other one; what is pushed while it looks does.
+    """
+    subscribe(box)
+    box.patch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.push("self", "test", "x")
+    child = box.start(DEFERRED, done)
+    out, err = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, err, json.loads(out)) == (0, "", [["waits", True], ["looks", False]])
+    box.settle()
+    assert len(box.trace("start")) == (0 if done else 1)
+    said = [line.partition("] [")[2] for line in box.journal("dispatch: ")]
+    assert [line for line in said if "still due" in line] == (
+        [] if done else ["INFO] dispatch: consumer=w still due 30s after the notifier took the task"]
+    )
+    assert not done or said == []
+
+
 def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
     """It ignores no signal, and finds no variable of ours that is for a dispatch."""
     found = os.path.join(box.folder, "found")
@@ -203,6 +254,32 @@ def test_any_other_exit_starts_the_built_in_dispatch_too(code: int, box: Box) ->
     until(box.all_handled, "the built-in dispatch has run")
     assert len(box.journal("[WARN] notifier:")) == (0 if code == 1 else 1)
     assert len(box.journal("[INFO] notifier:")) == (1 if code == 1 else 0)
+    assert not box.journal("still due")  # that is said of a dispatch that has waited
+
+
+@pytest.mark.parametrize("place", ["queue", "deferred"])
+def test_a_dispatch_that_cannot_be_started_is_said(place: str, box: Box) -> None:
+    """The push succeeds, the journal says what to do, and the place in the queue is free for the next one."""
+    subscribe(box)
+    if place == "deferred":
+        install(box, "exit 0")
+    real = system.spawn
+
+    def spawn(argv: list[str], **options: Any) -> int:
+        if notifier.QUEUE_FD in options.get("environ", {}):
+            raise BlockingIOError(11, "no more processes")
+        return real(argv, **options)
+
+    with box.patch.context() as patch:
+        patch.setattr(system, "spawn", spawn)
+        assert box.thread.push("self", "test", "x").id == 1
+    assert not locks._is_locked(getattr(box.thread.layout, place))
+    (line,) = box.journal("[WARN]")
+    assert line.endswith(
+        "notifier: a dispatch could not be started ([Errno 11] no more processes); run 'eventq dispatch'"
+    )
+    assert box.run("dispatch", "--thread", box.path).returncode == 0
+    until(box.all_handled, "the dispatch has run")
 
 
 def test_a_notifier_that_is_killed_starts_the_built_in_dispatch(box: Box) -> None:
