@@ -260,6 +260,10 @@ ODD_ROWS = {
         ["consumer 'x'41ff'' has progress, but no id that is text: delete its row",
          "consumer 'x'41ff'' has acked 99, but the newest event is 5"],
     ),
+    "a watermark that is no number": (
+        f"{NEW} INSERT INTO subscription_state (consumer_id, scanned_id, scanned_filter) VALUES ('v', 'y', '')",
+        ("v", "true", None, 0), ["consumer 'v' has a state that eventq does not write: subscribe it again"],
+    ),
     "a state of a BLOB": (
         f"{NEW} INSERT INTO subscription_state (consumer_id, attempts) VALUES (x'41ff', 1)",
         ("v", "true", None, 0), ["consumer 'x'41ff'' has a state that eventq does not write: subscribe it again"],
@@ -281,6 +285,7 @@ def test_rows_of_other_tools_are_shown_and_named(filled: str, raw: apsw.Connecti
             first, other = thread.info().subscriptions
             assert (first.consumer_id, first.last_acked_id) == ("w", 2)
             assert (other.consumer_id, other.handler_cmd, other.filter, other.last_acked_id) == shown
+            assert (other.attempts, other.max_attempts, other.timeout) == (0, 5, None)
             assert (other.stalled == "its consumer id is not text") == ("id that is not text: delete" in str(sentences))
             assert (other.stalled == "its consumer id is empty") == (other.consumer_id == "")
             assert [known.consumer_id for known in thread.subscriptions()] == ["w", shown[0]]
@@ -360,6 +365,7 @@ def test_check_accepts_what_sqlite_and_the_older_tool_make(original: str) -> Non
             "the index 'turns_by_blob' is not the one that eventq made: restore a backup",
         ),
         ("ALTER TABLE pins ADD COLUMN x", "the table 'pins' has a column 'x' that is not eventq's"),
+        ("ALTER TABLE pins ADD COLUMN x AS (1)", "the table 'pins' has a column 'x' that is not eventq's"),
         ("DELETE FROM sqlite_sequence", "the newest event is 5, but the counter of ids is at None"),
         (
             "UPDATE sqlite_sequence SET seq = 2 WHERE name = 'events'; DELETE FROM consumer_progress",
