@@ -292,7 +292,9 @@ def test_a_long_reply_waits_for_memory_before_it_is_read(
     assert len(made) == 3 * len(peers)
 
 
-def test_a_reply_that_finds_no_memory_in_time_is_refused(serve: Serve, until: Until, made: list[int]) -> None:
+def test_a_reply_that_finds_no_memory_in_time_is_refused(
+    serve: Serve, until: Until, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waits for so long, and then the peer is told, without the reply having been read; later it works.
 
     A short reply is in no queue behind it.
@@ -302,6 +304,15 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(serve: Serve, until: Un
     furnish(other)
     short = BIG[: SMALL // 2]
     assert isinstance(third.ask(PutBlob(blake3(short).digest(), short)), BlobPut)
+    read: list[int] = []
+    get = Blobs.get
+
+    def noted(self: Blobs, name: Any) -> bytes | None:
+        data = get(self, name)
+        read.append(len(data or b""))
+        return data
+
+    monkeypatch.setattr(Blobs, "get", noted)
     limit = served.server.room.most
     served.server.room.take(limit)
     other.send(GetBlob(BIG_HASH), GetHead(1))
@@ -313,12 +324,43 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(serve: Serve, until: Un
     assert waiting(served) == 0
     refused = other.reply()
     assert isinstance(refused, Failure)
-    assert (refused.code, "has no room for" in refused.text, made) == (500, True, [])
+    assert (refused.code, "has no room for" in refused.text) == (500, True)
+    assert (made, read) == ([], [len(short)])
     assert other.reply() == Head(1, 4, 3)
     other.send(GetBlob(BIG_HASH))
     until(lambda: waiting(served) == 1, "it waits again")
     served.server.room.give(limit)
     assert other.reply() == BlobBytes(BIG)
+
+
+def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reading that is under way when its peer goes does not stand in the queue, where nobody looks after it."""
+    gate, began, stat = threading.Event(), threading.Event(), Blobs.stat
+
+    def slowly(self: Blobs, name: Any) -> Any:
+        began.set()
+        assert gate.wait(DEADLINE)
+        return stat(self, name)
+
+    served = serve(frame=5 << 20, in_flight=12 << 20)
+    other, peer = served.peer(), served.peer()
+    furnish(other)
+    limit = served.server.room.most
+    served.server.room.take(limit)
+    monkeypatch.setattr(Blobs, "stat", slowly)
+    peer.send(GetBlob(BIG_HASH))
+    assert began.wait(DEADLINE)
+    (connection,) = [one for one in served.call(lambda: list(served.server.connections)) if one._running]
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.socket.close()
+    until(lambda: len(served.server.connections) == 1, "it has gone")
+    gate.set()
+    until(lambda: not connection._running, "it is over")
+    assert (connection._parked, len(served.server.room._waiting)) == (None, 0)
+    served.server.room.give(limit)
+    assert other.ask(GetBlob(BIG_HASH)) == BlobBytes(BIG)
 
 
 def test_who_hangs_up_waits_for_no_memory(serve: Serve, until: Until, made: list[int]) -> None:
@@ -519,6 +561,23 @@ def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
     assert code(peer.ask(GetHead(1))) == 404
     for _ in range(191):
         served.server.room.give(SMALL)
+
+
+def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until) -> None:
+    """Where there is room for a request and none for its reply, the peer is told so; later it works."""
+    served = serve(frame=5 << 20, in_flight=12 << 20)
+    peer, short = served.peer(), BIG[: SMALL // 2]
+    assert isinstance(peer.ask(PutBlob(blake3(short).digest(), short)), BlobPut)
+    until(lambda: served.server.room.held == 0, "nothing is held")
+    full, rest = divmod(served.server.room.limit - 10_000, SMALL)
+    for size in (*[SMALL] * full, rest):
+        served.server.room.take(size, force=True)
+    refused = peer.ask(GetBlob(blake3(short).digest()))
+    assert isinstance(refused, Failure)
+    assert (refused.code, "has no room for" in refused.text) == (500, True)
+    for size in (*[SMALL] * full, rest):
+        served.server.room.give(size)
+    assert peer.ask(GetBlob(blake3(short).digest())) == BlobBytes(short)
 
 
 def test_a_peer_that_never_reads_is_dropped(serve: Serve, until: Until) -> None:
