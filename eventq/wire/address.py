@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    Make = Callable[[], asyncio.Protocol]
+    Make = Callable[[], asyncio.BaseProtocol]
 
 BACKLOG = 1024  # connections that may wait to be taken
 LOCK_SECONDS = 5.0  # no server needs that long to begin: a lock on the folder that lasts is somebody else's

@@ -757,9 +757,9 @@ class Reader:
         return len(self._buffer)
 
     @property
-    def dropping(self) -> bool:
-        """Whether bytes are still to come of a frame that was skipped."""
-        return self._dropping > 0
+    def dropping(self) -> int:
+        """How many bytes are still to come of a frame that was skipped."""
+        return self._dropping
 
     def feed(self, data: Bytes) -> None:
         """Take the next bytes of the stream; they are copied. After a frame that is too long they are dropped."""

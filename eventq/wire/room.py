@@ -38,6 +38,14 @@ class Room:
         """How many bytes a large one can have when nothing else is held."""
         return self.limit * 3 // 4
 
+    @property
+    def ahead(self) -> int:
+        """How many bytes may be read before anybody knows what they are; below 0 when none may.
+
+        It leaves half of all: what comes is not done before there is memory for the replies to what came before it.
+        """
+        return self.limit // 2 - self.held
+
     def fits(self, size: int) -> bool:
         """Say whether so many bytes more may be held."""
         if size > self.small:

@@ -60,6 +60,8 @@ AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before
 AHEAD = 256  # requests, likewise
 READ_AHEAD = 16  # of these, when the last one reads: more would make none faster, and keep the loop from other peers
 READERS = 4
+MOST_READ = 256 << 10  # bytes that are read at once, where there is memory for them, and …
+LEAST_READ = 4 << 10  # … where there is none: this much of each connection may be held beyond the limit
 STALL_SECONDS = 30  # that a peer may take over a frame, over reading a reply and over its token, and …
 ROOM_SECONDS = 10  # that a long reply waits for memory, before it is refused
 SLOWEST = 64 << 10  # … for each so many bytes of it another second
@@ -96,7 +98,7 @@ class Limits:
 # Connections.
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One peer: its frames become jobs, and their replies go out in the same order.
 
     Of the memory that all share it takes what has come and was not answered, and the replies that were not read.
@@ -158,12 +160,22 @@ class Connection(asyncio.Protocol):
         self._requests.calls.close()
         self.server.gone(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        """Give the place for what is read next: no more of it than there is memory for, but always a little.
+
+        What is read can no longer be refused, for it may be behind requests that have to be done first. With as much
+        of all peers as each of them sends, all together would hold far more than the limit. The rest of a frame that
+        was let in is behind nothing.
+        """
+        fits = max(self._room.ahead, self._reader.needs(), self._reader.dropping, LEAST_READ)
+        return self.server.inbox if self._ending else self.server.inbox[:fits]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what came."""
         if self._ending:
             return  # nothing may follow; the peer's last words would otherwise cut off ours
         self._fed = self.server.now()
-        self._reader.feed(data)
+        self._reader.feed(self.server.inbox[:nbytes])
         self._take()
 
     def eof_received(self) -> bool:
@@ -593,6 +605,7 @@ class Server:
         self.keys = keys
         self.foreign_roots = foreign_roots
         self.room = Room(self.limits.in_flight, SMALL)
+        self.inbox = memoryview(bytearray(MOST_READ))  # what is read, by one connection after the other
         self.most = self.limits.connections
         self.stopping = False
         self.connections: set[Connection] = set()

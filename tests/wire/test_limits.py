@@ -53,6 +53,8 @@ from eventq.wire.frames import (
 from eventq.wire.room import Room
 from eventq.wire.server import (
     HELLO_BYTES,
+    LEAST_READ,
+    MOST_READ,
     READ_AHEAD,
     READERS,
     ROOM_SECONDS,
@@ -561,6 +563,69 @@ def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
     assert code(peer.ask(GetHead(1))) == 404
     for _ in range(191):
         served.server.room.give(SMALL)
+
+
+def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many peers send more than is done at once, the rest of it waits with them, and is taken in its turn."""
+    gate = threading.Event()
+
+    def slowly(*_: object) -> Head:
+        assert gate.wait(60)
+        return Head(1, 0, 0)
+
+    monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
+    served = serve(frame=64 << 10, in_flight=2 << 20)
+    room, short = served.server.room, BIG[:10_000]
+    peers = [served.peer() for _ in range(60)]
+    until(lambda: len(served.server.connections) == 60, "all are there")
+    all_sent = threading.Event()
+    assert served.server._loop is not None
+    served.server._loop.call_soon_threadsafe(all_sent.wait, 60)  # or it would read a little of one after the other
+    for peer in peers:
+        peer.send(*[GetHead(1)] * READ_AHEAD, *[PutBlob(blake3(short).digest(), short)] * 10)
+    all_sent.set()
+    until(lambda: all(one._paused for one in list(served.server.connections)), "all are read no further")
+    assert room.limit // 2 < room.held < room.most + 60 * LEAST_READ
+    assert room._held_large < room.most
+    assert isinstance(served.peer().ask(CreateContext(0)), Head)
+    gate.set()
+    assert {code(peer.reply()) for peer in peers for _ in range(READ_AHEAD + 10)} == {0, 500}
+
+
+def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Until) -> None:
+    """Of what nobody knows yet, that is: the rest of a frame that was let in, or is dropped, comes as fast as ever."""
+    served = serve(frame=5 << 20, in_flight=12 << 20)
+    peer, room = served.peer(), served.server.room
+    connection = served.connection()
+
+    def read() -> int:
+        return served.call(lambda: len(connection.get_buffer(-1)))
+
+    assert read() == MOST_READ
+    for _ in range(96):
+        room.take(SMALL, force=True)
+    assert read() == LEAST_READ
+    data = peer.framed(PutBlob(BIG_HASH, BIG))
+    peer.socket.sendall(data[:5000])
+    until(lambda: connection._reader.pending == 5000, "it has begun")
+    assert read() == MOST_READ
+    peer.socket.sendall(data[5000:-5000])
+    until(lambda: connection._reader.pending == len(data) - 5000, "it has nearly ended")
+    assert read() == 5000
+    peer.socket.sendall(data[-5000:])
+    assert isinstance(peer.reply(), BlobPut)
+    for _ in range(96):
+        room.take(SMALL, force=True)
+    data = peer.framed(PutBlob(BIG_HASH, BIG))
+    peer.socket.sendall(data[:5000])
+    assert code(peer.reply()) == 500
+    assert read() == MOST_READ
+    peer.socket.sendall(data[5000:])
+    for _ in range(192):
+        room.give(SMALL)
+    peer.lives()
 
 
 def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until) -> None:
