@@ -236,8 +236,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _full(self) -> bool:
         ahead = len(self._waiting) + len(self._running)
-        if ahead >= READ_AHEAD and self._waiting and self._waiting[-1].type not in _ALONGSIDE:
-            return True
+        if self._waiting:
+            last = self._waiting[-1]
+            if ahead >= READ_AHEAD and last.type not in _ALONGSIDE:
+                return True
+            if last.reply is not None and not self._room.fits(_COST):
+                return True  # it is held all the same: more of them, of many peers, would know no limit
         return ahead >= AHEAD or self._queued >= AHEAD_BYTES
 
     def _gauge(self) -> None:

@@ -47,6 +47,7 @@ SMALL, AHEAD, AHEAD_BYTES = 4 << 10, 16, 160 << 10  # its constants, so small th
 LEAST_READ = 1 << 10  # likewise
 CURSORS, UPLOADS = 3, 2  # of a connection, likewise
 CHUNK = 256 << 10  # bytes that asyncio reads at once, at most
+REFUSALS = 3  # of a connection, that there is no room for
 PIECES = 100  # that are small, at most: then all comes that there is
 HIGH = 64 << 10  # bytes that are not read yet when asyncio says so
 REPLIES = 1 << 20  # bytes of the longest reply that there can be here
@@ -496,7 +497,7 @@ class World:
         assert self.server.room.held >= 0
         assert not self.server.connections or held <= self.server.room.held
         unread = sum(connection._unsent for connection in self.server.connections)
-        beyond = server.LEAST_READ + (server.AHEAD + 2) * server._COST  # of each connection, whatever is held of others
+        beyond = server.LEAST_READ + REFUSALS * server._COST  # of each connection, whatever is held of others
         assert self.server.room.held - unread <= IN_FLIGHT + 2 * beyond, f"{self.server.room.held} bytes are held"
         assert unread <= 2 * (HIGH + REPLIES)
 

@@ -628,6 +628,36 @@ def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Un
     peer.lives()
 
 
+def test_a_refusal_that_finds_no_room_is_the_last_for_now(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is left, no peer is read on while a refusal waits for its turn: all of them take memory, too."""
+    gate, do = threading.Event(), workers.Writer._do
+
+    def held(writer: Any, thread: Any, group: Any) -> Any:
+        assert gate.wait(60)
+        return do(writer, thread, group)
+
+    monkeypatch.setattr(workers.Writer, "_do", held)
+    served = serve(frame=5 << 20, in_flight=12 << 20)
+    room = served.server.room
+    peer = served.peer()
+    peer.send(CreateContext(0))
+    connection = served.connection()
+    until(lambda: connection._running, "it is under way")
+    for _ in range(192):
+        room.take(SMALL, force=True)
+    before = room.held
+    peer.send(*[(5, b"")] * 100)
+    until(lambda: connection._paused, "it is read no further")
+    assert len(connection._waiting) == 1
+    assert room.held <= before + LEAST_READ + 512
+    for _ in range(192):
+        room.give(SMALL)
+    gate.set()
+    assert [code(peer.reply()) for _ in range(101)] == [0, 500, *[400] * 99]
+
+
 def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until) -> None:
     """Where there is room for a request and none for its reply, the peer is told so; later it works."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
