@@ -21,6 +21,7 @@ import select
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -991,7 +992,15 @@ def main() -> None:
         for value in list(vars(module).values()):
             _instrument(atheris, value, module.__name__)
     atheris.Setup(sys.argv, target)
-    atheris.Fuzz()
+    tempfile.tempdir = tempfile.mkdtemp(prefix="eventq-fuzz-")
+    with _removed_in_the_end(tempfile.tempdir):
+        atheris.Fuzz()
+
+
+def _removed_in_the_end(folder: str) -> subprocess.Popen[bytes]:
+    """Have a folder removed however this process ends: atheris leaves by the shortest way, or is killed."""
+    remove = ["sh", "-c", 'cat > /dev/null; rm -rf "$0"', folder]  # when this process ends, what it reads does
+    return subprocess.Popen(remove, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _instrument(atheris: Any, value: Any, module: str) -> None:

@@ -195,7 +195,8 @@ def test_nothing_is_found_in_many_runs(target: str, seed: int, tmp_path: Path) -
     words += ["-max_len=4096", "-len_control=0", "-rss_limit_mb=1024", "-timeout=60"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.hostile.fuzz_wire", target, str(corpus), *words],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}, capture_output=True, text=True, timeout=SOAK_SECONDS,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=SOAK_SECONDS,
     )  # fmt: skip
     found = {path.name: path.read_bytes().hex() for path in tmp_path.glob("found-*")}
     assert (done.returncode, found) == (0, {}), done.stdout[-4000:] + done.stderr[-4000:]
+    assert not [*tmp_path.glob("eventq-fuzz-*")]  # it leaves nothing behind
