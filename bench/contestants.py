@@ -31,11 +31,11 @@ class Contestant:
     batches = True  # it can store many events in one commit
 
     def push(self, count: int) -> None:
-        """Store events, one a commit."""
+        """Database events, one a commit."""
         raise NotImplementedError
 
     def push_batches(self, count: int) -> None:
-        """Store events, BATCH a commit."""
+        """Database events, BATCH a commit."""
         raise NotImplementedError
 
     def consume(self, count: int) -> None:
@@ -46,7 +46,7 @@ class Contestant:
         """Close the store."""
 
     def fill(self, count: int) -> None:
-        """Store at least so many events, the fastest way."""
+        """Database at least so many events, the fastest way."""
         if self.batches:
             self.push_batches(-(-count // BATCH))
         else:

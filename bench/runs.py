@@ -95,9 +95,9 @@ def _fork(plan: Plan) -> Iterator[Row]:
     for steps in (LONG, plan.size(100 * LONG, 2 * LONG)):
         store = _filled(plan, steps)
         made = store.thread.runs.get(2)
-        before = store.thread.store.one("SELECT count(*) FROM blobs")
+        before = store.thread.database.one("SELECT count(*) FROM blobs")
         found = plan.take({"fork": lambda m=made, n=steps: _p50(lambda: m.fork(at=n // 2), 100)})  # type: ignore[misc]
-        assert store.thread.store.one("SELECT count(*) FROM blobs") == before
+        assert store.thread.database.one("SELECT count(*) FROM blobs") == before
         taken[steps] = Sample(found["fork"], "ms")
         store.close()
         plan.clear()
@@ -114,8 +114,8 @@ def _list(plan: Plan) -> Iterator[Row]:
     active, finished = 10_000, plan.size(1_000_000, 10_000)
     with store.thread.write():
         for count, status, at in ((active, "active", None), (finished, "completed", 1_767_323_045_678)):
-            store.thread.store.run(_CONTEXTS, (count,))
-            store.thread.store.run(_RUNS, (status, at))
+            store.thread.database.run(_CONTEXTS, (count,))
+            store.thread.database.run(_RUNS, (status, at))
     runs = store.thread.runs
     found = plan.take(
         {

@@ -155,7 +155,7 @@ def _fork(plan: Plan) -> Iterator[Row]:
 
 
 def _count(store: EventqTurns, table: str) -> int:
-    return int(store.thread.store.one(f"SELECT count(*) FROM {table}"))
+    return int(store.thread.database.one(f"SELECT count(*) FROM {table}"))
 
 
 def _equal(plan: Plan) -> Iterator[Row]:
@@ -164,7 +164,7 @@ def _equal(plan: Plan) -> Iterator[Row]:
     for _ in range(1_000):
         store.append(payload)
     times = (
-        store.thread.store.one("SELECT sum(length(bytes)) FROM blob_bytes")
+        store.thread.database.one("SELECT sum(length(bytes)) FROM blob_bytes")
         / store.thread.blobs.stat(next(iter(store.thread.blobs)).hash).stored
     )
     yield alone("1,000 appends of one payload: times that its bytes are stored", Sample([times], "x"), most=1)
@@ -188,7 +188,7 @@ def _similar(plan: Plan) -> Iterator[Row]:
         for payload in payloads:
             store.append(payload)
         taken = (time.perf_counter() - start) / len(payloads) * 1_000
-        kept = store.thread.store.one("SELECT sum(length(bytes)) FROM blob_bytes")
+        kept = store.thread.database.one("SELECT sum(length(bytes)) FROM blob_bytes")
         alone_kept = sum(min(len(payload), len(compress(payload))) for payload in payloads)
         what = f"{len(payloads)} {name}, 100 to 300 KB each"
         yield versus(

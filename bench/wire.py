@@ -276,7 +276,7 @@ def _blobs(plan: Plan, stack: ExitStack) -> Iterator[Row]:
 def _there_and_back(
     put: Callable[[bytes, bytes], object], get: Callable[[bytes], object], count: int
 ) -> tuple[float, float]:
-    """Store blobs that are new, then read them; give both in MB/s."""
+    """Database blobs that are new, then read them; give both in MB/s."""
     blobs = [(blake3(data).digest(), data) for data in (os.urandom(BLOB) for _ in range(count))]
     start = time.perf_counter()
     for digest, data in blobs:

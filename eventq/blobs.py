@@ -15,18 +15,18 @@ import zstandard
 from blake3 import blake3
 
 from eventq import system
-from eventq.backends.blobs import NONE, PARTS, ZSTD, BlobTable
 from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError, UnknownBlobError
 from eventq.event import REF as PREFIX
 from eventq.event import check_name
 from eventq.records import Blob
+from eventq.storage.sqlite.blobs import NONE, PARTS, ZSTD, BlobTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
     Bytes = bytes | bytearray | memoryview
     Name = str | bytes
@@ -139,10 +139,10 @@ class Prepared:
 class Blobs:
     """The blobs of one thread."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use a store; nothing is read yet."""
-        self._store = store
-        self._table = BlobTable(store)
+        self._db = db
+        self._table = BlobTable(db)
         self._zip = Zip()
         self._cache = Cache(system.env_number("EVENTQ_BLOB_CACHE", CACHE_BYTES))
 
@@ -163,10 +163,10 @@ class Blobs:
         refers to it, a blob is safe from a collection for the time of grace. Raises InputError, UnknownBlobError,
         TooLargeError.
         """
-        self._store.check_writable()
+        self._db.check_writable()
         named = digests_of(refs)
         ready = self.prepare(data, expect_hash, expect_size)
-        with self._store.write():
+        with self._db.write():
             blob_id, new = self.hold(ready)
             if not new:
                 self._table.touch(blob_id, system.milliseconds())
@@ -242,7 +242,7 @@ class Blobs:
         digests = []
         for group in _groups(cuts):
             packed = [*self._pack(group)]
-            with self._store.write():
+            with self._db.write():
                 for one in packed:
                     self._hold_part(*one)
             digests += [one[0] for one in packed]
@@ -367,7 +367,7 @@ class Blobs:
         """Give the bytes of blobs given as blob_id, hash, raw_len and codec, by hash; each is checked once and held."""
         found: dict[bytes, bytes] = {}
         missing = {}
-        with self._store.lock:
+        with self._db.lock:
             for one in wanted:
                 held = self._cache.get(one[1])
                 if held is None:
@@ -479,13 +479,13 @@ class Blobs:
     def pin(self, name: Name, owner: str) -> None:
         """Keep a blob until it is unpinned by the same owner. Raises UnknownBlobError."""
         check_name(owner, "owner")
-        with self._store.write():
+        with self._db.write():
             self._table.pin(owner, self._known(digest_of(name))[0], system.milliseconds())
 
     def unpin(self, name: Name, owner: str) -> bool:
         """Keep a blob no more for an owner; give False when it was not pinned by that one. Raises UnknownBlobError."""
         check_name(owner, "owner")
-        with self._store.write():
+        with self._db.write():
             return self._table.unpin(owner, self._known(digest_of(name))[0])
 
     # --- looking for damage ---------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.backends.sqlite import Store, check_path, create
 from eventq.errors import DiskError, EventqError, NotAThreadError, StoreError, ThreadExistsError, UsageError
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.log.events import EventLog, refuse_conflict
@@ -14,6 +13,7 @@ from eventq.log.layout import FolderLock, Layout, resolve
 from eventq.log.mirror import Mirror
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
+from eventq.storage.sqlite.database import Database, check_path, create
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from eventq.backends.sqlite import Write
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from eventq.output.produced import Produced
     from eventq.output.urls import Resource
     from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
+    from eventq.storage.sqlite.database import Write
     from eventq.transfer.sessions import Sessions
 
 Path = str | os.PathLike[str]
@@ -130,17 +130,17 @@ class Thread:
         self.layout = Layout(resolve(_text(path)))
         self.journal = Journal(self.layout)
         try:
-            self.store = Store(self.layout.directory, write=not read_only)
+            self.database = Database(self.layout.directory, write=not read_only)
         except StoreError as error:
             if not read_only and os.path.exists(self.layout.journal):  # or it may be somebody else's directory
                 self._note_refusal(error)
             raise
         if not read_only:
-            self.store.on_refusal = self._note_refusal
-        self._mirror = Mirror(self.store, self.layout, self.journal)
-        self.notifier = Notifier(self.store, self.layout, self.journal)
-        self.log = EventLog(self.store, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
-        self.consumers = Subscriptions(self.store, self.journal, self.notifier)
+            self.database.on_refusal = self._note_refusal
+        self._mirror = Mirror(self.database, self.layout, self.journal)
+        self.notifier = Notifier(self.database, self.layout, self.journal)
+        self.log = EventLog(self.database, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
+        self.consumers = Subscriptions(self.database, self.journal, self.notifier)
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
         self._runs: Runs | None = None
@@ -168,9 +168,9 @@ class Thread:
 
     def close(self) -> None:
         """Close the files; closing twice is fine, using the thread afterwards raises ClosedError."""
-        if self.store.forked:
+        if self.database.forked:
             return  # they are the opener's
-        self.store.close()
+        self.database.close()
         self._mirror.close()
         self.journal.close()
         self.notifier.close()
@@ -183,8 +183,8 @@ class Thread:
         It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
         Calls from other threads wait until it ends. A filter that is used inside sees what was committed before.
         """
-        self.store.check_writable()
-        return self.store.write()
+        self.database.check_writable()
+        return self.database.write()
 
     def push(
         self,
@@ -228,11 +228,11 @@ class Thread:
 
     def last_id(self) -> int:
         """Give the id of the newest event, 0 before the first."""
-        return self.store.last_id()
+        return self.database.events.last_id()
 
     def latest(self, by: str = "source") -> dict[str, Event]:
         """Give the newest event of each source (or `by="type"`, of each type)."""
-        rows = [Event._make(row) for row in self.store.latest(by)]
+        rows = [Event._make(row) for row in self.database.events.latest(by)]
         return {event.source if by == "source" else event.type: event for event in rows}
 
     def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:
@@ -253,7 +253,7 @@ class Thread:
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Give what `follow` gives, page by page, as rows of six columns or as `(id, JSON line)`."""
         after = self.last_id() if last_event_id is None else check_natural(last_event_id, "last_event_id")
-        return self.log.follow(self.store.check_filter(text), after, lines=lines, tick=tick)
+        return self.log.follow(self.database.events.check_filter(text), after, lines=lines, tick=tick)
 
     # --- consumers ------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Thread:
         """
         from eventq.records import Subscription
 
-        self.store.check_writable()
+        self.database.check_writable()
         if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
             raise UsageError("handler and filter must be text", "give a shell command, and one SQL condition or none")
         check_positive(max_attempts, "max_attempts")
@@ -320,7 +320,7 @@ class Thread:
         from eventq.log.bell import SLOW_LOOK, Bell
 
         deadline = system.monotonic() + wait
-        with Bell(self.store, self.layout) as bell:
+        with Bell(self.database, self.layout) as bell:
             rows, at = self.consumers.pop(consumer, acked, limit, lines=lines)
             while not rows and (left := deadline - system.monotonic()) > 0:
                 bell.wait(min(left, SLOW_LOOK))
@@ -337,13 +337,13 @@ class Thread:
 
     def resume(self, consumer: str) -> None:
         """End the stall or back-off of a consumer: its handler runs again. Raises UnknownConsumerError."""
-        self.store.check_writable()
+        self.database.check_writable()
         self.consumers.resume(consumer)
 
     def dispatch(self) -> None:
         """Start a detached dispatch: the handlers of all who are due are run, each once at a time."""
-        self.store.check_writable()
-        self.store.connection  # noqa: B018 (refuses use after close)
+        self.database.check_writable()
+        self.database.connection  # noqa: B018 (refuses use after close)
         self.notifier.start()
 
     # --- memory ---------------------------------------------------------------------------------------------------
@@ -354,8 +354,8 @@ class Thread:
         if self._blobs is None:
             from eventq.blobs import Blobs
 
-            self.store.check_memory()
-            self._blobs = Blobs(self.store)
+            self.database.check_memory()
+            self._blobs = Blobs(self.database)
         return self._blobs
 
     @property
@@ -365,7 +365,7 @@ class Thread:
             from eventq.dag.contexts import Contexts
             from eventq.dag.turns import Turns
 
-            self._contexts = Contexts(Turns(self.store, self.blobs, self.push))
+            self._contexts = Contexts(Turns(self.database, self.blobs, self.push))
         return self._contexts
 
     @property
@@ -386,9 +386,9 @@ class Thread:
         """
         from eventq.dag.collect import collect
 
-        self.store.check_memory()
-        self.store.check_output()
-        found = collect(self.store, self.check, apply=apply, grace=grace)
+        self.database.check_memory()
+        self.database.check_output()
+        found = collect(self.database, self.check, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
@@ -403,8 +403,8 @@ class Thread:
             from eventq.output.artifacts import Artifacts
             from eventq.output.produced import Produced
 
-            self.store.check_output()
-            artifacts = Artifacts(self.store)
+            self.database.check_output()
+            artifacts = Artifacts(self.database)
             self._produced = Produced(self.blobs, artifacts, Outputs(self.blobs, artifacts.table))
         return self._produced
 
@@ -457,7 +457,7 @@ class Thread:
         """
         from eventq.output.capture import capture
 
-        self.store.check_writable()
+        self.database.check_writable()
         return capture(self.artifacts, argv, tool=tool, show=show, **options)
 
     def externalize(self, entry: Any, *, full: bool = False) -> Any:
@@ -467,7 +467,7 @@ class Thread:
         """
         from eventq.output import persist
 
-        with self.store.write():
+        with self.database.write():
             return persist.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
 
     def rehydrate(self, entry: Any, *, warn: Callable[[str], object] | None = None) -> Any:
@@ -487,7 +487,7 @@ class Thread:
         from eventq.transfer.packs import export_pack
 
         self.produced  # noqa: B018 (there must be tables)
-        export_pack(self.store, _text(folder))
+        export_pack(self.database, _text(folder))
 
     def import_pack(self, folder: Path) -> Imported:
         """Store what is in a pack and not here yet, and say what was added and what dropped.
@@ -497,7 +497,7 @@ class Thread:
         """
         from eventq.transfer.packs import import_pack
 
-        self.store.check_writable()
+        self.database.check_writable()
         return import_pack(self.contexts, self.produced, _text(folder))
 
     def copy_to(self, other: Thread, contexts: Iterable[int | str] | None = None) -> Imported:
@@ -508,12 +508,12 @@ class Thread:
         """
         from eventq.transfer.packs import copy
 
-        other.store.check_writable()
+        other.database.check_writable()
         if isinstance(contexts, str):
             raise UsageError("contexts are several", f"give a list, such as [{contexts!r}]")
-        if other.store.inodes == self.store.inodes:
+        if other.database.inodes == self.database.inodes:
             raise UsageError("the source and the destination are one thread", "give two")
-        return copy(other.contexts, other.produced, self.store, contexts)
+        return copy(other.contexts, other.produced, self.database, contexts)
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -521,18 +521,18 @@ class Thread:
         """Give the thread at a glance: counts, sizes, and where each consumer stands."""
         from eventq.log import status
 
-        return status.info(self.store, self.layout, self.consumers)
+        return status.info(self.database, self.layout, self.consumers)
 
     def check(self) -> list[str]:
         """Say each broken invariant in one sentence; an empty list for a sound thread."""
         from eventq.log import status
 
-        faults = [*status.check(self.store, self.layout, self._mirror, self.consumers)]
-        if self.store.has_memory():
+        faults = [*status.check(self.database, self.layout, self._mirror, self.consumers)]
+        if self.database.has_memory():
             from eventq.dag.check import faults as memory_faults
 
             faults += memory_faults(self.runs)
-        if self.store.has_output():
+        if self.database.has_output():
             faults += self.produced.faults()
         return faults
 
@@ -541,7 +541,7 @@ class Thread:
 
         The space goes back to the system; ids are never used again.
         """
-        self.store.check_writable()
+        self.database.check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
             if value is not None:
                 check_natural(value, name)
@@ -549,8 +549,8 @@ class Thread:
 
     def rebuild_mirror(self) -> int:
         """Write `events.jsonl` anew from the database, and remove the rotated files; give the number of lines."""
-        self.store.check_writable()
-        self.store.connection  # noqa: B018 (refuses use after close)
+        self.database.check_writable()
+        self.database.connection  # noqa: B018 (refuses use after close)
         try:
             return self._mirror.rebuild()
         except OSError as error:

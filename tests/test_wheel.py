@@ -26,7 +26,7 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     assert {"eventq/py.typed", "eventq/migrations/sqlite/0001_log.sql", "eventq/skill/eventq/SKILL.md"} <= set(names)
     assert {os.path.basename(n) for n in names if ".data/scripts/" in n} == {"eventq", "thread"}
     script = (
-        "import eventq, os; from eventq.backends import migrate;"
+        "import eventq, os; from eventq.storage.sqlite import migrate;"
         "assert migrate.folder().endswith(os.path.join('site', 'eventq', 'migrations', 'sqlite'));"
         "t = eventq.open('t', create=True); print(t.push('self', 'record', 'x').id, t.check())"
     )

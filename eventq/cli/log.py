@@ -150,7 +150,7 @@ def peek(raw: Raw) -> None:
         if raw["last"] is not None:
             _show_events(thread.last(last, filter=condition))
             return
-        accepted = thread.store.check_filter(condition)
+        accepted = thread.database.events.check_filter(condition)
         for rows, _ in thread.log.scan(accepted, after, limit, lines=True):
             show.lines(rows)
 
@@ -164,11 +164,13 @@ def tail(raw: Raw) -> int:
     with open_thread(raw, read_only=True) as thread:
         count = number(raw, "lines", 10)
         condition = None if raw["filter"] is None else str(raw["filter"])
-        accepted = thread.store.check_filter(condition)
+        accepted = thread.database.events.check_filter(condition)
         upto = thread.last_id()
         show_page = _show_events if raw["json"] else _show_readable
         try:
-            show_page([Event._make(row) for row in thread.store.newest(accepted, upto, count)] if count else [])
+            show_page(
+                [Event._make(row) for row in thread.database.events.newest(accepted, upto, count)] if count else []
+            )
             if raw["follow"]:
                 for rows in thread.follow_pages(upto, condition, tick=_end_when_unread):
                     show_page([Event._make(row) for row in rows])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eventq.backends.roots import RootTable
 from eventq.blobs import digest_of
 from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode, told_refs
 from eventq.dag.runs import COMPACTED
 from eventq.errors import LogicError, StoreError
 from eventq.event import REF
+from eventq.storage.sqlite.roots import RootTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def faults(runs: Runs) -> Iterator[str]:
     """Say each broken invariant in one sentence: of the graph, of the bytes, all of which are read, of the runs."""
-    turns, roots = runs.turns, RootTable(runs.turns.store)
+    turns, roots = runs.turns, RootTable(runs.turns.database)
     for look in (turns.table.faults, roots.faults, turns.blobs.faults, runs.table.faults, _Nodes(runs).faults):
         try:
             yield from look()

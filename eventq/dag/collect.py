@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.backends import collect as table
 from eventq.dag.turns import KEY_MS
 from eventq.errors import DamagedError, DiskError, UsageError
 from eventq.records import Collected
+from eventq.storage.sqlite import collect as table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
 
 
-def collect(store: Store, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
+def collect(db: Database, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
     """Find the turns and blobs that nothing leads to and, with `apply`, delete them; say what they are.
 
     Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so writers wait only for the
@@ -26,7 +26,7 @@ def collect(store: Store, check: Callable[[], list[str]], *, apply: bool, grace:
     if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1 << 40:
         raise UsageError(f"grace must be a number of seconds, not {grace!r}", "give seconds, 0 for none")
     if apply:
-        store.check_writable()
+        db.check_writable()
     if faults := check():
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise DamagedError(
@@ -36,18 +36,18 @@ def collect(store: Store, check: Callable[[], list[str]], *, apply: bool, grace:
     now = system.milliseconds()
     times = now - int(grace * 1000) + (grace == 0), now - KEY_MS  # without grace, what was stored just now goes too
     if not apply:
-        return _result(*table.find(store, *times), applied=False)
-    with store.write():
-        turns, rows = table.delete(store, *times)
+        return _result(*table.find(db, *times), applied=False)
+    with db.write():
+        turns, rows = table.delete(db, *times)
     found = _result(turns, rows, applied=True)
-    if not store.depth and (turns or rows or store.free_pages()):
-        _give_back(store, found)
+    if not db.depth and (turns or rows or db.free_pages()):
+        _give_back(db, found)
     return found
 
 
-def _give_back(store: Store, found: Collected) -> None:
+def _give_back(db: Database, found: Collected) -> None:
     try:
-        store.vacuum()
+        db.vacuum()
     except DiskError as error:
         raise DiskError(
             f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not be given back:"

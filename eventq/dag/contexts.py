@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.backends.roots import RootTable
 from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
 from eventq.dag.turns import Turns, View, check_head, check_u32, encoded, run_conflict
 from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError, UnknownTurnError
 from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, OpenInfo, Turn
+from eventq.storage.sqlite.roots import RootTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eventq.backends.turns import TurnTable
     from eventq.blobs import Name
+    from eventq.storage.sqlite.turns import TurnTable
 
     Which = int | str  # a context's id, or its name
     Ids = list[int]
@@ -48,7 +48,7 @@ class Contexts:
             check_context_name(name)
         check_natural(base, "base")
         table = self.turns.table
-        with self.turns.store.write():
+        with self.turns.database.write():
             if base and table.link(base) is None:
                 raise UnknownTurnError(base)
             if name is not None and (owner := table.named(name)) is not None:
@@ -132,7 +132,7 @@ class Contexts:
         new = turns.prepare(
             payload, canonical=canonical, refs=refs, flags=flags, expect_hash=expect_hash, expect_size=expect_size
         )
-        with turns.store.write():
+        with turns.database.write():
             turns.depth(check_natural(turn_id, "turn"))
             blob_id, _ = turns.blobs.hold(new.ready)
             turns.blobs.add_refs(blob_id, new.refs)
@@ -141,7 +141,7 @@ class Contexts:
     def tombstone(self, turn_id: int, *, flags: int = 0) -> int:
         """Hide a turn's payload wherever it is read, and give the overlay's seq. Raises UnknownTurnError."""
         check_u32(flags, "flags")
-        with self.turns.store.write():
+        with self.turns.database.write():
             self.turns.depth(check_natural(turn_id, "turn"))
             return self.turns.table.add_patch(turn_id, None, flags, system.milliseconds())
 
@@ -152,14 +152,14 @@ class Contexts:
         long as the turn is; it need not be stored. Raises UnknownTurnError, InputError.
         """
         digest = digest_of(root)
-        with self.turns.store.write():
+        with self.turns.database.write():
             self.turns.depth(check_natural(turn_id, "turn"))
-            RootTable(self.turns.store).set(turn_id, digest)
+            RootTable(self.turns.database).set(turn_id, digest)
 
     def root(self, turn_id: int) -> bytes | None:
         """Give the root of a turn, or of its nearest ancestor with one, 32 bytes, or None. Raises UnknownTurnError."""
         self.turns.depth(check_natural(turn_id, "turn"))
-        return RootTable(self.turns.store).find(turn_id)
+        return RootTable(self.turns.database).find(turn_id)
 
     def open_turns(self) -> Iterator[OpenInfo]:
         """Give the turns of all contexts that are still being written."""
@@ -253,7 +253,7 @@ class Context(View):
 
     def fork(self, *, at: int | None = None, name: str | None = None) -> Context:
         """Make a context at the head or at a turn of this chain, and give it: one row, nothing is copied."""
-        with self.turns.store.write():
+        with self.turns.database.write():
             head = self.head_id()
             if at:
                 self._check_on(at)
@@ -265,14 +265,14 @@ class Context(View):
         The head of a run is not moved: fork the run. Raises ConflictError with the actual head, UnknownTurnError.
         """
         check_natural(to, "turn")
-        with self.turns.store.write():
+        with self.turns.database.write():
             if self._table.is_run(self.id):
                 raise run_conflict(self.id)
             return self.move_inside(to, expected_head=expected_head)
 
     def move_inside(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
         """Do what `move` does, also for a run."""
-        with self.turns.store.write():
+        with self.turns.database.write():
             head, version = self._spot()
             check_head(self.id, head, expected_head)
             if to and self._table.link(to) is None:
@@ -298,7 +298,7 @@ class Context(View):
 
         Raises ConflictError while turns of it are open, UnknownContextError.
         """
-        with self.turns.store.write():
+        with self.turns.database.write():
             head, version = self._spot()
             if opened := self._table.opened(self.id):
                 raise ConflictError(
@@ -318,7 +318,7 @@ class Context(View):
         check_name(type_id, "type_id", empty=True)
         check_u32(type_version, "type_version")
         check_u32(encoding, "encoding")
-        with self.turns.store.write():
+        with self.turns.database.write():
             self._spot()
             if self._table.is_run(self.id):
                 raise run_conflict(self.id)
@@ -360,7 +360,7 @@ class OpenTurn:
             raise InputError(f"a delta is bytes or text, not {type(data).__name__}", "encode it")
         view = flat(delta)
         size = 0
-        with self.turns.store.write():
+        with self.turns.database.write():
             now = system.milliseconds()
             for start in range(0, len(view) or 1, PART_BYTES):
                 found = self.turns.table.add_delta(self.id, view[start : start + PART_BYTES], now, PIECE_BYTES)
@@ -410,7 +410,7 @@ class OpenTurn:
 
     def discard(self) -> None:
         """Forget what was written. Raises ConflictError when it was sealed or discarded already."""
-        with self.turns.store.write():
+        with self.turns.database.write():
             if not self.turns.table.close(self.id):
                 raise self._gone()
 

@@ -11,7 +11,6 @@ import json
 from blake3 import blake3
 
 from eventq import system as machine
-from eventq.backends.runs import RunTable
 from eventq.blobs import digest_of, digests_of
 from eventq.dag import canonical, messages
 from eventq.dag.contexts import Context, Contexts
@@ -41,6 +40,7 @@ from eventq.errors import (
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
 from eventq.records import RunInfo, RunText, Step
+from eventq.storage.sqlite.runs import RunTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Runs:
         """Use the contexts of a thread; `push` tells of changes."""
         self.contexts = contexts
         self.turns = contexts.turns
-        self.table = RunTable(self.turns.store)
+        self.table = RunTable(self.turns.database)
         self.push = push
         self.near: dict[bytes, Node] = {}
 
@@ -103,7 +103,7 @@ class Runs:
         if not hasattr(system or {}, "items"):
             raise InputError("the system texts are one of each role", "give a mapping of role and text")
         _check_task_in_system(task_in_system, system)
-        with self.turns.store.write():
+        with self.turns.database.write():
             node = StartNode(
                 name,
                 self._put(prompt, "prompt"),
@@ -274,7 +274,7 @@ class Run:
         also: Callable[[], None] | None = None,
     ) -> Step:
         body = self._body(role, meta, content, refs, edge_prompt, agent, compact, child)
-        with self._turns.store.write():
+        with self._turns.database.write():
             if key is not None and (known := self._first(key)):
                 return self._again(known, body)
             place = self._writable(suspended=suspended)
@@ -393,7 +393,7 @@ class Run:
     ) -> str:
         """Keep a step that failed, without moving the head, and give its ref; the next step names it."""
         body = self._body(_role(role), meta, content, refs, edge_prompt, agent)
-        with self._turns.store.write():
+        with self._turns.database.write():
             place = self._writable()
             node = self._node_after(place, body)
             blob = self._turns.blobs.put(node.encode(), refs=node.refs())
@@ -423,7 +423,7 @@ class Run:
 
         Its edge prompt and agent are those of the old one unless given; a compaction and a child stay with it.
         """
-        with self._turns.store.write():
+        with self._turns.database.write():
             head = self._writable().head
             old = self._last_step(head)
             link = self._turns.table.link(head)
@@ -469,13 +469,13 @@ class Run:
 
     def suspend(self, *, source: str | None = None) -> RunInfo:
         """Set an active run aside: it takes no steps until it is resumed. Raises ConflictError."""
-        with self._turns.store.write():
+        with self._turns.database.write():
             self._writable()
             return self._set("suspended", "suspend", source)
 
     def resume(self, *, source: str | None = None) -> RunInfo:
         """Let a run that was suspended, completed or cancelled take steps again; an end node stays in the chain."""
-        with self._turns.store.write():
+        with self._turns.database.write():
             if self._spot()[0] == "active":
                 raise ConflictError(f"run {self.id} is active", "there is nothing to resume", self._spot()[1])
             return self._set("active", "resume", source)
@@ -510,7 +510,7 @@ class Run:
         """
         if at is not None and role is not None:
             raise UsageError("a fork takes a step's number or a role, and not both", "give one of the two")
-        with self._turns.store.write():
+        with self._turns.database.write():
             turn_id = self._turn_at(at) if at is not None else self._fork_point(role)
             start = self._spot()[3]
             info = self.info()

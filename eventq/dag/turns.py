@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from eventq import system
-from eventq.backends.turns import TurnTable
 from eventq.blobs import digests_of
 from eventq.errors import (
     ConflictError,
@@ -16,14 +15,15 @@ from eventq.errors import (
 )
 from eventq.event import check_name, check_natural, check_positive, check_whole
 from eventq.records import Page, Turn
+from eventq.storage.sqlite.turns import TurnTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.backends.sqlite import Store
     from eventq.blobs import Blobs, Name, Prepared
+    from eventq.storage.sqlite.database import Database
 
     Push = Callable[[str, str, str, str], object]  # source, type, content, subtype
 
@@ -68,10 +68,10 @@ class NewTurn:
 class Turns:
     """The turns of one thread; `push` stores an event, for those who want to hear of a turn."""
 
-    def __init__(self, store: Store, blobs: Blobs, push: Push) -> None:
+    def __init__(self, db: Database, blobs: Blobs, push: Push) -> None:
         """Bring the parts together."""
-        self.store = store
-        self.table = TurnTable(store)
+        self.database = db
+        self.table = TurnTable(db)
         self.blobs = blobs
         self._push = push
 
@@ -92,7 +92,7 @@ class Turns:
         new: bool = False,
     ) -> NewTurn:
         """Check and hash what is to be appended; nothing that can be seen is stored. For `new` see `Blobs.prepare`."""
-        self.store.check_writable()
+        self.database.check_writable()
         check_name(type_id, "type_id", empty=True)
         for name, value in (("type_version", type_version), ("encoding", encoding), ("flags", flags)):
             check_u32(value, name)
@@ -119,7 +119,7 @@ class Turns:
             check_name(key, "key")
         if parent is not None:
             check_natural(parent, "parent")
-        with self.store.write():
+        with self.database.write():
             return self.append_inside(
                 context_id, new, parent=parent, expected_head=expected_head, key=key, source=source, also=also
             )

@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eventq.backends.sqlite import Store
     from eventq.log.layout import Layout
+    from eventq.storage.sqlite.database import Database
 
 SLOW_LOOK = 1.0  # seconds between two looks when no bell rang
 _FAST_LOOK = 0.01  # the same where there is no inotify
@@ -25,28 +25,28 @@ _FAST_LOOK = 0.01  # the same where there is no inotify
 class Bell:
     """A bell for one waiter; made before the first look, so that nothing is missed in between."""
 
-    def __init__(self, store: Store, layout: Layout) -> None:
+    def __init__(self, db: Database, layout: Layout) -> None:
         """Begin to watch."""
-        self._store = store
+        self._db = db
         self._layout = layout
         self._watch: _Watch | None = None
         try:
             self._watch = _Watch(layout)
         except (ImportError, OSError):
-            self._version = store.data_version()
+            self._version = db.data_version()
 
     def wait(self, seconds: float) -> bool:
         """Wait for a ring, at most so long; give False when there was none. A ring may be a false one."""
         if self._watch is not None:
             rang = self._watch.wait(seconds)
             if not rang:
-                self._store.alive()
+                self._db.alive()
             return rang
         deadline = system.monotonic() + seconds
-        while (version := self._store.data_version()) == self._version:
+        while (version := self._db.data_version()) == self._version:
             left = deadline - system.monotonic()
             if left <= 0:
-                self._store.alive()
+                self._db.alive()
                 return False
             system.pause(min(_FAST_LOOK, left))
         self._version = version

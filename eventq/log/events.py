@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.backends.sqlite import Store
     from eventq.log.journal import Journal
     from eventq.log.layout import Layout
     from eventq.log.mirror import Mirror
     from eventq.log.notifier import Notifier
+    from eventq.storage.sqlite.database import Database
 
     NewEvent = Mapping[str, Any] | Sequence[str | None]
     Row = tuple[str, str, str, str | None, str]
@@ -49,7 +49,7 @@ class EventLog:
 
     def __init__(
         self,
-        store: Store,
+        db: Database,
         layout: Layout,
         mirror: Mirror,
         journal: Journal,
@@ -59,7 +59,7 @@ class EventLog:
     ) -> None:
         """Bring the parts together; `strict` refuses free-text sources, None asks EVENTQ_STRICT_SOURCE."""
         self._strict = system.env("EVENTQ_STRICT_SOURCE") == "1" if strict is None else strict
-        self._store = store
+        self._db = db
         self._layout = layout
         self._mirror = mirror
         self._journal = journal
@@ -86,12 +86,12 @@ class EventLog:
         With `key_strict` raise KeyConflictError when that one differs.
         """
         self._check(source, kind, subtype, content)
-        store = self._store
-        if key is not None or store.depth or REF in content:
+        db = self._db
+        if key is not None or db.depth or REF in content:
             return self._push_in(source, kind, content, subtype, key, strict=key_strict)
-        store.check_writable()
+        db.check_writable()
         created_at = system.stamp(system.now())
-        number = store.insert(created_at, source, kind, subtype, content)
+        number = db.events.insert(created_at, source, kind, subtype, content)
         event = Event(number, created_at, source, kind, subtype, content)
         self._pushed(event)
         self._wake(source, number, number)
@@ -102,22 +102,22 @@ class EventLog:
     ) -> Event:
         if key is not None:
             check_name(key, "key")
-        store = self._store
-        with store.write():
-            if key is not None and (first := store.key(key)) is not None and (event := store.event(first)):
+        db = self._db
+        with db.write():
+            if key is not None and (first := db.events.key(key)) is not None and (event := db.events.event(first)):
                 if strict and (conflict := key_conflict(key, event, source, kind, subtype, content)):
                     raise conflict
                 return event
             created_at = system.stamp(system.now())
-            number = store.insert(created_at, source, kind, subtype, content)
+            number = db.events.insert(created_at, source, kind, subtype, content)
             if key is not None:
-                store.set_key(key, number)
+                db.events.set_key(key, number)
             if REF in content:
-                store.add_event_refs(number, refs_in(content))
+                db.events.add_event_refs(number, refs_in(content))
             event = Event(number, created_at, source, kind, subtype, content)
-            store.after(lambda: self._pushed(event))
-            store.after(lambda: self._tell(source, number, number))
-            store.after(self._wake_told)
+            db.after(lambda: self._pushed(event))
+            db.after(lambda: self._tell(source, number, number))
+            db.after(self._wake_told)
         return event
 
     def _pushed(self, event: Event) -> None:
@@ -132,12 +132,12 @@ class EventLog:
 
     def _tell(self, source: str, first: int, last: int) -> None:
         """Remember what was pushed in a transaction until its last effect, `_wake_told`."""
-        with self._store.lock:  # another thread may be at its own transaction's effects
+        with self._db.lock:  # another thread may be at its own transaction's effects
             self._told.append((source, first, last))
 
     def _wake_told(self) -> None:
         """Wake the consumers of what was told since the last time: once a transaction, whatever was pushed in it."""
-        with self._store.lock:
+        with self._db.lock:
             told, self._told = self._told, []
         if told:
             self._wake(told[-1][0], min(first for _, first, _ in told), max(last for _, _, last in told))
@@ -170,12 +170,12 @@ class EventLog:
         raise what it is called with. The iterable is read as it goes, in bounded memory. `where` names the n-th event
         in an error.
         """
-        store = self._store
+        db = self._db
         created_at = system.stamp(system.now())
         source = ""
         seen = 0
-        with store.write():
-            first = store.last_id() + 1
+        with db.write():
+            first = db.events.last_id() + 1
             copy = MirrorBlock(first)
             for rows, keys in self._parts(events, created_at, where):
                 seen += len(rows)
@@ -183,32 +183,32 @@ class EventLog:
                     places = map(where, range(seen - len(rows) + 1, seen + 1))
                     rows = self._insert_keyed(rows, keys, places, kept, first)  # noqa: PLW2901 (the rows that were stored)
                 elif rows:
-                    store.insert_many(rows)
+                    db.events.insert_many(rows)
                     self._note_refs(rows)
                 copy.add(rows)
                 source = rows[-1][1] if rows else source
-            last = store.last_id()
+            last = db.events.last_id()
             if last >= first:
-                store.after(lambda: self._pushed_many(copy, last))
-                store.after(lambda: self._tell(source, first, last))
-                store.after(self._wake_told)
+                db.after(lambda: self._pushed_many(copy, last))
+                db.after(lambda: self._tell(source, first, last))
+                db.after(self._wake_told)
         return Batch(last - first + 1, first, last) if last >= first else Batch(0, None, None)
 
     def _note_refs(self, rows: list[Row]) -> None:
         """Note the blobs that events which were just stored name."""
         if any(REF in row[4] for row in rows):
-            for number, row in enumerate(rows, self._store.last_id() - len(rows) + 1):
-                self._store.add_event_refs(number, refs_in(row[4]))
+            for number, row in enumerate(rows, self._db.events.last_id() - len(rows) + 1):
+                self._db.events.add_event_refs(number, refs_in(row[4]))
 
     def _insert_keyed(
         self, rows: list[Row], keys: list[str | None], places: Iterable[str], kept: Kept | None, begun: int
     ) -> list[Row]:
         """Store rows some of which have a key, and return those that were new; `begun` is the first id of the batch."""
-        store = self._store
+        db = self._db
         stored = []
         for row, key, place in zip(rows, keys, places, strict=True):
-            if key is not None and (first := store.key(key)) is not None:
-                if kept and (event := store.event(first)) and (conflict := key_conflict(key, event, *row[1:])):
+            if key is not None and (first := db.events.key(key)) is not None:
+                if kept and (event := db.events.event(first)) and (conflict := key_conflict(key, event, *row[1:])):
                     conflict.what = f"{place}: {conflict.what}"
                     if first >= begun:  # who refuses this one takes that one back as well
                         conflict.fix = (
@@ -216,12 +216,12 @@ class EventLog:
                         )
                     kept(conflict)
                 continue
-            number = store.insert(*row)
+            number = db.events.insert(*row)
             stored.append(row)
             if key is not None:
-                store.set_key(key, number)
+                db.events.set_key(key, number)
             if REF in row[4]:
-                store.add_event_refs(number, refs_in(row[4]))
+                db.events.add_event_refs(number, refs_in(row[4]))
         return stored
 
     def _parts(
@@ -349,10 +349,10 @@ class EventLog:
         `text` is a filter that was accepted. Nothing is held open between pages, so a slow reader never holds back a
         checkpoint.
         """
-        upto = self._store.last_id()
+        upto = self._db.events.last_id()
         left = limit if limit is not None else 1 << 62
         while left > 0 and after < upto:
-            rows, after = self._store.page(text, after, upto, left, lines=lines)
+            rows, after = self._db.events.page(text, after, upto, left, lines=lines)
             left -= len(rows)
             yield rows, after
 
@@ -365,7 +365,7 @@ class EventLog:
         """
         from eventq.log.bell import SLOW_LOOK, Bell
 
-        with Bell(self._store, self._layout) as bell:
+        with Bell(self._db, self._layout) as bell:
             while True:
                 for rows, at in self.scan(text, after, None, lines=lines):
                     after = at
@@ -377,13 +377,13 @@ class EventLog:
 
     def peek(self, after: int, limit: int | None, text: str | None) -> Iterator[Event]:
         """Give the matching events after an id; the filter is checked at once, the events are read lazily."""
-        accepted = self._store.check_filter(text)
+        accepted = self._db.events.check_filter(text)
         return (Event._make(row) for rows, _ in self.scan(accepted, after, limit) for row in rows)
 
     def last(self, count: int, text: str | None) -> list[Event]:
         """Give the newest `count` matching events, oldest first."""
-        accepted = self._store.check_filter(text)
-        return [Event._make(row) for row in self._store.newest(accepted, self._store.last_id(), count)]
+        accepted = self._db.events.check_filter(text)
+        return [Event._make(row) for row in self._db.events.newest(accepted, self._db.events.last_id(), count)]
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -391,21 +391,21 @@ class EventLog:
         """Delete old events that every consumer has acked (all with `force`); give their number."""
         if (keep_last is None) == (before_id is None):
             raise UsageError("prune needs --keep-last or --before-id, and not both", "give one of the two")
-        store = self._store
-        with store.write():
+        db = self._db
+        with db.write():
             before = before_id if before_id is not None else self._keep(keep_last or 0)
-            before = min(before, store.last_id() + 1)
+            before = min(before, db.events.last_id() + 1)
             if not force:
                 self._check_acked(before)
-            count = store.prune(before)
-            store.after(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
-        if not store.depth and (count or store.free_pages()):  # an earlier prune may have deleted and then failed
+            count = db.events.prune(before)
+            db.after(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
+        if not db.depth and (count or db.free_pages()):  # an earlier prune may have deleted and then failed
             self._give_back(count)
         return count
 
     def _give_back(self, count: int) -> None:
         try:
-            self._store.vacuum()
+            self._db.vacuum()
         except DiskError as error:
             raise DiskError(
                 f"{count} events were deleted, but their space could not be given back: {error.what}",
@@ -413,11 +413,11 @@ class EventLog:
             ) from error
 
     def _keep(self, count: int) -> int:
-        return self._store.id_from_end(count) if count else self._store.last_id() + 1
+        return self._db.events.id_from_end(count) if count else self._db.events.last_id() + 1
 
     def _check_acked(self, before: int) -> None:
-        for row in self._store.subscriptions():
-            if row[3] < before - 1 and self._store.first_match("", row[3], before - 1) is not None:
+        for row in self._db.consumers.subscriptions():
+            if row[3] < before - 1 and self._db.events.first_match("", row[3], before - 1) is not None:
                 raise LogicError(
                     f"consumer '{row[0]}' has acked {row[3]} only: events below {before} are not all read",
                     "let it catch up, prune less, or use --force",

@@ -29,9 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.backends.sqlite import Store
     from eventq.event import Event
     from eventq.log.journal import Journal
+    from eventq.storage.sqlite.database import Database
 
 quote = _quote  # gives text as a JSON string
 _KEEP = 4 << 20  # characters of a batch that are kept for the mirror
@@ -103,9 +103,9 @@ class _OriginalError(Exception):
 class Mirror:
     """The mirror of one thread."""
 
-    def __init__(self, store: Store, layout: Layout, journal: Journal) -> None:
+    def __init__(self, db: Database, layout: Layout, journal: Journal) -> None:
         """Prepare; the file is opened with the first event."""
-        self._store = store
+        self._db = db
         self._layout = layout
         self._journal = journal
         self._lock = FolderLock(layout.directory)
@@ -143,7 +143,7 @@ class Mirror:
             self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
 
     def _append_missing(self, first: int, last: int, text: Callable[[], bytes]) -> None:
-        with self._store.lock, self._lock:
+        with self._db.lock, self._lock:
             self._sync()
             if self._first and self._last - self._first >= ROTATE_LINES:
                 self._rotate()
@@ -154,8 +154,8 @@ class Mirror:
         if known:
             self._write(known)
         else:
-            last = self._store.last_id()
-            for block in self._store.lines(self._last, last):
+            last = self._db.events.last_id()
+            for block in self._db.events.lines(self._last, last):
                 self._write(block)
         self._last = last
 
@@ -171,10 +171,10 @@ class Mirror:
 
     def _sync(self) -> None:
         """See to it that the descriptor is the file at the path, and that its end is known."""
-        time = self._store.alive()
+        time = self._db.alive()
         if time != self._folder_time or self._fd < 0:
             self._open()
-            self._folder_time = self._store.alive()
+            self._folder_time = self._db.alive()
         elif os.lseek(self._fd, 0, os.SEEK_END) != self._end:
             place, text = self._learn()
             while _by_original(text[:_HEAD_BYTES]) and self._is_wrong(place, text):
@@ -202,9 +202,9 @@ class Mirror:
     def _is_wrong(self, place: int, text: bytes) -> bool:
         """Cut off a last line that the log does not hold: a power cut may take back commits that the mirror has."""
         number = _number(text)
-        event = self._store.event(number) if number else None
+        event = self._db.events.event(number) if number else None
         # What is not there any more has been pruned.
-        if number <= self._store.last_id() and (event is None or line(event).encode() == text):
+        if number <= self._db.events.last_id() and (event is None or line(event).encode() == text):
             return False
         os.ftruncate(self._fd, place)
         return True
@@ -226,7 +226,7 @@ class Mirror:
         rotate(self._layout.mirror)
         last = self._last
         self._open()
-        self._folder_time = self._store.alive()
+        self._folder_time = self._db.alive()
         self._last = last
 
     def _is_originals(self, head: bytes) -> bool:
@@ -248,9 +248,9 @@ class Mirror:
         """
         from eventq.log.adoption import KEPT, Staged
 
-        store = self._store
-        store.alive()
-        done = store.last_id()
+        db = self._db
+        db.alive()
+        done = db.events.last_id()
         try:
             staged = Staged(self._layout, done, wait=wait)
         except BlockingIOError:
@@ -258,12 +258,12 @@ class Mirror:
         try:
             if not self._are_originals():  # somebody has just done it: not all of it again
                 return
-            staged.add(store.lines(0, done))
-            with store.lock, self._lock:  # in this order, as `append` has them
-                store.alive()
+            staged.add(db.events.lines(0, done))
+            with db.lock, self._lock:  # in this order, as `append` has them
+                db.alive()
                 if not self._is_originals(_head_of(self._layout.mirror)):
                     return
-                staged.add(store.lines(done, store.last_id()))
+                staged.add(db.events.lines(done, db.events.last_id()))
                 staged.commit()
                 self._forget()
         finally:
@@ -281,16 +281,16 @@ class Mirror:
 
         Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is waited for.
         """
-        self._store.alive()
+        self._db.alive()
         self._adopt_first()
         fresh = self._layout.mirror + ".new"
         fd = self._fresh(fresh)
         try:
-            done = self._store.last_id()
-            lines = _copy(fd, self._store.lines(0, done))
-            with self._store.lock, self._lock:  # in this order, as `append` has them
-                self._store.alive()
-                lines += _copy(fd, self._store.lines(done, self._store.last_id()))
+            done = self._db.events.last_id()
+            lines = _copy(fd, self._db.events.lines(0, done))
+            with self._db.lock, self._lock:  # in this order, as `append` has them
+                self._db.alive()
+                lines += _copy(fd, self._db.events.lines(done, self._db.events.last_id()))
                 before = os.stat(self._layout.directory).st_mtime_ns
                 os.replace(fresh, self._layout.rebuilt)
                 self._put_in_place()
@@ -311,7 +311,7 @@ class Mirror:
 
     def _are_originals(self) -> bool:
         """Say whether the files are those of the original, once an adoption that was begun is done."""
-        with self._store.lock, self._lock:
+        with self._db.lock, self._lock:
             if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
                 self._finish_adoption()
             return self._is_originals(_head_of(self._layout.mirror))
@@ -345,11 +345,11 @@ class Mirror:
         """Say where the files differ from the log, a sentence each; at most one a file."""
         found: list[str] = []
         for _ in range(5):  # anew when a file was rotated meanwhile
-            before = self._store.alive()
+            before = self._db.alive()
             with self._lock:  # a push that has committed and not yet written is not a fault
                 pass
             found = list(self._faults_now())
-            if self._store.alive() == before:
+            if self._db.alive() == before:
                 break
         yield from found
 
@@ -381,7 +381,7 @@ class Mirror:
 
         Give the fault and the last id. Pruned events are only counted.
         """
-        oldest = self._store.first_id() or self._store.last_id() + 1
+        oldest = self._db.events.first_id() or self._db.events.last_id() + 1
         stream: Iterator[bytes] | None = None
         with open(path, "rb") as file:
             for number, text in enumerate(file, 1):
@@ -403,8 +403,8 @@ class Mirror:
         return "", seen
 
     def _expected(self, after: int) -> Iterator[bytes]:
-        while after < (upto := self._store.last_id()):  # others may push while a long file is compared
-            for block in self._store.lines(after, upto):
+        while after < (upto := self._db.events.last_id()):  # others may push while a long file is compared
+            for block in self._db.events.lines(after, upto):
                 yield from block.splitlines(keepends=True)
             after = upto
 

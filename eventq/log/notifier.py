@@ -19,9 +19,9 @@ from eventq.log.locks import guards, held, queue, wake_holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.backends.sqlite import Store
     from eventq.log.journal import Journal
     from eventq.log.layout import Layout
+    from eventq.storage.sqlite.database import Database
 
 SECONDS = 5.0  # what the external notifier may take
 LOOK_SECONDS = 0.1  # of processor time, what the filters of all consumers may take of one push
@@ -35,9 +35,9 @@ DELAY = "EVENTQ_DISPATCH_AFTER"  # tells it how many seconds to wait before it l
 class Notifier:
     """The wake-ups of one thread."""
 
-    def __init__(self, store: Store, layout: Layout, journal: Journal) -> None:
+    def __init__(self, db: Database, layout: Layout, journal: Journal) -> None:
         """Bring the parts together."""
-        self._store = store
+        self._db = db
         self._layout = layout
         self._journal = journal
         self._children: list[int] = []
@@ -53,7 +53,7 @@ class Notifier:
         argv = self._argv(chosen)
         if argv and not self._external(argv, author):
             self.start()
-        elif self._store.has_subscriptions() and self._could_be_due(first, last):
+        elif self._db.consumers.has_subscriptions() and self._could_be_due(first, last):
             self._defer() if argv else self.start()
 
     def _argv(self, chosen: str) -> list[str]:
@@ -118,7 +118,7 @@ class Notifier:
 
         there = guards(self._layout)
         deadline = thread_time() + LOOK_SECONDS
-        for row in self._store.subscriptions():
+        for row in self._db.consumers.subscriptions():
             state = State(row)
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
@@ -132,7 +132,7 @@ class Notifier:
             return after < last
         left = deadline - thread_time()
         try:
-            return left <= 0 or self._store.could_match(text, after, last, left)
+            return left <= 0 or self._db.events.could_match(text, after, last, left)
         except FilterError:
             return True  # the dispatch stalls that consumer, and says so
 

@@ -12,19 +12,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.backends.sqlite import Store
     from eventq.log.layout import Layout
     from eventq.log.mirror import Mirror
     from eventq.log.subscriptions import State, Subscriptions
+    from eventq.storage.sqlite.database import Database
 
 
-def info(store: Store, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
+def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
     """Give a thread at a glance."""
     return ThreadInfo(
         path=layout.directory,
-        event_count=store.count(),
+        event_count=db.events.count(),
         subscriptions=tuple(_consumer(state, layout, subscriptions) for state in subscriptions.states()),
-        last_id=store.last_id(),
+        last_id=db.events.last_id(),
         db_bytes=_size(layout.database),
         wal_bytes=_size(layout.database + "-wal"),
         mirror_bytes=_size(layout.mirror),
@@ -54,9 +54,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def check(store: Store, layout: Layout, mirror: Mirror, subscriptions: Subscriptions) -> Iterator[str]:
+def check(db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscriptions) -> Iterator[str]:
     """Say each broken invariant in one sentence; nothing for a sound thread."""
-    for faults in (store.faults(), mirror.faults(), _filter_faults(store, subscriptions)):
+    for faults in (db.faults(), mirror.faults(), _filter_faults(db, subscriptions)):
         try:
             yield from faults
         except StoreError as error:  # too broken to be looked at
@@ -66,9 +66,9 @@ def check(store: Store, layout: Layout, mirror: Mirror, subscriptions: Subscript
             yield f"'{path}' is not a directory"
 
 
-def _filter_faults(store: Store, subscriptions: Subscriptions) -> Iterator[str]:
+def _filter_faults(db: Database, subscriptions: Subscriptions) -> Iterator[str]:
     for state in subscriptions.states():
         try:
-            store.check_filter(state.filter)
+            db.events.check_filter(state.filter)
         except FilterError as error:
             yield f"the filter of consumer '{state.consumer}' is refused: {error.what}"

@@ -5,23 +5,23 @@ from __future__ import annotations
 from eventq import system
 from eventq.errors import AckError, ConsumerExistsError, FilterError, StoreError, UnknownConsumerError, UsageError
 from eventq.event import Event, check_name
-from eventq.filters import advice
+from eventq.filters.grammar import advice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.backends.sqlite import Store
     from eventq.log.journal import Journal
     from eventq.log.notifier import Notifier
     from eventq.records import Subscription
+    from eventq.storage.sqlite.database import Database
 
 _WORTH_NOTING = 1_000  # ids that a watermark must spare the next look to be worth a write
 
 
 class State:
-    """What the store knows of one subscription; the columns of `Store.subscriptions` by name."""
+    """What the store knows of one subscription; the columns of `Database.subscriptions` by name."""
 
     __slots__ = (
         "acked", "attempts_at", "attempts_there", "consumer", "filter", "handler", "max_attempts", "scanned_after",
@@ -61,19 +61,19 @@ class State:
 class Subscriptions:
     """The consumers of one thread."""
 
-    def __init__(self, store: Store, journal: Journal, notifier: Notifier) -> None:
+    def __init__(self, db: Database, journal: Journal, notifier: Notifier) -> None:
         """Bring the parts together."""
-        self._store = store
+        self._db = db
         self._journal = journal
         self._notifier = notifier
 
     def states(self) -> list[State]:
         """Give the state of every subscription, oldest first."""
-        return [State(row) for row in self._store.subscriptions()]
+        return [State(row) for row in self._db.consumers.subscriptions()]
 
     def state(self, consumer: str) -> State | None:
         """Give the state of one subscription, or None."""
-        rows = self._store.subscriptions(consumer)
+        rows = self._db.consumers.subscriptions(consumer)
         return State(rows[0]) if rows else None
 
     def known(self, consumer: str) -> State:
@@ -96,16 +96,16 @@ class Subscriptions:
         if not 1 <= new.max_attempts < 1 << 63 or (new.timeout is not None and not 0 < new.timeout < float("inf")):
             raise UsageError("attempts and timeout must be above zero", "leave them out for the defaults")
         text = new.filter
-        store = self._store
-        store.check_filter(text)
+        db = self._db
+        db.events.check_filter(text)
         if wrong := advice(text):
             warn(wrong)
-        with store.write():
-            if not store.add_subscription(new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout):
+        with db.write():
+            if not db.consumers.add_subscription(new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout):
                 raise ConsumerExistsError(new.consumer_id)
-            if from_now and (last := store.last_id()):
-                store.set_acked(new.consumer_id, last, system.stamp(system.now()))
-            store.after(lambda: self._subscribed(new.consumer_id, text))
+            if from_now and (last := db.events.last_id()):
+                db.consumers.set_acked(new.consumer_id, last, system.stamp(system.now()))
+            db.after(lambda: self._subscribed(new.consumer_id, text))
 
     def _subscribed(self, consumer: str, text: str | None) -> None:
         self._journal.info(f"subscribe: consumer={consumer} filter={text or '(none)'}")
@@ -114,11 +114,11 @@ class Subscriptions:
     def unsubscribe(self, consumer: str) -> None:
         """Delete a subscription; its progress stays for a later one."""
         check_name(consumer, "consumer")
-        store = self._store
-        with store.write():
-            if not store.drop_subscription(consumer):
+        db = self._db
+        with db.write():
+            if not db.consumers.drop_subscription(consumer):
                 raise UnknownConsumerError(consumer)
-            store.after(lambda: self._journal.info(f"unsubscribe: consumer={consumer}"))
+            db.after(lambda: self._journal.info(f"unsubscribe: consumer={consumer}"))
 
     def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
         """Ack up to an id and give the next matching rows, and the id that the search has got to.
@@ -127,7 +127,7 @@ class Subscriptions:
         The filter is looked up by itself, as a pop needs nothing else of a subscription.
         """
         text = self._filter(consumer)
-        upto = self._store.last_id()
+        upto = self._db.events.last_id()
         self._check_ack(consumer, acked, upto)
         rows, at = self._matching(text, acked, upto, limit, lines=lines)
         self._ack(consumer, acked)
@@ -135,44 +135,44 @@ class Subscriptions:
 
     def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
         """Give the next matching rows after an id without an ack, and the id that the search has got to."""
-        return self._matching(self._filter(consumer), after, self._store.last_id(), limit, lines=lines)
+        return self._matching(self._filter(consumer), after, self._db.events.last_id(), limit, lines=lines)
 
     def _filter(self, consumer: str) -> str | None:
         """Give the filter of a consumer, None for all events; raise UnknownConsumerError when it is not subscribed."""
         check_name(consumer, "consumer")
-        found = self._store.filter_of(consumer)
+        found = self._db.consumers.filter_of(consumer)
         if isinstance(found, bool):
             raise UnknownConsumerError(consumer)
         return found  # as it is: one that cannot be read is told by its type
 
     def _matching(self, text: str | None, after: int, upto: int, limit: int, *, lines: bool) -> tuple[list[Any], int]:
-        accepted = self._store.check_filter(text)
+        accepted = self._db.events.check_filter(text)
         found: list[Any] = []
         while after < upto and len(found) < limit:
-            rows, after = self._store.page(accepted, after, upto, limit - len(found), lines=lines)
+            rows, after = self._db.events.page(accepted, after, upto, limit - len(found), lines=lines)
             found += rows
         return found, after
 
     def ack(self, consumer: str, acked: int) -> None:
         """State that everything up to an id is done; a smaller id than before asks for a replay."""
         self._filter(consumer)
-        self._check_ack(consumer, acked, self._store.last_id())
+        self._check_ack(consumer, acked, self._db.events.last_id())
         self._ack(consumer, acked)
 
     def _check_ack(self, consumer: str, acked: int, last: int) -> None:
-        if acked > last and acked != self._store.acked(consumer):
+        if acked > last and acked != self._db.consumers.acked(consumer):
             raise AckError(acked, last)
 
     def _ack(self, consumer: str, acked: int) -> None:
-        store = self._store
-        before = store.acked(consumer)
+        db = self._db
+        before = db.consumers.acked(consumer)
         if before == acked:
             return
-        store.check_writable()
-        with store.relaxed():
-            store.set_acked(consumer, acked, system.stamp(system.now()))
+        db.check_writable()
+        with db.relaxed():
+            db.consumers.set_acked(consumer, acked, system.stamp(system.now()))
         if acked < (before or 0) or self._stalled_before(consumer, before or 0):
-            store.after(lambda: self._wake(consumer))
+            db.after(lambda: self._wake(consumer))
 
     def _stalled_before(self, consumer: str, before: int) -> bool:
         """Say whether an ack has just ended a stall: then nobody else would start the handler for what is left."""
@@ -182,10 +182,10 @@ class Subscriptions:
     def resume(self, consumer: str) -> None:
         """End a stall or a back-off: the handler is run again at once."""
         self.known(consumer)
-        store = self._store
-        with store.write():
-            store.set_stalled(consumer, None, 0)
-            store.after(lambda: self._resumed(consumer))
+        db = self._db
+        with db.write():
+            db.consumers.set_stalled(consumer, None, 0)
+            db.after(lambda: self._resumed(consumer))
 
     def _resumed(self, consumer: str) -> None:
         self._journal.info(f"resume: consumer={consumer}")
@@ -194,14 +194,14 @@ class Subscriptions:
 
     def stall(self, state: State, reason: str) -> None:
         """Note that no handler is to be started until an ack or `resume`, and why."""
-        with self._store.write():
-            self._store.set_stalled(state.consumer, reason, state.acked)
+        with self._db.write():
+            self._db.consumers.set_stalled(state.consumer, reason, state.acked)
         self._journal.warn(f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq resume'")
 
     def note_attempts(self, state: State, attempts: int) -> None:
         """Note how many runs in a row made no progress past the acked id."""
-        with self._store.write():
-            self._store.set_attempts(state.consumer, attempts, state.acked)
+        with self._db.write():
+            self._db.consumers.set_attempts(state.consumer, attempts, state.acked)
 
     def _wake(self, consumer: str) -> None:
         """Start a dispatch when this consumer has work. What led here is stored: nothing raises any more."""
@@ -219,24 +219,24 @@ class Subscriptions:
 
         Raises FilterError for a broken filter.
         """
-        store = self._store
-        start, upto = state.scanned, store.last_id()
+        db = self._db
+        start, upto = state.scanned, db.events.last_id()
         if start >= upto:
             return False
-        text = store.check_filter(state.filter)
-        hit = store.first_match(text, start, upto)
+        text = db.events.check_filter(state.filter)
+        hit = db.events.first_match(text, start, upto)
         clear = upto if hit is None else hit - 1
-        if text and store.writable and (hit is None or clear - start >= _WORTH_NOTING) and clear > start:
-            with store.relaxed():
-                store.set_watermark(state.consumer, state.acked, clear, state.filter or "")
+        if text and db.writable and (hit is None or clear - start >= _WORTH_NOTING) and clear > start:
+            with db.relaxed():
+                db.consumers.set_watermark(state.consumer, state.acked, clear, state.filter or "")
         return hit is not None
 
     def pending(self, state: State) -> int | None:
         """Give the number of events that wait for a consumer, None when its filter cannot be run."""
-        store = self._store
+        db = self._db
         try:
-            text = store.check_filter(state.filter)
-            return store.count_matches(text, state.scanned, store.last_id())
+            text = db.events.check_filter(state.filter)
+            return db.events.count_matches(text, state.scanned, db.events.last_id())
         except FilterError:
             return None
 

@@ -12,7 +12,6 @@ import select
 import signal
 
 from eventq import system
-from eventq.backends.sqlite import Store
 from eventq.errors import DamagedError, NotAThreadError
 from eventq.log.dispatch import Dispatch
 from eventq.log.journal import Journal
@@ -20,6 +19,7 @@ from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
 from eventq.log.locks import ConsumerLock
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
+from eventq.storage.sqlite.database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
     """Run until no consumer of those locked is left to look after."""
     layout = Layout(directory)
     journal = Journal(layout)
-    store = Store(directory)
+    db = Database(directory)
     try:
-        subscriptions = Subscriptions(store, journal, Notifier(store, layout, journal))
+        subscriptions = Subscriptions(db, journal, Notifier(db, layout, journal))
         Supervisor(layout, subscriptions, journal, locks).run()
     finally:
-        store.close()
+        db.close()
         journal.close()
 
 

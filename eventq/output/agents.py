@@ -10,12 +10,12 @@ import os
 import re
 
 from eventq import system
-from eventq.backends.outputs import OutputTable
 from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
 from eventq.event import check_positive, check_whole
 from eventq.output.artifacts import LARGEST_ID, LISTED, is_plain, listed, save_or_compare
 from eventq.records import OutputInfo
+from eventq.storage.sqlite.outputs import OutputTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Outputs:
             raise UsageError(f"the name must be text, not {type(name).__name__}", "give a string such as 'Scout'")
         if parent is not None:
             self._check_known(parent)
-        with self.table.store.write():
+        with self.table.database.write():
             number = self.table.next(_counter(parent or ""))
             output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
             check_id(output_id)
@@ -63,19 +63,19 @@ class Outputs:
     def put(self, name: str, content: str | bytes | BinaryIO, parent: str | None = None) -> OutputInfo:
         """Allocate an id and publish its content, as one change."""
         ready = self._prepare(content)
-        with self.table.store.write():
+        with self.table.database.write():
             return self._publish(self.allocate(name, parent), ready)
 
     def publish(self, output_id: str, content: str | bytes | BinaryIO) -> OutputInfo:
         """Store the content of an output: the first is what its id gives, each later one a version beside it."""
         self._check_known(output_id)
         ready = self._prepare(content)
-        with self.table.store.write():
+        with self.table.database.write():
             self._pass_by(output_id)
             return self._publish(output_id, ready)
 
     def _prepare(self, content: object) -> Prepared:
-        self.table.store.check_writable()
+        self.table.database.check_writable()
         if isinstance(content, str):
             check_whole(content, "the content")
             content = content.encode()
@@ -181,7 +181,7 @@ class Outputs:
         self._check_known(output_id)
         digest = digest_of(name)
         taken = set() if taken is None else taken
-        with self.table.store.write():
+        with self.table.database.write():
             rows = self.table.versions(output_id)
             same = [row[1] for row in rows if row[2] == digest and (output_id, row[1]) not in taken]
             found = version if version in same else next(iter(same), None)

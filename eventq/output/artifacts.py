@@ -14,7 +14,6 @@ import zstandard
 from blake3 import blake3
 
 from eventq import system
-from eventq.backends.outputs import OutputTable
 from eventq.blobs import flat
 from eventq.errors import (
     ConflictError,
@@ -27,6 +26,7 @@ from eventq.errors import (
 )
 from eventq.event import check_positive
 from eventq.records import ArtifactInfo
+from eventq.storage.sqlite.outputs import OutputTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, BinaryIO
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
     Names = list[str]
     Pieces = Callable[[], Iterable[bytes]]
@@ -136,7 +136,7 @@ class ArtifactWriter:
     def _commit(self) -> None:
         self._broken = "the writing was interrupted"  # until it has worked: what is not stored would be a hole
         try:
-            with self._table.store.write():
+            with self._table.database.write():
                 self._store()
         except EventqError as error:
             self._broken = error.what
@@ -184,7 +184,7 @@ class ArtifactWriter:
         self._end("failed", None, why.encode("utf-8", "backslashreplace").decode())
 
     def _end(self, status: str, digest: bytes | None, why: str | None) -> ArtifactInfo:
-        with self._table.store.write():
+        with self._table.database.write():
             if not self._broken:
                 self._store_or_leave(status)
             if not self._table.end(self._number, self._owner, status, digest, why, system.milliseconds()):
@@ -197,7 +197,7 @@ class ArtifactWriter:
     def _store_or_leave(self, status: str) -> None:
         """Store what waits; where what was before it is undone, one that fails does so without it."""
         try:
-            with self._table.store.write():
+            with self._table.database.write():
                 self._store()
         except ConflictError:
             if status == "sealed":
@@ -269,10 +269,10 @@ class Artifact:
 class Artifacts:
     """The artifacts of one thread."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use a store; nothing is read yet."""
-        self._store = store
-        self.table = OutputTable(store)
+        self._db = db
+        self.table = OutputTable(db)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -281,9 +281,9 @@ class Artifacts:
         return self._begin(None, _checked(tool))
 
     def _begin(self, number: int | None, tool: str) -> ArtifactWriter:
-        self._store.check_writable()
+        self._db.check_writable()
         owner = _owner()
-        with self._store.write():
+        with self._db.write():
             if number is None:
                 number = self.table.next(_COUNTER)
             else:
@@ -295,7 +295,7 @@ class Artifacts:
         """Keep bytes, or all that a binary file gives, as an artifact; give it sealed."""
         if not hasattr(data, "read"):
             view = as_bytes(data)
-            with self._store.write(), self.allocate(tool) as writer:
+            with self._db.write(), self.allocate(tool) as writer:
                 writer.write(view)
                 return writer.seal()
         return self._fill(self.allocate(tool), iter(lambda: data.read(CHUNK), b""))
@@ -310,7 +310,7 @@ class Artifacts:
 
     def remove(self, artifact_id: str | int) -> None:
         """Delete an artifact; its number is never used again. Raises UnknownArtifactError, ConflictError."""
-        with self._store.write():
+        with self._db.write():
             info = self.get(artifact_id)
             if info.status == "open":
                 raise ConflictError(
@@ -408,7 +408,7 @@ class Artifacts:
         digest, size = hash_of(pieces())
         if told.hash not in (None, digest):
             raise _changed(told)
-        with self._store.write():
+        with self._db.write():
             info = self._find(own, tool, digest, size, taken, whole=whole)
             new = info is None
             if info is None:
@@ -501,9 +501,9 @@ def in_memory() -> Artifacts:
 
     Their numbers work for the caller; no URL leads to them.
     """
-    from eventq.backends.memory import MemoryStore
+    from eventq.storage.sqlite.memory import MemoryDatabase
 
-    return Artifacts(MemoryStore())
+    return Artifacts(MemoryDatabase())
 
 
 def listed(names: list[str], count: int) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from eventq.backends.packs import PackTable
     from eventq.dag.packfile import TurnRecord
+    from eventq.storage.sqlite.packs import PackTable
 
     Ids = OrderedDict[int, int]
 

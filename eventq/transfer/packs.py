@@ -12,8 +12,6 @@ from array import array
 from bisect import bisect_left
 
 from eventq import system
-from eventq.backends.packs import PackTable
-from eventq.backends.roots import RootTable
 from eventq.blobs import digest_of
 from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
@@ -34,6 +32,8 @@ from eventq.event import REF, check_name
 from eventq.output.artifacts import hash_of, tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
+from eventq.storage.sqlite.packs import PackTable
+from eventq.storage.sqlite.roots import RootTable
 from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from eventq.backends.sqlite import Store
     from eventq.dag.contexts import Contexts
     from eventq.dag.packfile import BlobRecord, FoundBlob
+    from eventq.storage.sqlite.database import Database
     from eventq.transfer.sources import Told
 
     Source = PackSource | ThreadSource
@@ -61,16 +61,16 @@ _SPARE = 1 << 30  # bytes of such blobs that may prove wrong before others are l
 # --- out --------------------------------------------------------------------------------------------------------------
 
 
-def export_pack(store: Store, folder: str) -> None:
+def export_pack(db: Database, folder: str) -> None:
     """Write all blobs, turns, heads and artifacts to a folder that holds no pack yet, as they are at one moment.
 
     Every blob is checked; one of many parts is in memory whole while it is written. Raises DamagedBlobError, LogicError
     for a folder that holds a pack, DiskError.
     """
-    inside = os.path.realpath(store.directory)
+    inside = os.path.realpath(db.directory)
     if os.path.commonpath([inside, os.path.realpath(folder)]) == inside:
         raise LogicError(f"'{folder}' is inside the thread", "give a folder outside of it")
-    with ThreadSource(store) as source, PackWriter(folder) as pack:
+    with ThreadSource(db) as source, PackWriter(folder) as pack:
         _write(source, pack)
 
 
@@ -110,12 +110,12 @@ def import_pack(contexts: Contexts, produced: Produced, folder: str) -> Imported
     return _Import(contexts, produced, source).run()
 
 
-def copy(contexts: Contexts, produced: Produced, store: Store, chosen: Iterable[int | str] | None) -> Imported:
+def copy(contexts: Contexts, produced: Produced, db: Database, chosen: Iterable[int | str] | None) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here yet; see `Thread.copy_to`.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an error.
     """
-    with ThreadSource(store, chosen) as source:
+    with ThreadSource(db, chosen) as source:
         return _Import(contexts, produced, source, strict=True).run()
 
 
@@ -124,10 +124,10 @@ class _Import:
 
     def __init__(self, contexts: Contexts, produced: Produced, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
-        self._store = contexts.turns.store
+        self._db = contexts.turns.database
         self._blobs = contexts.turns.blobs
         self._produced = produced
-        self._table = PackTable(self._store)
+        self._table = PackTable(self._db)
         self._source = source
         source.note = self._note
         self._strict = strict
@@ -160,7 +160,7 @@ class _Import:
             self._check_numbers()
         new_blobs = self._import_blobs()
         self._import_artifacts()
-        with self._store.write():
+        with self._db.write():
             self._names = self._names_of_contexts()
             self._import_turns()
             known = self._import_heads()
@@ -200,7 +200,7 @@ class _Import:
         return count + self._put(group)
 
     def _put(self, group: list[bytes]) -> int:
-        with self._store.write():
+        with self._db.write():
             return sum(self._blobs.put(data).new for data in group)
 
     def _proven(self, offset: int, blob: FoundBlob | BlobRecord) -> bytes | packfile.Unfolded | None:
@@ -609,7 +609,7 @@ class _Import:
         turn_id, root = self._here(told["root"]), digest_of(told["hash"])
         if not turn_id:
             return False
-        kept = RootTable(self._store).add(turn_id, root)
+        kept = RootTable(self._db).add(turn_id, root)
         if kept != root:
             self._notes.append(f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}")
         return True

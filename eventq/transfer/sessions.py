@@ -68,7 +68,7 @@ class Sessions:
         """Keep turns and blobs in one thread."""
         self._contexts = contexts
         self._produced = produced
-        self._store = contexts.turns.store
+        self._db = contexts.turns.database
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class Sessions:
         their SHA-256. Raises InputError for a file that is no session, and ConflictError when the
         context and the file differ; both add nothing.
         """
-        self._store.check_writable()
+        self._db.check_writable()
         try:
             with self._opened(path) as file:
                 begun = _beginning(file, path)
@@ -96,7 +96,7 @@ class Sessions:
         """Open a session file; refuse what never ends."""
         if not isinstance(path, str):
             raise UsageError(f"the path must be text, not {type(path).__name__}", "give it as a string")
-        inside = os.path.realpath(self._store.directory)
+        inside = os.path.realpath(self._db.directory)
         if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
             raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
         file = _Lines(open(path, "rb", buffering=0))  # noqa: SIM115 (the caller closes it)
@@ -108,7 +108,7 @@ class Sessions:
 
     def _context(self, name: str) -> Context:
         check_context_name(name)
-        with self._store.write():
+        with self._db.write():
             try:
                 return self._contexts.get(name)
             except UnknownContextError:
@@ -164,7 +164,7 @@ class _Import:
         count, torn = self._compare(lines)
         number = count
         for batch in _batches(lines, torn):
-            with self._sessions._store.write():
+            with self._sessions._db.write():
                 self._leave_torn()
                 for line in batch:
                     number += 1
@@ -210,7 +210,7 @@ class _Import:
         """Keep the blobs of a line that is here, if their folder is given only now."""
         entry = _entry(line) if self._folder is not None and SHA256.encode() in line else None
         if entry is not None and (foreign := self._foreign(entry)):
-            with self._sessions._store.write():
+            with self._sessions._db.write():
                 self._blobs.add_refs(self._blobs.blob_id(digest_of(turn.ref)), sorted(foreign))
 
     def _name(self) -> str:

@@ -15,15 +15,15 @@ from itertools import chain
 from blake3 import blake3
 
 from eventq import system
-from eventq.backends.outputs import OutputTable
-from eventq.backends.packs import PackTable
-from eventq.backends.sqlite import Store
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, FoundBlob, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError, NotAThreadError, UnknownContextError
 from eventq.output.artifacts import Artifact, Artifacts
 from eventq.records import ArtifactInfo
+from eventq.storage.sqlite.database import Database
+from eventq.storage.sqlite.outputs import OutputTable
+from eventq.storage.sqlite.packs import PackTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,33 +145,33 @@ class ThreadSource:
     What others commit meanwhile does not show.
     """
 
-    def __init__(self, mine: Store, contexts: Iterable[int | str] | None = None) -> None:
+    def __init__(self, mine: Database, contexts: Iterable[int | str] | None = None) -> None:
         """Read what the thread of a store holds."""
         self.note: Note = ignore
         self._mine = mine
         self._contexts = None if contexts is None else list(contexts)
-        self._store = Store(mine.directory, write=mine.writable)
-        self._table = PackTable(self._store)
-        self._outputs = OutputTable(self._store)
-        self._blobs = Blobs(self._store)
+        self._db = Database(mine.directory, write=mine.writable)
+        self._table = PackTable(self._db)
+        self._outputs = OutputTable(self._db)
+        self._blobs = Blobs(self._db)
 
     def __enter__(self) -> ThreadSource:
         """Begin the moment."""
         try:
-            if self._store.inodes != self._mine.inodes:
+            if self._db.inodes != self._mine.inodes:
                 raise NotAThreadError(self._mine.directory)  # deleted meanwhile, and made anew by somebody
-            self._store.check_memory()
-            self._store.check_output()
-            self._store.snapshot()
+            self._db.check_memory()
+            self._db.check_output()
+            self._db.snapshot()
             self._choose()
         except BaseException:
-            self._store.close()
+            self._db.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         """End it."""
-        self._store.close()
+        self._db.close()
 
     # --- what is chosen -------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class ThreadSource:
                     todo.append(self._stream(number))
 
     def _stream(self, number: int) -> Iterator[bytes]:
-        return Artifact(self._outputs, Artifacts(self._store).get(number)).stream()
+        return Artifact(self._outputs, Artifacts(self._db).get(number)).stream()
 
     # --- what it gives --------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class ThreadSource:
         for output_id, version, digest, at in self._table.outputs():
             yield {"output": output_id, "version": version, "blob": digest.hex(), "created_at_ms": at}
         for number in self._table.artifacts():
-            yield _told(Artifacts(self._store).get(number))
+            yield _told(Artifacts(self._db).get(number))
 
     def artifact(self, told: Told) -> Iterator[bytes]:
         """Give the bytes of an artifact in pieces."""

@@ -816,7 +816,7 @@ def _delta(opened: OpenTurn, method: str, given: BoundArguments) -> object:
     if not hasattr(data, "read"):
         return _plainly(opened, method, given)
     size = 0
-    with opened.turns.store.write():
+    with opened.turns.database.write():
         while piece := data.read(PART_BYTES):
             size = opened.append_delta(piece)
     return size

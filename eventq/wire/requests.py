@@ -5,7 +5,6 @@ from __future__ import annotations
 import zstandard
 from blake3 import blake3
 
-from eventq.backends.roots import RootTable
 from eventq.blobs import CUT_BYTES
 from eventq.errors import (
     DamagedError,
@@ -17,6 +16,7 @@ from eventq.errors import (
     UnknownTurnError,
 )
 from eventq.event import MAX_NAME, REF, check_name
+from eventq.storage.sqlite.roots import RootTable
 from eventq.wire import frames
 from eventq.wire.calls import LARGE, QUICK, READ, WRITE, Plan, Sized, need_nothing, read_once_it_fits
 from eventq.wire.frames import (
@@ -140,7 +140,7 @@ def _append(request: AppendTurn, check_root: CheckRoot, *, keys: bool) -> Callab
             turn = turns.append_inside(context_id, new, parent=parent, key=key)
             if request.fs_root is not None:
                 check_root(thread, request.fs_root)  # it may be the payload itself
-                RootTable(thread.store).add(turn.turn_id, request.fs_root)
+                RootTable(thread.database).add(turn.turn_id, request.fs_root)
         return frames.Appended(context_id, turn.turn_id, turn.depth, request.hash)
 
     return append

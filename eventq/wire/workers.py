@@ -127,7 +127,7 @@ class Workers:
                     self._jobs.get_nowait()
             for thread in list(self._open):
                 with suppress(EventqError):
-                    thread.store.connection.interrupt()
+                    thread.database.connection.interrupt()
             self._end(system.monotonic() + 1)  # who waits for a lock of another process goes with this one
 
     def _end(self, deadline: float) -> None:
@@ -157,7 +157,7 @@ class Workers:
     def _is_stale(self, thread: Thread) -> bool:
         """Say whether the directory is another one than it was, or gone; then the thread is closed."""
         try:
-            thread.store.alive()
+            thread.database.alive()
             return False
         except NotAThreadError:
             self._open.remove(thread)

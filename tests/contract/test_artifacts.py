@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import system
-from eventq.backends import migrate
 from eventq.errors import (
     ConflictError,
     DamagedError,
@@ -42,6 +41,7 @@ from eventq.output.artifacts import (
     tool_name,
 )
 from eventq.records import ArtifactInfo
+from eventq.storage.sqlite import migrate
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -126,18 +126,18 @@ def numbers(artifacts: Artifacts) -> list[str]:
 
 def refuse(thread: eventq.Thread, what: str) -> None:
     """Have the store refuse a kind of change until `allow`."""
-    thread.store.run(REFUSE.format(what))
+    thread.database.run(REFUSE.format(what))
 
 
 def allow(thread: eventq.Thread) -> None:
     """Let it pass again."""
-    thread.store.run("DROP TRIGGER refused")
+    thread.database.run("DROP TRIGGER refused")
 
 
 def orphan(thread: eventq.Thread, writer: ArtifactWriter | str, owner: str | None = "0:999999999:x") -> None:
     """Have an artifact be that of another process."""
     number = writer if isinstance(writer, str) else writer.artifact_id
-    thread.store.run("UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, int(number)))
+    thread.database.run("UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, int(number)))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -503,11 +503,11 @@ def test_a_tick_stores_once(thread: eventq.Thread, moments: Moments) -> None:
     writer.write(b"abc")
     moments.at += COMMIT_SECONDS
     writer.tick()
-    changes = thread.store.connection.total_changes()
+    changes = thread.database.connection.total_changes()
     for _ in range(3):
         moments.at += COMMIT_SECONDS
         writer.tick()
-    assert thread.store.connection.total_changes() == changes
+    assert thread.database.connection.total_changes() == changes
 
 
 def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: Moments) -> None:
@@ -1088,7 +1088,7 @@ def test_a_folder_that_cannot_be_written(thread: eventq.Thread, tmp_path: Path, 
     thread.artifacts.put(THREE)
     with pytest.raises(OSError, match="No such file"):
         thread.artifacts.export_folder(str(tmp_path / "nowhere"))
-    thread.store.run("UPDATE artifact_chunks SET bytes = x'00' WHERE position = 2")
+    thread.database.run("UPDATE artifact_chunks SET bytes = x'00' WHERE position = 2")
     with pytest.raises(DamagedError):
         thread.artifacts.export_folder(folder)
     assert os.listdir(folder) == []

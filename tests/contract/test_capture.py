@@ -17,13 +17,13 @@ import pytest
 import eventq
 from eventq import system
 from eventq import thread as front
-from eventq.backends.sqlite import Store
 from eventq.errors import EventqError, LogicError, ReadOnlyError, UsageError
 from eventq.output import artifacts as artifacts_module
 from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records import Captured
+from eventq.storage.sqlite.database import Database
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
 from tests.crash.support import FaultyFile, FaultyVFS
@@ -65,7 +65,7 @@ class CommitVFS(FaultyVFS):
 def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
     """Have every thread that is opened use the faulty file layer, unarmed."""
     made = CommitVFS("faulty-capture")
-    monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-capture"))
+    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-capture"))
     yield made
     monkeypatch.undo()
     made.unregister()
@@ -429,7 +429,7 @@ def test_a_store_that_refuses(
         assert captured.error
         assert "events.db" in captured.error
     with eventq.open(path) as thread:
-        thread.store.run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())  # as if we had died
+        thread.database.run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())  # as if we had died
         for info in thread.artifacts:
             assert info.status == ("partial" if lasting else "failed")
             assert data.startswith(thread.artifacts.open(info.artifact_id).read())

@@ -334,10 +334,10 @@ def test_a_head_that_moves_at_the_last_moment(
 ) -> None:
     """Row 22: what somebody does just before the transaction begins counts: the head is compared inside of it."""
     grow(context, 4)
-    begin = thread.store.begin
+    begin = thread.database.begin
 
     def late() -> None:
-        if not thread.store.depth:
+        if not thread.database.depth:
             with eventq.open(thread.path) as other:
                 other.contexts.get(1).move(2)
         begin()
@@ -350,12 +350,12 @@ def test_a_head_that_moves_at_the_last_moment(
     for call in calls:
         context.move(4)
         with monkeypatch.context() as patch:
-            patch.setattr(thread.store, "begin", late)
+            patch.setattr(thread.database, "begin", late)
             with pytest.raises(ConflictError) as caught:
                 call()
         assert (caught.value.actual, context.head_id()) == (2, 2)
     context.move(4)
-    monkeypatch.setattr(thread.store, "begin", late)
+    monkeypatch.setattr(thread.database, "begin", late)
     assert context.append(b"new").parent_turn_id == 2
     assert context.fork().head_id() == 2
     moves = list(context.history())

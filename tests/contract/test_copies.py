@@ -14,7 +14,6 @@ from blake3 import blake3
 
 import eventq
 from eventq import StoreError, UsageError
-from eventq.backends import migrate
 from eventq.errors import (
     ClosedError,
     ConflictError,
@@ -24,6 +23,7 @@ from eventq.errors import (
     UnknownContextError,
 )
 from eventq.records import ArtifactInfo
+from eventq.storage.sqlite import migrate
 from eventq.transfer import packs
 from eventq.transfer.sources import ThreadSource
 from tests.contract.support import chain, outputs, packed
@@ -83,7 +83,7 @@ TABLES = [
 
 def rows(thread: eventq.Thread, *left_out: str) -> dict[str, list[Any]]:
     """Give all rows that a copy could change."""
-    return {one: thread.store.run(f"SELECT * FROM {one} ORDER BY 1, 2") for one in TABLES if one not in left_out}
+    return {one: thread.database.run(f"SELECT * FROM {one} ORDER BY 1, 2") for one in TABLES if one not in left_out}
 
 
 def breaks(thread: eventq.Thread, sql: str, *bindings: Any) -> None:
@@ -161,7 +161,7 @@ def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> Non
     assert other.blobs.pins() == [("me", named)]
     assert len(list(other.produced.artifacts.table.names())) == 1
     assert list(other.runs) == []
-    assert len(other.store.run("SELECT * FROM turn_patches")) == 2
+    assert len(other.database.run("SELECT * FROM turn_patches")) == 2
     other.gc(apply=True, grace=0)
     assert blobs(other) == names(*texts, *helper)
 
@@ -184,7 +184,7 @@ def test_a_run(thread: eventq.Thread, other: eventq.Thread) -> None:
     assert outputs(other) == {}
     assert not blobs(other) & names(b"another prompt", b"m1", b"apart")
     assert other.runs.get("run").step("coder", 3, "goes on").number == 2
-    assert other.store.one("SELECT count(*) FROM run_attempts") == 1
+    assert other.database.one("SELECT count(*) FROM run_attempts") == 1
 
 
 def test_an_attempt_that_no_step_names(thread: eventq.Thread, other: eventq.Thread) -> None:
@@ -193,7 +193,7 @@ def test_an_attempt_that_no_step_names(thread: eventq.Thread, other: eventq.Thre
     thread.artifacts.put(b"x")
     found = thread.copy_to(other, ["run"])
     assert (found.artifacts, found.notes) == (1, ())
-    assert other.store.one("SELECT count(*) FROM run_attempts") == 1
+    assert other.database.one("SELECT count(*) FROM run_attempts") == 1
     assert blobs(other) == blobs(thread)
 
 
@@ -380,7 +380,7 @@ def test_a_long_text(thread: eventq.Thread, other: eventq.Thread) -> None:
         thread.artifacts.put(b"x")
     line = b"".join(b"%07d the quick brown\n" % number for number in range(130_000))
     thread.contexts.create("main").append(b"artifact://0 " + line + b" artifact://2")
-    assert thread.store.one("SELECT count(*) FROM blob_parts") > 2
+    assert thread.database.one("SELECT count(*) FROM blob_parts") > 2
     thread.copy_to(other, ["main"])
     assert list(artifacts(other)) == ["0", "2"]
 
@@ -590,13 +590,13 @@ def test_a_damaged_blob(source: eventq.Thread, other: eventq.Thread, at: int, ch
     """A blob whose bytes are damaged is an error, and nothing that needs it is copied."""
     source.contexts.create("main").append("m1")
     source.contexts.get("main").append(b"the payload " * 3)
-    [data] = source.store.run("SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1")[0]
+    [data] = source.database.run("SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1")[0]
     breaks(
         source, "UPDATE blob_bytes SET bytes = ? WHERE blob_id = 2", flipped(bytes(data), len(data) + at if at else 0)
     )
     with pytest.raises(DamagedError, match=r"damaged|hash"):
         source.copy_to(other, chosen)
-    assert (list(other.contexts), other.store.one("SELECT count(*) FROM turns")) == ([], 0)
+    assert (list(other.contexts), other.database.one("SELECT count(*) FROM turns")) == ([], 0)
     whole(other)
 
 
@@ -625,11 +625,11 @@ def test_a_damaged_artifact(source: eventq.Thread, other: eventq.Thread, how: st
     for data in (b"sound", NOISE, b"sound too"):
         source.artifacts.put(data)
     sql, make = DAMAGE[how]
-    kept = source.store.one("SELECT bytes FROM artifact_chunks WHERE artifact_id = 1 AND position = 1")
+    kept = source.database.one("SELECT bytes FROM artifact_chunks WHERE artifact_id = 1 AND position = 1")
     breaks(source, sql, make(bytes(kept), CHUNK))
     with pytest.raises(DamagedError, match="artifact 1"):
         source.copy_to(other, chosen)
-    assert (list(other.contexts), other.store.one("SELECT count(*) FROM turns")) == ([], 0)
+    assert (list(other.contexts), other.database.one("SELECT count(*) FROM turns")) == ([], 0)
     assert "1" not in artifacts(other)
     whole(other)
 
@@ -891,9 +891,9 @@ def test_a_fork_copies_no_byte(thread: eventq.Thread) -> None:
     thread.artifacts.put(NOISE * 10)
     thread.outputs.put("A", NOISE)
     before = rows(thread, "contexts", "context_log")
-    pages = thread.store.one("PRAGMA page_count")
+    pages = thread.database.one("PRAGMA page_count")
     fork = main.fork()
-    assert thread.store.one("PRAGMA page_count") - pages in (0, 1)
+    assert thread.database.one("PRAGMA page_count") - pages in (0, 1)
     assert rows(thread, "contexts", "context_log") == before
     assert chain(thread, fork.id) == chain(thread, "main")
     assert thread.read("artifact://0").data == NOISE * 10

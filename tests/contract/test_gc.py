@@ -181,7 +181,7 @@ def test_a_young_turn_stays(thread: eventq.Thread, clock: Clock) -> None:
     context.append(b"child")
     context.move(0)
     clock.move(HOUR)
-    thread.store.connection.execute("UPDATE context_log SET at_ms = 0")  # so that only the turn's own age counts
+    thread.database.connection.execute("UPDATE context_log SET at_ms = 0")  # so that only the turn's own age counts
     assert collect(thread).turns == 0
     clock.move(1)
     assert collect(thread).turns == 2
@@ -558,8 +558,8 @@ def test_a_broken_database_is_not_collected(path: str, clock: Clock) -> None:
     """Row 25: a database with a broken page is an error, for the dry run too, and never an empty one."""
     with eventq.open(path) as thread:
         expected = litter(thread, clock)
-        thread.store.vacuum()
-        page = thread.store.one("SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'")
+        thread.database.vacuum()
+        page = thread.database.one("SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'")
         assert thread.gc().hashes == expected
     with open(os.path.join(path, "events.db"), "r+b") as file:
         file.seek((page - 1) * 4096)
@@ -595,15 +595,15 @@ def test_what_is_deleted_stays_so_when_the_space_cannot_be_given_back(
         raise DiskError("the disk is full", "free some")
 
     with monkeypatch.context() as patch:
-        patch.setattr(thread.store, "vacuum", full)
+        patch.setattr(thread.database, "vacuum", full)
         with pytest.raises(
             DiskError, match=r"3 turns and 4 blobs were deleted, but their space could not be given back"
         ):
             thread.gc(apply=True)
     assert not any(thread.blobs.has(name) for name in expected)
-    assert thread.store.free_pages() > 0
+    assert thread.database.free_pages() > 0
     assert thread.gc(apply=True).blobs == 0
-    assert thread.store.free_pages() == 0
+    assert thread.database.free_pages() == 0
 
 
 # --- ids --------------------------------------------------------------------------------------------------------------
@@ -681,17 +681,17 @@ def test_the_space_comes_back(path: str, auto: bool) -> None:
         for number in range(200):
             fork.append(NOISE[number * 1000 : number * 1000 + 10_000])
         thread.blobs.put(NOISE)
-        thread.store.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        thread.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
         before = size()
         assert before > 5_000_000
         fork.move(0)
         thread.gc(apply=True, grace=0)
         assert size() < 400_000
-        assert thread.store.free_pages() == 0
+        assert thread.database.free_pages() == 0
         assert thread.check() == []
         assert [turn.payload for turn in context.replay()] == [b"kept" * 1000]
-        thread.store.connection.execute("PRAGMA auto_vacuum").fetchall()
-        assert thread.store.one("PRAGMA auto_vacuum") == 2
+        thread.database.connection.execute("PRAGMA auto_vacuum").fetchall()
+        assert thread.database.one("PRAGMA auto_vacuum") == 2
 
 
 # --- beside others ----------------------------------------------------------------------------------------------------
@@ -829,7 +829,7 @@ def test_a_head_that_is_moved_back_in_time(thread: eventq.Thread, tmp_path: Path
     context = thread.contexts.create()
     context.append(b"kept")
     thread.blobs.put(b"gone")
-    thread.store.connection.execute("UPDATE blobs SET touched_at_ms = -1000")
-    thread.store.connection.execute("UPDATE context_log SET at_ms = -1000")
+    thread.database.connection.execute("UPDATE blobs SET touched_at_ms = -1000")
+    thread.database.connection.execute("UPDATE context_log SET at_ms = -1000")
     assert thread.gc(apply=True).hashes == (name_of(b"gone"),)
     assert [turn.payload for turn in context.replay()] == [b"kept"]

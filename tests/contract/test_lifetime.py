@@ -103,11 +103,11 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
     """A call that is refused after `close` does not keep other threads waiting."""
     thread = eventq.open(path)
     thread.close()
-    for call in (lambda: thread.store.relaxed().__enter__(), lambda: thread.write().__enter__()):
+    for call in (lambda: thread.database.relaxed().__enter__(), lambda: thread.write().__enter__()):
         with pytest.raises(ClosedError):
             call()
     free: list[bool] = []
-    runner = threading.Thread(target=lambda: free.append(thread.store.lock.acquire(blocking=False)))
+    runner = threading.Thread(target=lambda: free.append(thread.database.lock.acquire(blocking=False)))
     runner.start()
     runner.join()
     assert free == [True]
@@ -297,7 +297,7 @@ def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) 
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.store.connection.wal_checkpoint()
+        thread.database.connection.wal_checkpoint()
     for size in (4151, 4000, 33, 32, 31, 0):
         os.truncate(f"{path}/events.db-wal", size)
         with eventq.open(path, read_only=True) as thread:
@@ -310,7 +310,7 @@ def test_a_reader_gets_past_a_bare_header_that_comes_later(tmp_path: Path) -> No
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.store.connection.wal_checkpoint()
+        thread.database.connection.wal_checkpoint()
     with open(f"{path}/events.db-wal", "rb") as file:
         header = file.read(32)
     with eventq.open(path, read_only=True) as thread:

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.backends import turns as turns_table
+from eventq.storage.sqlite import turns as turns_table
 from tests.contract.support import found
 
 if TYPE_CHECKING:

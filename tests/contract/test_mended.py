@@ -12,8 +12,8 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq.backends import migrate, sqlite
 from eventq.errors import ClosedError, DamagedError, FilterError, ReadOnlyError, UsageError
+from eventq.storage.sqlite import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_a_reader_outlasts_a_recovery(thread: eventq.Thread, monkeypatch: pytest
     monkeypatch.setattr(migrate, "version", disturbed(migrate.version))
     with eventq.open(thread.path, read_only=True) as reader:
         assert left[0] < 0
-        monkeypatch.setattr(reader.store.fence, "page", disturbed(reader.store.fence.page))
+        monkeypatch.setattr(reader.database.sandbox, "page", disturbed(reader.database.sandbox.page))
         left[0] = 20
         assert [event.content for event in reader.peek(filter="id = 1")] == ["x"]
         assert left[0] < 0
@@ -62,7 +62,7 @@ def test_a_recovery_that_never_ends_is_an_error(thread: eventq.Thread) -> None:
             raise readonly_recovery()
 
         with pytest.raises(ReadOnlyError):
-            reader.store._steady(never)
+            reader.database.steady(never)
         assert len(tries) > 1
 
 
@@ -165,10 +165,10 @@ def test_a_fork_beside_a_write_is_refused(thread: eventq.Thread) -> None:
     holder.start()
     try:
         assert inside.wait(120)
-        store = thread.store
+        store = thread.database
         for call in (
             lambda: thread.push("self", "note", "x"), thread.last_id, lambda: thread.write().__enter__(), thread.last,
-            lambda: store.after(lambda: None), lambda: store.relaxed().__enter__(), store.has_subscriptions,
+            lambda: store.after(lambda: None), lambda: store.relaxed().__enter__(), store.consumers.has_subscriptions,
         ):  # fmt: skip
             assert system.wait(forked(call), 60) == 7
     finally:
@@ -194,8 +194,8 @@ def test_check_beside_a_push_and_an_ack(thread: eventq.Thread, monkeypatch: pyte
     thread.subscribe("w", "true")
     thread.push("self", "note", "x")
     thread.ack("w", 1)
-    monkeypatch.setattr(thread.store, "last_id", lambda: 0)
-    assert list(thread.store.faults()) == []
+    monkeypatch.setattr(thread.database, "last_id", lambda: 0)
+    assert list(thread.database.faults()) == []
 
 
 def test_a_note_after_an_unsubscribe_leaves_nothing(thread: eventq.Thread, raw: apsw.Connection) -> None:
@@ -225,16 +225,16 @@ def test_a_read_only_thread_changes_nothing(thread: eventq.Thread) -> None:
 
 def test_the_newest_events_are_read_in_pages(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """`last` fetches large events page by page, and gives all of them in order."""
-    monkeypatch.setattr(sqlite, "PAGE_BYTES", 100)
+    monkeypatch.setattr("eventq.storage.sqlite.events.PAGE_BYTES", 100)
     thread.push_many([("self", "note", str(n) * 60) for n in range(9)])
     pages = []
-    page = thread.store._newest_page
+    page = thread.database.events._newest_page
 
     def counted(*values: Any) -> Any:
         pages.append(page(*values))
         return pages[-1]
 
-    monkeypatch.setattr(thread.store, "_newest_page", counted)
+    monkeypatch.setattr(thread.database.events, "_newest_page", counted)
     assert [event.id for event in thread.last(7)] == [3, 4, 5, 6, 7, 8, 9]
     assert [len(rows) for rows, _ in pages] == [2, 2, 2, 1]
 

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.backends import migrate
+from eventq.storage.sqlite import migrate
 
 
 def schema(path: str) -> set[tuple[str, str, str]]:

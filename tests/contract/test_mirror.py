@@ -485,7 +485,7 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
     """Whoever pushes meanwhile does not wait for the new files, and its event is in them."""
     path = originals_mirror
     with eventq.open(path) as one, eventq.open(path) as two:
-        real = one.store.lines
+        real = one.database.events.lines
         pushed: list[int] = []
 
         def lines(after: int, upto: int) -> Iterator[bytes]:
@@ -494,7 +494,7 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
                 assert files(path) == ["events-20250101-000000.jsonl", "events.jsonl"]
             yield from real(after, upto)
 
-        one.store.lines = lines  # type: ignore[method-assign]
+        one.database.events.lines = lines  # type: ignore[method-assign]
         push(one)
         push(two)
         assert numbers(path) == [1, 2, 3, 4, 5, 6]

@@ -67,7 +67,7 @@ def test_outputs_keep_their_blobs(thread: eventq.Thread) -> None:
 def test_an_output_that_is_deleted(thread: eventq.Thread, clock: Clock) -> None:
     """The blob of an output that is no more goes, after the time of grace."""
     thread.outputs.put("A", "v1")
-    thread.store.run("DELETE FROM agent_outputs")
+    thread.database.run("DELETE FROM agent_outputs")
     clock.move(10)
     assert collect(thread, 11) == set()
     assert collect(thread, 9) == {name(b"v1")}
@@ -100,7 +100,7 @@ def test_a_name_keeps_no_blob(thread: eventq.Thread) -> None:
     for data in (b"loose", LARGE):
         with pytest.raises(UnknownBlobError):
             thread.read(sha256(data))
-    assert thread.store.one("SELECT count(*) FROM blob_names") == 1
+    assert thread.database.one("SELECT count(*) FROM blob_names") == 1
     thread.blobs.put(b"loose")
     with pytest.raises(UnknownBlobError):
         thread.read(sha256(b"loose"))
@@ -112,7 +112,7 @@ def test_a_name_that_is_wrong(thread: eventq.Thread) -> None:
     assert not thread.produced.name_blob(name(b"text"), bytes(32))
     for _ in range(2):
         assert thread.produced.name_blob(name(b"text"), bytes.fromhex(sha256(b"text")[12:]))
-    assert thread.store.one("SELECT count(*) FROM blob_names") == 1
+    assert thread.database.one("SELECT count(*) FROM blob_names") == 1
     with pytest.raises(UnknownBlobError):
         thread.produced.name_blob(name(b"none"), bytes(32))
 
@@ -139,10 +139,10 @@ def test_a_collection_gives_the_space_of_artifacts_back(thread: eventq.Thread) -
     thread.artifacts.put(NOISE * 8)
     thread.artifacts.put(b"stays")
     thread.artifacts.remove(0)
-    assert thread.store.one("SELECT count(*) FROM artifact_chunks") == 1
-    assert thread.store.free_pages() > 200
+    assert thread.database.one("SELECT count(*) FROM artifact_chunks") == 1
+    assert thread.database.free_pages() > 200
     collect(thread)
-    assert thread.store.free_pages() == 0
+    assert thread.database.free_pages() == 0
 
 
 def test_a_text_of_an_artifact_keeps_no_blob(thread: eventq.Thread) -> None:
@@ -307,7 +307,9 @@ def test_a_chunk_that_is_spoiled(path: str, how: str, number: int) -> None:
     """A chunk that is no longer what was kept is one sentence, an error for whoever reads it, and for a collection."""
     with eventq.open(path) as thread:
         fill(thread)
-        kept = thread.store.one("SELECT bytes FROM artifact_chunks WHERE artifact_id = ? AND position = 0", (number,))
+        kept = thread.database.one(
+            "SELECT bytes FROM artifact_chunks WHERE artifact_id = ? AND position = 0", (number,)
+        )
     raw = apsw.Connection(os.path.join(path, "events.db"))
     spoiled = SPOILED[how](bytes(kept))
     raw.execute("UPDATE artifact_chunks SET bytes = ? WHERE artifact_id = ? AND position = 0", (spoiled, number))
@@ -399,7 +401,7 @@ def test_a_chunk_that_miscounts_the_newlines_before_it(path: str) -> None:
     """A chunk whose count of newlines before it is wrong leads to other lines, so it is said."""
     with eventq.open(path) as thread:
         fill(thread)
-        thread.store.run("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 2 AND position = 1")
+        thread.database.run("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 2 AND position = 1")
         assert thread.check() != []
 
 
@@ -407,7 +409,7 @@ def test_a_name_that_is_to_come(path: str) -> None:
     """An output whose number is not below its parent's next one would be given again, so it is said."""
     with eventq.open(path) as thread:
         fill(thread)
-        thread.store.run("UPDATE counters SET next = 0 WHERE name = 'output:'")
+        thread.database.run("UPDATE counters SET next = 0 WHERE name = 'output:'")
         assert thread.check() != []
 
 
@@ -416,7 +418,7 @@ def test_a_name_of_a_blob_that_is_damaged(path: str) -> None:
     with eventq.open(path) as thread:
         thread.blobs.put(b"text")
         thread.produced.name_blob(name(b"text"), bytes.fromhex(sha256(b"text")[12:]))
-        thread.store.run("UPDATE blob_bytes SET bytes = x'00'")
+        thread.database.run("UPDATE blob_bytes SET bytes = x'00'")
     with eventq.open(path) as thread:
         [fault] = thread.check()
         assert name(b"text") in fault
@@ -426,5 +428,5 @@ def test_a_name_of_another_blob(path: str) -> None:
     """A SHA-256 that is not that of the blob it names leads to other bytes, so it is said."""
     with eventq.open(path) as thread:
         fill(thread)
-        thread.store.run("INSERT INTO blob_names SELECT zeroblob(32), min(blob_id) FROM blobs")
+        thread.database.run("INSERT INTO blob_names SELECT zeroblob(32), min(blob_id) FROM blobs")
         assert thread.check() != []

@@ -360,12 +360,12 @@ def test_a_publication_is_one_change(thread: eventq.Thread) -> None:
             info = thread.outputs.put("a", "one")
             assert (len(reader.outputs), reader.blobs.has(info.hash)) == (0, False)
         assert (reader.outputs.list(), reader.outputs.read("0-a")) == ([info], b"one")
-    thread.store.run(
+    thread.database.run(
         "CREATE TEMP TRIGGER refused BEFORE INSERT ON main.agent_outputs BEGIN SELECT RAISE(ABORT, 'refused'); END"
     )
     with pytest.raises(eventq.EventqError, match="refused"):
         thread.outputs.put("b", "two")
-    thread.store.run("DROP TRIGGER refused")
+    thread.database.run("DROP TRIGGER refused")
     assert thread.outputs.allocate("c") == "1-c"
 
 

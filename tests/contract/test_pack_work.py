@@ -171,7 +171,7 @@ def test_an_import_is_linear(shape: Callable[[PackWriter, int], None], tmp_path:
 @pytest.mark.parametrize("all_of_it", [True, False])
 def test_an_export_is_linear(all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as many overlays, refs, attempts and runs, of four times as many turns, take about four times the steps."""
-    monkeypatch.setattr("eventq.backends.packs._PAGE", 10)
+    monkeypatch.setattr("eventq.storage.sqlite.packs._PAGE", 10)
     taken = []
     for count in (FEW, MANY):
         folder = tmp_path / f"pack-{count}"

@@ -19,12 +19,12 @@ from blake3 import blake3
 
 import eventq
 from eventq import LogicError, system
-from eventq.backends.packs import PackTable
-from eventq.backends.sqlite import Store
-from eventq.backends.turns import TurnTable
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
+from eventq.storage.sqlite.database import Database
+from eventq.storage.sqlite.packs import PackTable
+from eventq.storage.sqlite.turns import TurnTable
 from eventq.transfer import packs, sources
 from tests.contract.support import chain
 
@@ -49,7 +49,7 @@ KINDS = {"blob": "blobs.pack", "turn": "turns.log", "meta": "turns.meta", "head"
 
 def everything(thread: eventq.Thread) -> PackTable:
     """Give the tables that a pack holds, all of them chosen."""
-    table = PackTable(thread.store)
+    table = PackTable(thread.database)
     table.choose_all()
     return table
 
@@ -183,7 +183,7 @@ def payloads(thread: eventq.Thread, context: int | str) -> list[bytes | None]:
 
 def turn_count(thread: eventq.Thread) -> int:
     """Give the number of all turns."""
-    return int(thread.store.one("SELECT count(*) FROM turns"))
+    return int(thread.database.one("SELECT count(*) FROM turns"))
 
 
 def state(thread: eventq.Thread) -> Any:
@@ -411,7 +411,7 @@ def test_there_and_back(whole: dict[str, bytes], pack: Path, fresh: Fresh, tmp_p
     thread.export_pack(tmp_path / "again")
     assert contents(tmp_path / "again") == whole
     assert contents(pack) == whole
-    assert thread.store.one("SELECT count(type_tag) FROM turns") == 0  # they follow from the types
+    assert thread.database.one("SELECT count(type_tag) FROM turns") == 0  # they follow from the types
     contexts = thread.contexts
     assert [(one.context_id, one.name, one.fork_of) for one in contexts] == [
         (1, "main", None), (2, "side", 1), (3, "other", None), (4, "empty", None),
@@ -566,7 +566,9 @@ def test_a_collection_beside_an_import(fresh: Fresh, tmp_path: Path, monkeypatch
     first, second = fresh(), fresh()
     first.contexts.create("main").append("1")
     first.export_pack(tmp_path / "pack")
-    monkeypatch.setattr(packs._Import, "_names_of_contexts", lambda self: second.store.run("DELETE FROM blobs") or {})
+    monkeypatch.setattr(
+        packs._Import, "_names_of_contexts", lambda self: second.database.run("DELETE FROM blobs") or {}
+    )
     with pytest.raises(BusyError, match="a collection deleted"):
         second.import_pack(tmp_path / "pack")
     monkeypatch.undo()
@@ -1409,9 +1411,9 @@ def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest
 
     def look(directory: str, *, write: bool) -> Any:
         assert not write
-        return Store(directory, write=write)
+        return Database(directory, write=write)
 
-    monkeypatch.setattr(sources, "Store", look)
+    monkeypatch.setattr(sources, "Database", look)
     with eventq.open(thread.path, read_only=True) as reader:
         reader.export_pack(tmp_path / "out")
         with pytest.raises(ReadOnlyError):
@@ -1606,8 +1608,8 @@ def test_blobs_come_some_at_once(fresh: Fresh, tmp_path: Path, monkeypatch: pyte
 KILLED = """
 import os, signal, sys
 import eventq
-from eventq.backends.packs import PackTable
-from eventq.backends.turns import TurnTable
+from eventq.storage.sqlite.packs import PackTable
+from eventq.storage.sqlite.turns import TurnTable
 owner, name, left = {"add": TurnTable, "add_patch": PackTable}[sys.argv[3]], sys.argv[3], [int(sys.argv[4])]
 real = getattr(owner, name)
 def die(*given, **more):
@@ -1697,9 +1699,9 @@ def test_many_equal_payloads(fresh: Fresh, tmp_path: Path, monkeypatch: pytest.M
             found[0] += 1
             return False
 
-        thread.store.connection.set_progress_handler(tick, 1)
+        thread.database.connection.set_progress_handler(tick, 1)
         for given in asked:
-            real(PackTable(thread.store), *given)
-        thread.store.connection.set_progress_handler(None)
+            real(PackTable(thread.database), *given)
+        thread.database.connection.set_progress_handler(None)
         steps.append(found[0])
     assert steps[1] < 2 * steps[0]

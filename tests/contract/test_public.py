@@ -34,7 +34,7 @@ LEVELS = {
     "eventq.output": 5,
     "eventq.blobs": 4,
     "eventq.chunking": 3,
-    "eventq.backends": 3,
+    "eventq.storage.sqlite": 3,
     "eventq.filters": 2,
     "eventq.system": 1,
     "eventq.records": 1,

@@ -143,9 +143,9 @@ def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, l
         thread.push("self", "note", "x")
         thread.subscribe("w", "true")
         thread.pop("w", 1)
-        assert thread.store.connection.pragma("synchronous") == level
-        assert thread.store.connection.pragma("journal_mode") == "wal"
-        assert thread.store.connection.pragma("foreign_keys") == 1
+        assert thread.database.connection.pragma("synchronous") == level
+        assert thread.database.connection.pragma("journal_mode") == "wal"
+        assert thread.database.connection.pragma("foreign_keys") == 1
 
 
 # --- keys ---
@@ -373,7 +373,7 @@ def test_the_columns_are_those_of_the_older_tool(thread: eventq.Thread, raw: aps
 
 def test_a_full_busy_timeout_is_an_error(path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that waits longer than the busy timeout raises BusyError, and nothing was stored."""
-    monkeypatch.setattr("eventq.backends.sqlite.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("eventq.storage.sqlite.database.BUSY_SECONDS", 0.05)
     with eventq.open(path) as thread:
         raw.execute("BEGIN IMMEDIATE")
         for push in (lambda: thread.push("self", "note", "x"), lambda: thread.push_many([("self", "note", "x")])):

@@ -78,7 +78,7 @@ def shared(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
         with eventq.open(path) as thread:
             thread.push_many([("self", "note", "x"), ("self", "note", "y")])
             if request.param == "without a WAL":
-                thread.store.connection.wal_checkpoint()
+                thread.database.connection.wal_checkpoint()
             if request.param == "written":
                 yield path
                 return

@@ -12,8 +12,8 @@ from blake3 import blake3
 
 import eventq
 from eventq import InputError, UsageError
-from eventq.backends.roots import RootTable
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
+from eventq.storage.sqlite.roots import RootTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 def roots(thread: eventq.Thread) -> dict[int, bytes]:
     """Give the roots that turns have of their own."""
-    return dict(thread.store.run("SELECT turn_id, root FROM turn_roots"))
+    return dict(thread.database.run("SELECT turn_id, root FROM turn_roots"))
 
 
 def opcodes(thread: eventq.Thread, turn_id: int) -> int:
@@ -39,7 +39,7 @@ def opcodes(thread: eventq.Thread, turn_id: int) -> int:
         count += 10
         return False
 
-    connection = thread.store.connection
+    connection = thread.database.connection
     connection.set_progress_handler(tick, 10)
     thread.contexts.root(turn_id)
     connection.set_progress_handler(None)
@@ -84,7 +84,7 @@ def test_add_keeps_what_is_there(thread: eventq.Thread) -> None:
     main = thread.contexts.create()
     main.append("one")
     main.append("two")
-    table = RootTable(thread.store)
+    table = RootTable(thread.database)
     assert [table.add(1, A), table.add(1, B), table.add(2, B), table.add(2, B)] == [A, A, B, B]
     assert roots(thread) == {1: A, 2: B}
 

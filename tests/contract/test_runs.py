@@ -584,7 +584,7 @@ class Elsewhere:
         """Make it a run."""
         sql = "INSERT INTO runs (context_id, name, grouped, start_id) VALUES (?, 'old', '', ?)"
         with self.thread.write():
-            self.thread.store.run(sql, (self.context.id, self.context.ancestor(0)))
+            self.thread.database.run(sql, (self.context.id, self.context.ancestor(0)))
         return self.thread.runs.get(self.context.id)
 
 
@@ -775,7 +775,7 @@ def test_long_lists(thread: Thread) -> None:
     assert [number for number in range(1, 2006) if number % 5 != 1] == ids(thread.runs.active())
     day = next(thread.runs.list()).completed_at_ms
     assert day is not None
-    (today,) = thread.store.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
+    (today,) = thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
     assert list(range(1, 2006, 5)) == ids(thread.runs.history(today))
     assert list(range(1, 2006, 10)) == ids(thread.runs.history(today, "0"))
 
@@ -991,7 +991,8 @@ def test_completing_is_one_moment(thread: Thread, monkeypatch: pytest.MonkeyPatc
         infos = {info.run_id: info for info in thread.runs}
         days = {info.completed_at_ms // (DAY * 1000) for info in infos.values() if info.completed_at_ms is not None}
         shown = [
-            f"{row[0]}" for row in thread.store.run("SELECT DISTINCT completed_on FROM runs WHERE status = 'completed'")
+            f"{row[0]}"
+            for row in thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE status = 'completed'")
         ]
         assert len(days) == len(shown)
         active, history = ids(thread.runs.active()), [one for day in shown for one in ids(thread.runs.history(day))]
@@ -1027,7 +1028,7 @@ with eventq.open(sys.argv[1]) as thread:
         if left[0] == 0:
             os.kill(os.getpid(), 9)
         return True
-    thread.store.connection.exec_trace = count
+    thread.database.connection.exec_trace = count
     run.end(source="self")
     say("done")
 """
@@ -1043,7 +1044,7 @@ def test_completing_has_no_half(thread: Thread) -> None:
         process = start(ENDS_ONCE, thread.path, str(number))
         said = read_lines(process) + kill(process)
         info = thread.runs.get(number).info()
-        day = f"{thread.store.run('SELECT completed_on FROM runs ORDER BY context_id DESC')[0][0]}"
+        day = f"{thread.database.run('SELECT completed_on FROM runs ORDER BY context_id DESC')[0][0]}"
         history = [] if info.completed_at_ms is None else ids(thread.runs.history(day))
         ends = [step.number for step in thread.runs.get(number).replay() if step.role == "__end__"]
         assert (info.status, ends, number in ids(thread.runs.active()), number in history, thread.last_id() > 0) in (
@@ -1064,7 +1065,7 @@ def test_a_damaged_index_is_loud(path: str, table: str) -> None:
                 thread.runs.start("w", "p")
                 thread.runs.start("w", "p").end()
         thread.blobs.put(b"an orphan")
-        (day,) = thread.store.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
+        (day,) = thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
         looks: dict[str, Callable[[Thread], object]] = {
             "runs": lambda thread: [*thread.runs.list(), *thread.runs.active()],
             "runs_active": lambda thread: list(thread.runs.active()),
@@ -2039,12 +2040,12 @@ def test_packs_carry_runs(thread: Thread, tmp_path: Path, clock: Clock) -> None:
             if not others:
                 assert day == [ids(into.runs.history("2026-03-18")), list(into.runs.history_entries("2026-03-18"))]
             before = {
-                table: into.store.run(f"SELECT * FROM {table} ORDER BY 1, 2")
+                table: into.database.run(f"SELECT * FROM {table} ORDER BY 1, 2")
                 for table in ("runs", "run_attempts", "turns", "contexts", "context_log", "blob_refs")
             }
             again = into.import_pack(folder)
             assert (again.blobs, again.turns, again.contexts, again.moved, again.notes) == (0, 0, 0, 0, ())
-            assert before == {table: into.store.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in before}
+            assert before == {table: into.database.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in before}
             run = into.runs.get(found[0])
             head = run.info().head
             assert (head, len(run.step("a").attempts)) == (nodes_of(run)[-1].ancestors[0], 1)

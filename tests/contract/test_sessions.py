@@ -102,7 +102,7 @@ def kinds(thread: eventq.Thread, context: int | str) -> list[str]:
 def rows(thread: eventq.Thread) -> list[Any]:
     """Give all that an import could add."""
     tables = "blobs", "blob_refs", "turns", "contexts", "context_log", "blob_names"
-    return [thread.store.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
+    return [thread.database.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
 
 def collect(thread: eventq.Thread) -> None:
@@ -927,8 +927,8 @@ def test_an_export_with_a_blob_that_is_gone(path: str, tmp_path: Path) -> None:
     """A blob that is not here any more is told once an entry, and the line has its ref; nothing is raised."""
     with eventq.open(path) as thread:
         thread.sessions.import_file(write(tmp_path, lines(HEADER, says("x", image(1), image(2)))))
-        thread.store.run("DELETE FROM blob_refs")
-        thread.store.run("DELETE FROM blobs WHERE hash = ?", (blake3(pixels(1)).digest(),))
+        thread.database.run("DELETE FROM blob_refs")
+        thread.database.run("DELETE FROM blobs WHERE hash = ?", (blake3(pixels(1)).digest(),))
         told: list[str] = []
         found = b"".join(thread.sessions.lines("abc", warn=told.append))
         ref = f"blob:blake3:{blake3(pixels(1)).hexdigest()}"

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq.backends import migrate
 from eventq.errors import DamagedError, FilterError
+from eventq.storage.sqlite import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ def test_a_thread_that_was_brought_up_to_date_says_so(
 def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
     """A thread that is open to read says the same, whether it reads through the shared memory or the file alone."""
     if not shared:
-        held.store.connection.wal_checkpoint()
+        held.database.connection.wal_checkpoint()
         held.close()
         for suffix in ("-wal", "-shm"):
             os.unlink(os.path.join(held.path, "events.db" + suffix))

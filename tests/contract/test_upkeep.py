@@ -303,13 +303,13 @@ def test_ids_that_another_tool_left_out_cost_nothing(
     raw.execute("INSERT INTO events VALUES (?, '2026-01-01T00:00:00.000Z', 's', 't', NULL, 'far')", (far,))
     with eventq.open(filled) as thread:
         steps = []
-        one = thread.store.one
+        one = thread.database.one
 
         def counted(sql: str, *given: Any) -> Any:
             steps.append(sql)
             return one(sql, *given)
 
-        monkeypatch.setattr(thread.store, "one", counted)
+        monkeypatch.setattr(thread.database, "one", counted)
         assert thread.push("self", "note", "x").id == far + 1
         for _ in range(2):
             assert thread.check() == []

@@ -88,7 +88,7 @@ def test_an_artifact_that_is_not_whole(full: eventq.Thread) -> None:
             "artifact://2", "text/plain", b"so far", None, complete=False
         )
     partial = full.artifacts.allocate()
-    full.store.run("UPDATE artifacts SET owner = NULL WHERE artifact_id = ?", (int(partial.artifact_id),))
+    full.database.run("UPDATE artifacts SET owner = NULL WHERE artifact_id = ?", (int(partial.artifact_id),))
     assert full.read("artifact://3").complete is False
     said = ["artifact://2 is failed (so)", "artifact://3 is partial", "artifact://4 is open"]
     full.artifacts.allocate()
@@ -142,7 +142,7 @@ def test_there_is_nothing(thread: eventq.Thread) -> None:
         assert wrong(thread, url, LogicError) == "No artifacts directory found"
     info = thread.outputs.put("Scout", "x")
     assert wrong(thread, "artifact://0", UnknownArtifactError) == "Artifact 0 not found. Available: none"
-    thread.store.run("DELETE FROM agent_outputs")
+    thread.database.run("DELETE FROM agent_outputs")
     thread.artifacts.put(b"x")
     assert wrong(thread, info.url, UnknownOutputError) == "Not found: 0-Scout\nAvailable: none"
 
@@ -591,9 +591,9 @@ def test_nothing_is_written(full: eventq.Thread, tmp_path: Path) -> None:
     blob = full.blobs.put(b"x")
     asked = ["artifact://0", "agent://0-Scout", "agent://0-Scout/a", blob.ref]
     with eventq.open(full.path, read_only=True) as reader:
-        before = full.store.connection.total_changes()
+        before = full.database.connection.total_changes()
         assert [reader.read(url) for url in asked] == [full.read(url) for url in asked]
-        assert full.store.connection.total_changes() == before
+        assert full.database.connection.total_changes() == before
     assert sorted(os.listdir(tmp_path)) == ["thread"]
 
 

@@ -144,7 +144,7 @@ def test_an_effect_may_write(thread: eventq.Thread) -> None:
 
     with thread.write():
         thread.push("self", "note", "1")
-        thread.store.after(more)
+        thread.database.after(more)
         assert thread.last_id() == 1
     assert (contents(thread), mirrored(thread)) == (["1", "2"], 2)
 
@@ -176,7 +176,7 @@ def test_an_effect_belongs_to_its_own_thread(thread: eventq.Thread) -> None:
 
     def other() -> None:
         inside.wait()
-        thread.store.after(done.set)
+        thread.database.after(done.set)
 
     runner = in_thread(other)
     with pytest.raises(OopsError), thread.write():
@@ -214,7 +214,7 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
     """When the database refuses the commit, the block is undone, its effects are dropped, and the thread works on."""
     with eventq.open(path) as thread:
         refused = True
-        thread.store.connection.set_commit_hook(lambda: refused)
+        thread.database.connection.set_commit_hook(lambda: refused)
         with pytest.raises(eventq.StoreError), thread.write():
             thread.push("self", "note", "lost")
         refused = False
@@ -246,7 +246,7 @@ def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:
         thread.push("self", "note", "before")
         with pytest.raises(DiskError, match="the transaction was undone"), thread.write():
             thread.push("self", "note", "first")
-            thread.store.connection.execute("ROLLBACK")  # as it does for a full disk
+            thread.database.connection.execute("ROLLBACK")  # as it does for a full disk
             calls: list[Callable[[], object]] = [
                 lambda: thread.push("self", "note", "second"),
                 lambda: thread.push_many([("self", "note", "second")]),
@@ -268,11 +268,11 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
         outer.__enter__()
         thread.push("self", "note", "lost")
         inner.__enter__()
-        assert thread.store.depth == 2
+        assert thread.database.depth == 2
         del outer, inner
-        assert (thread.store.depth, thread.store.connection.get_autocommit()) == (0, True)
+        assert (thread.database.depth, thread.database.connection.get_autocommit()) == (0, True)
         assert other.push("self", "note", "kept").id == 1
-        thread.store.connection.execute("BEGIN IMMEDIATE")  # an interrupt struck before anybody knew of it
+        thread.database.connection.execute("BEGIN IMMEDIATE")  # an interrupt struck before anybody knew of it
         assert thread.push("self", "note", "kept too").id == 2
         assert [event.content for event in other.peek()] == ["kept", "kept too"]
 

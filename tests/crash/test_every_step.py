@@ -106,7 +106,7 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     with eventq.open(path) as thread:
         for number in range(7):
             thread.push("self", "test", f"old {number}")
-        thread.store.vacuum()
+        thread.database.vacuum()
     assert len([name for name in os.listdir(path) if name.startswith("events-")]) == 2
     return path
 
@@ -165,7 +165,7 @@ def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -
     connection.close()
     write_as_original(path, "events.jsonl", 4, 5)
     with eventq.open(path) as thread:  # migrations are killed elsewhere
-        thread.store.vacuum()
+        thread.database.vacuum()
     return path
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import eventq
 from eventq import thread as front
-from eventq.backends.sqlite import Store
 from eventq.errors import DiskError, EventqError
+from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def template(tmp_path: Path) -> str:
             thread.push("self", "test", text)
         thread.subscribe("worker", "true")
         thread.ack("worker", 2)
-        thread.store.vacuum()  # everything is in the database: the WAL begins anew
+        thread.database.vacuum()  # everything is in the database: the WAL begins anew
     return path
 
 
@@ -128,7 +128,7 @@ def consumers_are_whole(path: str) -> None:
     """Check that subscriptions, their state and their progress are each of one piece."""
     with eventq.open(path) as thread:
         infos = {info.consumer_id: info for info in thread.info().subscriptions}
-        rows = set(thread.store.connection.execute("SELECT consumer_id FROM subscription_state"))
+        rows = set(thread.database.connection.execute("SELECT consumer_id FROM subscription_state"))
     assert rows == {(name,) for name in infos}
     if "worker" in infos:
         assert infos["worker"].last_acked_id in (2, 3, 5)
@@ -169,7 +169,7 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
             vfs.arm(number, error, lasting=lasting)
             outcome, refused = attempt(path, vfs, scenario)
             vfs.disarm()
@@ -201,7 +201,7 @@ def test_the_same_thread_goes_on_after_a_refusal(
         number += 1
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
             outcome = Outcome([], [])
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=False)
@@ -231,7 +231,7 @@ def test_a_key_is_used_once_however_often_its_push_is_repeated(
         number += 1
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
             vfs.arm(number, error, lasting=False)
             with eventq.open(path) as thread:
                 try:
@@ -256,10 +256,10 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
     while failed:
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
             with eventq.open(path) as thread:
                 # apsw raises what a callback raised even where SQLite goes on regardless, as it does in a checkpoint
-                thread.store.connection.wal_autocheckpoint(0)
+                thread.database.connection.wal_autocheckpoint(0)
                 vfs.arm(number, apsw.FullError, lasting=True)
                 try:
                     stored = thread.push_many(batch).count
@@ -289,14 +289,14 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
     with eventq.open(template) as thread:
         thread.push_many([("self", "test", f"{n} " + "x" * 1000) for n in range(30)])
         thread.ack("worker", 30)
-        thread.store.vacuum()
+        thread.database.vacuum()
     before = contents(template)
     while failed:
         number += 1
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -309,7 +309,7 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
         assert found in (before, before[20:])
         with eventq.open(path) as thread:
             thread.prune(before_id=21)
-            assert thread.store.connection.pragma("freelist_count") == 0
+            assert thread.database.connection.pragma("freelist_count") == 0
             assert thread.check() == []
         assert contents(path)[:-1] == before[20:]
     assert number > 10

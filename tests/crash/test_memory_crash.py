@@ -14,8 +14,8 @@ from blake3 import blake3
 
 import eventq
 from eventq import thread as front
-from eventq.backends.sqlite import Store
 from eventq.errors import DiskError
+from eventq.storage.sqlite.database import Database
 from tests.crash.support import FaultyVFS, copy, sound
 from tests.crash.test_every_step import fell
 
@@ -62,12 +62,12 @@ def template(tmp_path: Path) -> str:
         fork.delete()
         for table, column in (("turns", "created_at_ms"), ("blobs", "touched_at_ms"), ("context_log", "at_ms")):
             if table == "turns":  # immutable
-                thread.store.run("DROP TRIGGER turns_are_immutable")
-            thread.store.run(f"UPDATE {table} SET {column} = 0")
-        thread.store.run(
+                thread.database.run("DROP TRIGGER turns_are_immutable")
+            thread.database.run(f"UPDATE {table} SET {column} = 0")
+        thread.database.run(
             "CREATE TRIGGER turns_are_immutable BEFORE UPDATE ON turns BEGIN SELECT RAISE(ABORT, 'a turn is immutable'); END"
         )
-        thread.store.vacuum()
+        thread.database.vacuum()
     return path
 
 
@@ -114,10 +114,10 @@ def whole(path: str, name: str) -> bool:
         main = thread.contexts.get("main")
         said = [turn.payload for turn in main.replay()]
         dead = [thread.blobs.get(blake3(data).hexdigest()) for data in DEAD]
-        turns = thread.store.one("SELECT count(*) FROM turns")
+        turns = thread.database.one("SELECT count(*) FROM turns")
         opened = list(main.open_turns())
         large = thread.blobs.get(blake3(LARGE).hexdigest())
-        keys, events = thread.store.one("SELECT count(*) FROM turn_keys"), thread.last_id()
+        keys, events = thread.database.one("SELECT count(*) FROM turn_keys"), thread.last_id()
     added = {"append": SMALL, "append_text": TEXT, "seal": OPEN}.get(name)
     done = {
         "gc": dead == [None] * 3,
@@ -145,12 +145,12 @@ def again(path: str, name: str, *, done: bool) -> None:
         thread.gc(apply=True, grace=0)
         assert thread.check() == []
         assert all(thread.blobs.get(blake3(data).hexdigest()) == data for data in OLD)
-        assert thread.store.one("SELECT count(*) FROM turns") == 2 + (name in ("append", "append_text", "seal")) * (
+        assert thread.database.one("SELECT count(*) FROM turns") == 2 + (name in ("append", "append_text", "seal")) * (
             1 + (name == "append_text" and done)
         )
         if name.startswith("put"):  # with them the parts that the crash had left
-            assert thread.store.one("SELECT count(*) FROM blobs") == 2
-        assert thread.store.free_pages() == 0
+            assert thread.database.one("SELECT count(*) FROM blobs") == 2
+        assert thread.database.free_pages() == 0
 
 
 def numbers(count: int, edge: int) -> list[int]:
@@ -189,14 +189,14 @@ def test_a_disk_that_refuses(
     """Rows 11, 24, 55: whichever change of the files fails, the thread is sound and the work whole or not there."""
     path = str(tmp_path / "thread")
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
         count = steps_of(template, path, vfs, name)
     assert count > 8
     for number in numbers(count, edge):
         copy(template, path)
         refused = False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -244,7 +244,7 @@ def test_the_same_thread_goes_on(
 ) -> None:
     """A process whose disk refused once goes on with the thread it has open: the work is done at the second attempt."""
     path = str(tmp_path / "thread")
-    monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-memory"))
+    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
     count = steps_of(template, path, vfs, name)
     for number in numbers(count, 40)[::7]:
         copy(template, path)
@@ -261,7 +261,7 @@ def test_the_same_thread_goes_on(
                 WORKS[name](thread)
             assert thread.check() == []
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", Store)
+            patch.setattr(front, "Database", Database)
             with eventq.open(path) as thread:
                 said = [turn.payload for turn in thread.contexts.get("main").replay()]
                 first = {"append": [SMALL], "append_text": [TEXT], "seal": [OPEN]}.get(name, [])
@@ -270,7 +270,7 @@ def test_the_same_thread_goes_on(
                 if name == "put":
                     assert thread.blobs.get(blake3(LARGE).hexdigest()) == LARGE
                 if name == "gc":
-                    assert thread.store.one("SELECT count(*) FROM turns") == 2
+                    assert thread.database.one("SELECT count(*) FROM turns") == 2
                 assert thread.check() == []
 
 
@@ -289,6 +289,6 @@ def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
 
             going = fell(number, work)
             with eventq.open(path) as thread:
-                newest: Any = thread.store.one("SELECT max(turn_id) FROM turns")
+                newest: Any = thread.database.one("SELECT max(turn_id) FROM turns")
                 assert thread.contexts.get("main").append(b"next").turn_id == max(newest, 5) + 1
     assert os.path.exists(path)

@@ -15,9 +15,9 @@ import pytest
 import eventq
 from eventq import system
 from eventq import thread as front
-from eventq.backends.sqlite import Store
 from eventq.errors import DiskError, EventqError, LogicError
 from eventq.output import artifacts as module
+from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, sound
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
@@ -198,7 +198,7 @@ def test_a_disk_that_refuses(
     """Rows 90, 98: whichever change of the files fails, nothing that is not whole says that it is, and no ack is lost."""
     path = str(tmp_path / "thread")
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-output"))
+        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-output"))
         count = steps_of(template, path, vfs, name)
     assert count > 5
     outcomes = set()
@@ -206,7 +206,7 @@ def test_a_disk_that_refuses(
         copy(template, path)
         told, refused = Told(), False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-output"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-output"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -226,7 +226,7 @@ def test_a_disk_that_refuses(
         assert refused or told.sealed or name not in ("write", "put", "seal_again", "import_logs")
         for owner in ("0:999999999:x",):  # the process is dead by now
             with eventq.open(path) as thread:
-                thread.store.run("UPDATE artifacts SET owner = ? WHERE status = 'open'", (owner,))
+                thread.database.run("UPDATE artifacts SET owner = ? WHERE status = 'open'", (owner,))
         look(path, told, name)
         if number % 8 == 0:
             sound(path)

@@ -12,7 +12,7 @@ import pytest
 
 import eventq
 from eventq import thread as front
-from eventq.backends.sqlite import Store
+from eventq.storage.sqlite.database import Database
 from tests.crash.support import PowerVFS, sound
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def work(thread: eventq.Thread, cuts: Cuts, rounds: int) -> None:
         thread.pop("worker", thread.last_id())
         cuts.cut()
         if number % 3 == 2:
-            thread.store.connection.wal_checkpoint(mode=1)
+            thread.database.connection.wal_checkpoint(mode=1)
             cuts.cut()
 
 
@@ -83,7 +83,7 @@ def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch, seed: int, rou
     path = eventq.init(tmp_path / "thread")
     cuts = Cuts(path, str(tmp_path / "cuts"), vfs, seed)
     with patch.context() as patched:
-        patched.setattr(front, "Store", functools.partial(Store, vfs="power"))
+        patched.setattr(front, "Database", functools.partial(Database, vfs="power"))
         with eventq.open(path) as thread:
             vfs.moment = cuts.cut
             work(thread, cuts, rounds)

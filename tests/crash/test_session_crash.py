@@ -14,8 +14,8 @@ import pytest
 
 import eventq
 from eventq import thread as front
-from eventq.backends.sqlite import Store
 from eventq.errors import DiskError
+from eventq.storage.sqlite.database import Database
 from eventq.transfer import sessions
 from tests.crash.support import FaultyVFS, copy
 from tests.crash.test_every_step import fell
@@ -125,7 +125,7 @@ def test_a_disk_that_refuses(
     """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
     path = f"{place}/thread"
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
         count = steps_of(place, path, vfs)
     assert count > 20
     lines = []
@@ -133,7 +133,7 @@ def test_a_disk_that_refuses(
         copy(f"{place}/template", path)
         refused = False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -151,7 +151,7 @@ def test_a_disk_that_refuses(
 def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose disk refused once imports again with the thread that it has open."""
     path = f"{place}/thread"
-    monkeypatch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
     count = steps_of(place, path, vfs)
     for number in range(1, count + 1, 5):
         copy(f"{place}/template", path)
@@ -200,7 +200,7 @@ def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, monkeypatch: pyte
         def attempt(number: int) -> tuple[bool, int]:
             copy(f"{place}/empty", path)
             with monkeypatch.context() as patch:
-                patch.setattr(front, "Store", functools.partial(Store, vfs="faulty-session"))
+                patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
                 with eventq.open(path) as other:
                     vfs.arm(number, apsw.FullError, lasting=True)
                     try:

@@ -583,8 +583,8 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
     ok("session", "import", str(tmp_path / "s.jsonl"), "--thread", box)
     with eventq.open(box) as thread:
         ref = thread.blobs.put(PIXELS).ref
-        thread.store.run("DELETE FROM blob_refs")
-        thread.store.run("DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),))
+        thread.database.run("DELETE FROM blob_refs")
+        thread.database.run("DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),))
     left = SESSION.replace(IMAGE["data"].encode(), ref.encode())
     note = f"blob {ref} is missing; the entry keeps its ref"
     assert noted("session", "export", "abc", "--thread", box) == (left, f"{note}\n")

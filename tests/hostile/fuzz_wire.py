@@ -410,7 +410,7 @@ class Hand(workers.Writer):
         done: workers.Done = []
         while not done and not (self._jobs.empty() and self._kept is None):  # one that waits for memory comes again
             done = self._do(thread, self._next())
-        assert thread.store.depth == 1, "a transaction was left open"
+        assert thread.database.depth == 1, "a transaction was left open"
         return [(job, job.owner.send_now(job, job.owner.settle(job, reply))) for job, reply in done]
 
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.backends import fence as fence_module
-from eventq.backends.fence import Fence
 from eventq.errors import FilterError
-from eventq.filters import COLUMNS, FUNCTIONS, MAX_DEPTH, MAX_TEXT, SPELLING, Fragment, accept, advice
+from eventq.filters import sandbox as fence_module
+from eventq.filters.grammar import COLUMNS, FUNCTIONS, MAX_DEPTH, MAX_TEXT, SPELLING, Fragment, accept, advice
+from eventq.filters.sandbox import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -376,14 +376,14 @@ class Machine(RuleBasedStateMachine):
     def same(self) -> None:
         if not hasattr(self, "model"):
             return
-        rows = self.thread.store.run("SELECT lower(hex(hash)), part FROM blobs ORDER BY 1")
+        rows = self.thread.database.run("SELECT lower(hex(hash)), part FROM blobs ORDER BY 1")
         model = sorted((digest, int(kept.part)) for digest, kept in self.model.blobs.items())
         assert rows == model
-        assert [row[0] for row in self.thread.store.run("SELECT turn_id FROM turns ORDER BY 1")] == sorted(
+        assert [row[0] for row in self.thread.database.run("SELECT turn_id FROM turns ORDER BY 1")] == sorted(
             self.model.turns
         )
         rooted = {turn: said.root for turn, said in self.model.turns.items() if said.root}
-        assert dict(self.thread.store.run("SELECT turn_id, lower(hex(root)) FROM turn_roots")) == rooted
+        assert dict(self.thread.database.run("SELECT turn_id, lower(hex(root)) FROM turn_roots")) == rooted
 
 
 def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -352,11 +352,11 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         run_id = pair.run.id
         asked_once = thread.runs.start("w", "asked once", system={"coder": "Code."})
         asked_once.step("coder", 1, "x")
-        before, changes = rows(thread), thread.store.connection.total_changes()
+        before, changes = rows(thread), thread.database.connection.total_changes()
         assert len(asked_once.messages("coder")) == 4
         here = {role: pair.run.messages(role, "now ☃") for role in roles}
         assert here == {role: list(pair.run.iter_messages(role, "now ☃")) for role in roles}
-        assert (changes, before) == (thread.store.connection.total_changes(), rows(thread))
+        assert (changes, before) == (thread.database.connection.total_changes(), rows(thread))
     files = everything(path)
     with eventq.open(path, read_only=True) as reader:
         assert here == {role: reader.runs.get(run_id).messages(role, "now ☃") for role in roles}
@@ -378,8 +378,8 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def rows(thread: Thread) -> dict[str, list[Any]]:
     """Give every row of every table."""
-    names = thread.store.run("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
-    return {name: thread.store.run(f'SELECT * FROM "{name}"') for (name,) in names}
+    names = thread.database.run("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
+    return {name: thread.database.run(f'SELECT * FROM "{name}"') for (name,) in names}
 
 
 def everything(path: str) -> dict[str, bytes]:

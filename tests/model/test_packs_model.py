@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import EventqError, system
-from eventq.backends.packs import PackTable
+from eventq.storage.sqlite.packs import PackTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ once = settings(
 
 def everything(thread: eventq.Thread) -> PackTable:
     """Give the tables that a pack holds, all of them chosen."""
-    table = PackTable(thread.store)
+    table = PackTable(thread.database)
     table.choose_all()
     return table
 

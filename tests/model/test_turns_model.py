@@ -338,9 +338,9 @@ def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
     with thread.write():
         first = thread.contexts.create().append(b"x")
         thread.contexts.get(1).move(0)
-        (blob_id,) = thread.store.run("SELECT blob_id FROM turns WHERE turn_id = ?", (first.turn_id,))[0]
-        thread.store.run("DELETE FROM turns")
-        thread.store.run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
+        (blob_id,) = thread.database.run("SELECT blob_id FROM turns WHERE turn_id = ?", (first.turn_id,))[0]
+        thread.database.run("DELETE FROM turns")
+        thread.database.run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
         jumps = [(0, 0)]  # of each turn, as it is stored: where to, and how deep
         for parent in parents:
             above: list[Any] = []
@@ -360,7 +360,7 @@ def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
     sql = "SELECT parent_id, depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
     read = 0
     while True:
-        parent, at, jump, jump_depth = thread.store.run(sql, (turn_id,))[0]
+        parent, at, jump, jump_depth = thread.database.run(sql, (turn_id,))[0]
         read += 1
         if at <= depth:
             return turn_id if at == depth else 0, read
@@ -445,7 +445,7 @@ def work(thread: Thread, turn_id: int, depth: int) -> int:
         steps[0] += 1
         return False
 
-    turns, connection = thread.contexts.turns, thread.store.connection
+    turns, connection = thread.contexts.turns, thread.database.connection
     connection.set_progress_handler(count, 1)
     try:
         assert turns.ancestor(turn_id, depth) == depth + 1

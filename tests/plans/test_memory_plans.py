@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.backends.packs import PackTable
+from eventq.storage.sqlite.packs import PackTable
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_go_on_where_the_last_ended(name: str, traced: Traced) -> None:
     """A pack: a page begins after the one before it, whatever is chosen, and nothing is sorted."""
-    table = PackTable(traced.thread.store)
+    table = PackTable(traced.thread.database)
     table.choose_all()
     for one in ("turns", "contexts", "blobs"):
         traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
@@ -265,7 +265,7 @@ def test_an_ancestor_takes_few_steps(traced: Traced) -> None:
     context = thread.contexts.create()
     with thread.write():
         turns = [context.append(b"x").turn_id for _ in range(3_000)]
-    link = dict(thread.store.run("SELECT turn_id, parent_id || ' ' || jump_id || ' ' || jump_depth FROM turns"))
+    link = dict(thread.database.run("SELECT turn_id, parent_id || ' ' || jump_id || ' ' || jump_depth FROM turns"))
     for depth in (0, 1, 17, 1_500, 2_047, 2_998, 2_999):
         assert context.ancestor(depth) == turns[depth]
         at, steps = turns[-1], 0

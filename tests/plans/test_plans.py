@@ -22,15 +22,15 @@ class Traced:
     def __init__(self, path: str) -> None:
         self.thread = eventq.open(path)
         self.statements: list[tuple[str, Any]] = []
-        self.thread.store.connection.exec_trace = self._note
-        connect = self.thread.store.fence._connect
+        self.thread.database.connection.exec_trace = self._note
+        connect = self.thread.database.sandbox._connect
 
         def traced() -> apsw.Connection:
             connection = connect()
             connection.exec_trace = self._note
             return connection
 
-        self.thread.store.fence._connect = traced
+        self.thread.database.sandbox._connect = traced
         self.plain = apsw.Connection(os.path.join(path, "events.db"))
         self.plain.create_scalar_function("eventq_large", lambda *_: 1)  # the fence's own
 
@@ -98,7 +98,7 @@ def bad(step: str) -> bool:
 
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
     """Give what is run once a push, a pop or a dispatch."""
-    store, consumers, notifier = thread.store, thread.consumers, thread.notifier
+    store, consumers, notifier = thread.database, thread.consumers, thread.notifier
     last = thread.last_id()
     return {
         "push": lambda: thread.push("self", "note", "x"),
@@ -112,7 +112,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "ack that goes back": lambda: thread.ack("some", 5),
         "notify": lambda: notifier._could_be_due(last, last),
         "dispatch": lambda: [consumers.due(state) for state in consumers.states()],
-        "mirror": lambda: [list(store.lines(last - 2, last)), list(store.lines(0, last))],
+        "mirror": lambda: [list(store.events.lines(last - 2, last)), list(store.events.lines(0, last))],
         "peek": lambda: [list(thread.peek()), list(thread.peek(10, filter=FILTER))],
         "last": lambda: [thread.last(), thread.last(filter=FILTER), thread.last(filter="id < 0")],
         "lines": lambda: [thread.pop_rows(name, last - 9, limit=5, wait=0, lines=True) for name in ("all", "some")],

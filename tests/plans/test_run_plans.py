@@ -55,9 +55,9 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             head, root = main.info(), main.context.ancestor(0)
             for turn in main.context.replay(payload=False):
                 for _ in range(5):
-                    thread.store.run(ATTEMPT, (turn.turn_id,))
-            thread.store.run(FILL, (FINISHED, head.head_turn_id))
-            thread.store.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
+                    thread.database.run(ATTEMPT, (turn.turn_id,))
+            thread.database.run(FILL, (FINISHED, head.head_turn_id))
+            thread.database.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
             for number in range(3):
                 thread.runs.start("w", f"{number}", group="g2").suspend()
         made = opened(path, analysed=request.param == "analysed")
@@ -88,7 +88,7 @@ def effort(traced: Traced, call: Callable[[], object]) -> int:
         ticks[0] += 1
         return False
 
-    connection = traced.thread.store.connection
+    connection = traced.thread.database.connection
     connection.set_progress_handler(tick, 100)
     try:
         call()
@@ -198,4 +198,4 @@ def test_the_test_can_fail(traced: Traced) -> None:
         "SELECT * FROM runs r WHERE r.context_id > 5 ORDER BY name",
     ]
     assert [sql for sql in queries if not any(bad(sql, step) for step in traced.plan(sql))] == []
-    assert effort(traced, lambda: traced.thread.store.run("SELECT count(name) FROM runs")) > 500
+    assert effort(traced, lambda: traced.thread.database.run("SELECT count(name) FROM runs")) > 500

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import eventq
 from eventq import system
-from eventq.backends.sqlite import Store
 from eventq.log import dispatch, locks, notifier, supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.journal import Journal
 from eventq.log.layout import Layout
 from eventq.log.locks import ConsumerLock
 from eventq.log.subscriptions import Subscriptions
+from eventq.storage.sqlite.consumers import Consumers
+from eventq.storage.sqlite.events import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,10 +249,10 @@ class Play:
             (Subscriptions, "due"),
             (Subscriptions, "states"),
             (Subscriptions, "state"),
-            (Store, "insert"),
+            (Events, "insert"),
         ):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
-        patch.setattr(Store, "set_acked", self._stepping(Store.set_acked, "set_acked"))
+        patch.setattr(Consumers, "set_acked", self._stepping(Consumers.set_acked, "set_acked"))
         patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
         patch.setattr(notifier, "held", self._stepping(locks.held, "held"))
         for name, fake in (
@@ -351,7 +352,7 @@ class Play:
         """Store an event before the play begins, and wake nobody."""
         thread = self.open()
         with thread.write():
-            number = thread.store.insert("2026-03-18T10:30:00.123Z", "self", "test", None, "x")
+            number = thread.database.events.insert("2026-03-18T10:30:00.123Z", "self", "test", None, "x")
         self.pushed.append(number)
         self.give_back(thread)
 

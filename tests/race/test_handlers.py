@@ -241,7 +241,9 @@ def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
     box.thread.subscribe("bad", "true")
     box.thread.subscribe("w", box.handler())
     with box.thread.write():
-        box.thread.store.connection.execute("UPDATE subscriptions SET filter = 'nonsense(' WHERE consumer_id = 'bad'")
+        box.thread.database.connection.execute(
+            "UPDATE subscriptions SET filter = 'nonsense(' WHERE consumer_id = 'bad'"
+        )
     box.thread.push("self", "test", "x")
     until(box.all_handled, "the other consumer is run")
     until(lambda: box.consumer("bad").stalled, "the stall is noted")

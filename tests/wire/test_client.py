@@ -20,11 +20,11 @@ import pytest
 
 import eventq
 from eventq import InputError, LogicError, Turn, UsageError
-from eventq.backends.turns import TurnTable
 from eventq.blobs import Blobs
 from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
 from eventq.records import Page
+from eventq.storage.sqlite.turns import TurnTable
 from eventq.wire import client
 from eventq.wire.calls import CALLS, LOCAL, WRITE, Calls, failure
 from eventq.wire.client import Connection, Pages, Remote, connect, parse

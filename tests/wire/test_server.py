@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
+from eventq.storage.sqlite.database import Database
+from eventq.storage.sqlite.turns import TurnTable
 from eventq.wire import requests, workers
 from eventq.wire.calls import READ, WRITE
 from eventq.wire.frames import (
@@ -928,7 +930,7 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
-    commit = eventq.backends.sqlite.Store.commit
+    commit = Database.commit
     left = [1]
 
     def refused(store: Any) -> None:
@@ -939,7 +941,7 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
             raise store._explain(error("refused by the test")) if issubclass(error, apsw.Error) else error("refused")
         commit(store)
 
-    monkeypatch.setattr(eventq.backends.sqlite.Store, "commit", refused)
+    monkeypatch.setattr(Database, "commit", refused)
     messages = [append(1, b"%d" % number) for number in range(10)]
     peers = gather(served, held, until, *messages)
     replies = [peer.reply() for peer in peers]
@@ -958,17 +960,17 @@ def test_a_step_that_the_disk_refuses_refuses_all_of_its_group(
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
-    add = eventq.backends.turns.TurnTable.add
+    add = TurnTable.add
     calls = [0]
 
     def refused(table: Any, *fields: Any) -> Any:
         calls[0] += 1
         if calls[0] == 5:
-            table.store.connection.execute("ROLLBACK")
+            table.database.connection.execute("ROLLBACK")
             raise DiskError("the disk is full", "free some space")
         return add(table, *fields)
 
-    monkeypatch.setattr(eventq.backends.turns.TurnTable, "add", refused)
+    monkeypatch.setattr(TurnTable, "add", refused)
     peers = gather(served, held, until, *[append(1, b"%d" % number) for number in range(10)])
     replies = [peer.reply() for peer in peers]
     assert [one.code for one in replies if isinstance(one, Failure)] == [500] * 10
@@ -1062,7 +1064,7 @@ def test_a_store_that_is_busy_for_too_long_is_500(
     told: Peer, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Codes that the protocol does not have become 500; nothing was stored, and the next append works."""
-    monkeypatch.setattr(eventq.backends.sqlite, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("eventq.storage.sqlite.database.BUSY_SECONDS", 0.05)
     raw.execute("BEGIN IMMEDIATE")
     assert told.refused(append(1, b"x")) == BusyError.wire_code // 100 * 100
     raw.execute("COMMIT")

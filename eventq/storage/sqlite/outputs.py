@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 _INFO = "SELECT artifact_id, tool, status, owner, size, lines, hash, error, created_at_ms, ended_at_ms FROM artifacts"
 _OUTPUT = "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs JOIN blobs USING (blob_id)"
@@ -17,11 +17,11 @@ _PAGE = 1_000
 class OutputTable:
     """The tables of what was produced, in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self.store = store
-        self._run = store.run
-        self._one = store.one
+        self.database = db
+        self._run = db.run
+        self._one = db.one
 
     def next(self, counter: str) -> int:
         """Give the next number of a counter, and count on."""
@@ -90,7 +90,7 @@ class OutputTable:
             " AND size = ?"
         )
         self._run(sql, (size, lines, artifact_id, owner, was))
-        return bool(self.store.connection.changes())
+        return bool(self.database.connection.changes())
 
     def end(self, artifact_id: int, owner: str, status: str, digest: bytes | None, error: str | None, now: int) -> bool:
         """Note that an open artifact is whole, or why it never will be; give False unless it is this owner's."""
@@ -99,7 +99,7 @@ class OutputTable:
             " WHERE artifact_id = ? AND status = 'open' AND owner = ?"
         )
         self._run(sql, (status, digest, error, now, artifact_id, owner))
-        return bool(self.store.connection.changes())
+        return bool(self.database.connection.changes())
 
     def set_times(self, artifact_id: int, created: int) -> None:
         """Give an imported artifact the time that it began at elsewhere."""

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 # ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for.
 _LIVE_TURNS = """
@@ -42,34 +42,34 @@ _DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS.replace(_OF_ROOTS, "")  # of an older th
 _BLOBS = "SELECT lower(hex(hash)), raw_len * (part = 0), stored_len * (codec < 2), part FROM "
 
 
-def find(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:
+def find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     """Give how many turns are dead, and of each dead blob the hash, the size, the bytes kept and whether it is a part.
 
     Sorted by hash. `grace` and `keys` are times in ms: what is younger is alive.
     """
-    turns = store.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
-    blobs = _DEAD_BLOBS if store.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
-    return turns, store.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
+    turns = db.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
+    blobs = _DEAD_BLOBS if db.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
+    return turns, db.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
 
 
-def delete(store: Store, grace: int, keys: int) -> tuple[int, list[Any]]:
+def delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     """Delete what `find` would give, inside `write`, and give it."""
-    _drop(store)
+    _drop(db)
     try:
-        store.run("CREATE TEMP TABLE dead_turns (turn_id INTEGER PRIMARY KEY)")
-        store.run("CREATE TEMP TABLE dead_blobs (blob_id INTEGER PRIMARY KEY, hash, raw_len, stored_len, codec, part)")
-        store.run(f"INSERT INTO dead_turns {_DEAD_TURNS}", (grace, keys))
-        store.run(f"INSERT INTO dead_blobs {_DEAD_BLOBS}", (grace, keys))
-        rows = store.run(f"{_BLOBS} dead_blobs ORDER BY 1")
-        turns = store.one("SELECT count(*) FROM dead_turns")
-        store.run("DELETE FROM turn_keys WHERE created_at_ms < ? OR turn_id IN dead_turns", (keys,))
-        store.run("DELETE FROM turns WHERE turn_id IN dead_turns")
-        store.run("DELETE FROM blobs WHERE blob_id IN (SELECT blob_id FROM dead_blobs)")
+        db.run("CREATE TEMP TABLE dead_turns (turn_id INTEGER PRIMARY KEY)")
+        db.run("CREATE TEMP TABLE dead_blobs (blob_id INTEGER PRIMARY KEY, hash, raw_len, stored_len, codec, part)")
+        db.run(f"INSERT INTO dead_turns {_DEAD_TURNS}", (grace, keys))
+        db.run(f"INSERT INTO dead_blobs {_DEAD_BLOBS}", (grace, keys))
+        rows = db.run(f"{_BLOBS} dead_blobs ORDER BY 1")
+        turns = db.one("SELECT count(*) FROM dead_turns")
+        db.run("DELETE FROM turn_keys WHERE created_at_ms < ? OR turn_id IN dead_turns", (keys,))
+        db.run("DELETE FROM turns WHERE turn_id IN dead_turns")
+        db.run("DELETE FROM blobs WHERE blob_id IN (SELECT blob_id FROM dead_blobs)")
         return turns, rows
     finally:
-        _drop(store)
+        _drop(db)
 
 
-def _drop(store: Store) -> None:
-    store.run("DROP TABLE IF EXISTS temp.dead_turns")
-    store.run("DROP TABLE IF EXISTS temp.dead_blobs")
+def _drop(db: Database) -> None:
+    db.run("DROP TABLE IF EXISTS temp.dead_turns")
+    db.run("DROP TABLE IF EXISTS temp.dead_blobs")

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 _PAGE = 1_000
 
@@ -15,10 +15,10 @@ _PAGE = 1_000
 class PackTable:
     """What a pack holds, in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self._store = store
-        self._run = store.run
+        self._db = db
+        self._run = db.run
 
     def _pages(self, sql: str) -> Iterator[Any]:
         """Give the rows of a statement that takes a key to go on after and a limit; the key is the first column.
@@ -49,7 +49,7 @@ class PackTable:
             "SELECT context_id FROM contexts WHERE name = ?1"
             " OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'"
         )
-        return self._store.one(sql, (str(which),))  # type: ignore[no-any-return]
+        return self._db.one(sql, (str(which),))  # type: ignore[no-any-return]
 
     def choose(self, context_id: int) -> None:
         """Choose a context."""
@@ -58,19 +58,19 @@ class PackTable:
     def choose_what_they_lead_to(self) -> None:
         """Choose the turns and blobs that the chosen contexts lead to."""
         self._run(_TURNS_OF_CONTEXTS)
-        self._run(_BLOBS_OF_TURNS if self._store.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
+        self._run(_BLOBS_OF_TURNS if self._db.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
 
     def choose_artifact(self, number: int) -> bool:
         """Choose an artifact; give False when it was chosen, or there is none."""
         sql = "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE artifact_id = ?"
         self._run(sql, (number,))
-        return bool(self._store.connection.changes())
+        return bool(self._db.connection.changes())
 
     def choose_output(self, output_id: str) -> list[bytes]:
         """Choose an output; give the hashes of its blobs, and of those that they name, that were not chosen."""
         sql = "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs WHERE output_id = ?"
         self._run(sql, (output_id,))
-        if not self._store.connection.changes():
+        if not self._db.connection.changes():
             return []
         new = [row[0] for row in self._run(_BLOBS_OF_OUTPUT, (output_id,))]
         sql = "SELECT hash FROM json_each(?) JOIN blobs ON blob_id = value WHERE part = 0"
@@ -126,7 +126,7 @@ class PackTable:
             "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
             " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
         )
-        return self._pages(sql) if self._store.has_roots() else iter(())
+        return self._pages(sql) if self._db.has_roots() else iter(())
 
     def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Give a number, and the hashes of a blob and of one that it names."""
@@ -196,10 +196,10 @@ class PackTable:
 
     def last_context(self) -> int:
         """Give the id of the newest context there ever was, 0 when there was none."""
-        return self._store.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
+        return self._db.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
 
     def births(self) -> Iterator[tuple[int, int, int, str | None]]:
-        """Yield context_id, head, time and name of every context of the store, chosen or not."""
+        """Yield context_id, head, time and name of every context of the db, chosen or not."""
         return self._pages(
             "SELECT context_id, coalesce(head_id, 0), created_at_ms, name FROM contexts"
             " WHERE context_id > ? ORDER BY context_id LIMIT ?"
@@ -212,7 +212,7 @@ class PackTable:
             " VALUES (?1, ?2, ?2, ?3, ?4, ?5)"
         )
         self._run(sql, (context_id, head or None, flags, at, now))
-        return self._store.connection.last_insert_rowid()
+        return self._db.connection.last_insert_rowid()
 
     def name(self, context_id: int, name: str) -> None:
         """Give an imported context its name."""

@@ -27,7 +27,7 @@ _COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]
 
 def folder() -> str:
     """Give the folder of the migrations: inside the package when installed, beside it in a checkout."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     inside = os.path.join(here, "migrations")
     return os.path.join(
         inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"), "sqlite"

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 _COLUMNS = (
     "turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags, created_at_ms, canonical, blob_id"
@@ -50,11 +50,11 @@ _CONTEXT = (
 class TurnTable:
     """The tables of turns and contexts in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self.store = store
-        self._run = store.run
-        self._one = store.one
+        self.database = db
+        self._run = db.run
+        self._one = db.one
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ class TurnTable:
             self._run(sql, bindings)
         except DiskError as error:
             sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past the store: it knows that all is undone
-            if self.store.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
+            if self.database.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
                 raise LogicError(
                     f"the store has given the last id that there is in {table}, 2^63-1", "export what is needed"
                 ) from error  # SQLite says that it is full
             raise
-        return self.store.connection.last_insert_rowid()
+        return self.database.connection.last_insert_rowid()
 
     def last_id(self) -> int:
         """Give the id of the newest turn there ever was, 0 when there was none."""
@@ -261,7 +261,7 @@ class TurnTable:
     def close(self, open_id: int) -> bool:
         """Forget an open turn; give False when there is none."""
         self._run("DELETE FROM open_turns WHERE open_id = ?", (open_id,))
-        return bool(self.store.connection.changes())
+        return bool(self.database.connection.changes())
 
     # --- faults ---------------------------------------------------------------------------------------------------
 

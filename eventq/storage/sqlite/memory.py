@@ -5,11 +5,11 @@ from __future__ import annotations
 import apsw
 
 from eventq import system
-from eventq.backends import migrate
-from eventq.backends.sqlite import Store
+from eventq.storage.sqlite import migrate
+from eventq.storage.sqlite.database import Database
 
 
-class MemoryStore(Store):
+class MemoryDatabase(Database):
     """A store in memory, with all tables; nobody else sees it, and it is gone with its last user."""
 
     def __init__(self) -> None:

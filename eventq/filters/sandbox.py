@@ -23,7 +23,7 @@ from time import thread_time
 import apsw
 
 from eventq.errors import FilterError
-from eventq.filters import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
+from eventq.filters.grammar import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

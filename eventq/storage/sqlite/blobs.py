@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 NONE, ZSTD, PARTS = 0, 1, 2  # codecs
 PAGE = 500
@@ -16,11 +16,11 @@ PAGE = 500
 class BlobTable:
     """The tables of blobs in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self.store = store
-        self._run = store.run
-        self._one = store.one
+        self.database = db
+        self._run = db.run
+        self._one = db.one
 
     # --- one blob -------------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class BlobTable:
             " ON CONFLICT (hash) DO NOTHING"
         )
         self._run(sql, (digest, raw_len, stored_len, codec, part, now))
-        connection = self.store.connection
+        connection = self.database.connection
         return connection.last_insert_rowid() if connection.changes() else None
 
     def mend(self, blob_id: int, raw_len: int, stored_len: int, codec: int, *, part: bool) -> None:
@@ -152,7 +152,7 @@ class BlobTable:
             " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
         )
         self._run(sql, (blob_id, _list(digests)))
-        return self.store.connection.changes()
+        return self.database.connection.changes()
 
     def refs(self, blob_id: int) -> list[bytes]:
         """Give the hashes of what a blob names, sorted."""
@@ -165,8 +165,8 @@ class BlobTable:
         At most `limit` of a kind.
         """
         found: list[tuple[str, Any]] = []
-        outputs = (_OUTPUTS,) if self.store.has_output() else ()
-        roots = (_ROOTS,) if self.store.has_roots() else ()
+        outputs = (_OUTPUTS,) if self.database.has_output() else ()
+        roots = (_ROOTS,) if self.database.has_roots() else ()
         for sql in (*_HOLDERS, *outputs, *roots):
             found += self._run(sql, (blob_id, limit))
         return found
@@ -178,7 +178,7 @@ class BlobTable:
     def unpin(self, name: str, blob_id: int) -> bool:
         """Keep a blob under a name no more; give False when it was not."""
         self._run("DELETE FROM pins WHERE name = ? AND blob_id = ?", (name, blob_id))
-        return bool(self.store.connection.changes())
+        return bool(self.database.connection.changes())
 
     def pins(self) -> list[tuple[str, bytes]]:
         """Give name and hash of every pin, sorted."""

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 # Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest id up to a turn's own
 # that has a root, bounds what is to be found: where there is none the search ends, and where none is above the jump it
@@ -28,11 +28,11 @@ _NEAREST = (
 class RootTable:
     """The table of roots in one store; empty in an older one that was opened to read."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self.store = store
-        self._run = store.run
-        self._one = store.one
+        self.database = db
+        self._run = db.run
+        self._one = db.one
 
     def set(self, turn_id: int, root: bytes) -> None:
         """Give a turn a root, in place of its own if it has one."""
@@ -49,11 +49,11 @@ class RootTable:
 
     def find(self, turn_id: int) -> bytes | None:
         """Give the root of a turn, or of its nearest ancestor that has one, or None."""
-        return self._one(_NEAREST, (turn_id,)) if self.store.has_roots() else None
+        return self._one(_NEAREST, (turn_id,)) if self.database.has_roots() else None
 
     def faults(self) -> Iterable[str]:
         """Say what is wrong with the rows, a sentence each, at most 20; a root of no turn is found with the turns."""
-        return [row[0] for row in self._run(_FAULT)] if self.store.has_roots() else []
+        return [row[0] for row in self._run(_FAULT)] if self.database.has_roots() else []
 
 
 _FAULT = (  # What the table's own check refuses: a reader's integrity check does not look at it.

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.backends.sqlite import Store
+    from eventq.storage.sqlite.database import Database
 
 _PAGE = 1_000
 _HEAD = "coalesce('blob:blake3:' || lower(hex(hb.hash)), '')"
@@ -41,10 +41,10 @@ _DAY = (
 class RunTable:
     """The tables of runs in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, db: Database) -> None:
         """Use the store's connection and transactions."""
-        self._store = store
-        self._run = store.run
+        self._db = db
+        self._run = db.run
 
     def add(self, context_id: int, name: str, group: str, start: int) -> None:
         """Make a run of a context."""
@@ -167,7 +167,7 @@ class RunTable:
     def last_op(self, context_id: int) -> str | None:
         """Give what the newest move of a run's head was."""
         sql = "SELECT op FROM context_log WHERE context_id = ? ORDER BY version DESC LIMIT 1"
-        return self._store.one(sql, (context_id,))  # type: ignore[no-any-return]
+        return self._db.one(sql, (context_id,))  # type: ignore[no-any-return]
 
     def faults(self) -> list[str]:
         """Say what is wrong with the rows of runs, a sentence each, at most 20 of a kind."""

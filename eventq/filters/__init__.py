@@ -1,0 +1,1 @@
+"""Filters: what a condition may say (`grammar`), and where it runs (`sandbox`)."""

@@ -1,0 +1,727 @@
+"""The store on SQLite: one connection, WAL, one writer at a time, and all of the log's SQL.
+
+Literal statements with bound parameters, grouped as the package is: events, subscriptions, upkeep.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+
+import apsw
+
+from eventq import system
+from eventq.errors import (
+    BusyError,
+    ClosedError,
+    DamagedError,
+    DiskError,
+    EventqError,
+    FilterError,
+    InputError,
+    LogicError,
+    NotAThreadError,
+    ReadOnlyError,
+    StoreError,
+)
+from eventq.filters.sandbox import Fence
+from eventq.storage.sqlite import migrate
+from eventq.storage.sqlite.consumers import Consumers
+from eventq.storage.sqlite.events import Events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Any
+
+BUSY_SECONDS = 30.0
+LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
+_INCREMENTAL = 2  # SQLite's auto_vacuum; costs a push 4 % at NORMAL, nothing at FULL
+_VACUUM_PAGES = 1_000
+_WAL_HEADER = 32  # bytes; a WAL of no more holds nothing, and a read-only SQLite gets stuck on one of just these
+_LONGEST = 512 - len("-journal")  # bytes of a database's path that SQLite opens, links resolved
+_FRESH = "events.db.new"  # a database that is being made
+_TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
+_LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
+_TRY_SECONDS = 0.001
+
+
+def translate(error: Exception, path: str) -> EventqError:
+    """Give eventq's error for one of SQLite's; `path` is the database."""
+    for kind, make in _TRANSLATIONS:
+        if isinstance(error, kind):
+            return make(error, path)
+    if _lacks(error):
+        return DamagedError(
+            f"'{path}' lacks a table or a column ({error})", "restore a backup, or upgrade the program that changed it"
+        )
+    return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
+
+
+def _lacks(error: BaseException | None) -> bool:
+    """Tell whether a statement failed because the schema is not the one that it was written for."""
+    words = ("no such table", "no such column", "has no column named")
+    return isinstance(error, apsw.SQLError) and any(word in str(error) for word in words)
+
+
+_TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqError]]] = [
+    (
+        apsw.BusyError,
+        lambda _, p: BusyError(
+            f"another writer held '{p}' for more than {BUSY_SECONDS:g} seconds", "nothing was stored; try again"
+        ),
+    ),
+    (apsw.LockedError, lambda _, p: BusyError(f"'{p}' is locked", "nothing was stored; try again")),
+    (
+        apsw.FullError,
+        lambda _, p: DiskError(f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"),
+    ),
+    (
+        apsw.IOError,
+        lambda e, p: DiskError(f"the system could not read or write '{p}' ({e})", "check the disk, then try again"),
+    ),
+    (
+        apsw.ReadOnlyError,
+        lambda _, p: ReadOnlyError(f"'{p}' cannot be written", "check the permissions of the file and its directory"),
+    ),
+    (
+        apsw.PermissionsError,
+        lambda _, p: ReadOnlyError(f"'{p}' may not be used", "check the permissions of the file and its directory"),
+    ),
+    (apsw.CantOpenError, lambda _, p: _unopened(p)),
+    (
+        apsw.NotADBError,
+        lambda _, p: DamagedError(
+            f"'{p}' is not a database", "move it away and run 'eventq init' on its directory, or restore a backup"
+        ),
+    ),
+    (
+        apsw.CorruptError,
+        lambda _, p: DamagedError(f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"),
+    ),
+    (
+        UnicodeEncodeError,
+        lambda _, __: InputError("the text holds half a character (a lone surrogate)", "give whole Unicode characters"),
+    ),
+    (
+        UnicodeDecodeError,
+        lambda _, p: DamagedError(f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"),
+    ),
+    (apsw.TooBigError, lambda _, __: InputError("the value is too large for the database", "split it")),
+]
+
+
+def _unopened(path: str) -> EventqError:
+    """Return the error for a file that SQLite could not open: it does not say why."""
+    size = len(os.fsencode(os.path.realpath(path)))
+    if size > _LONGEST:
+        what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {_LONGEST})"
+        return InputError(what, "move the thread to a shorter path")
+    return ReadOnlyError(f"'{path}' cannot be opened", "check the permissions of the file and its directory")
+
+
+def check_path(directory: str) -> None:
+    """Raise InputError for a directory in which SQLite could make no database; nothing is made."""
+    real = os.path.realpath(directory)
+    size, most = len(os.fsencode(real)), _LONGEST - len(f"/{_FRESH}")
+    if size > most:
+        what = f"the path of a thread is too long ({size} bytes; a thread may have {most})"
+        raise InputError(what, "choose a shorter path")
+    there = real
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    most = os.pathconf(there, "PC_NAME_MAX")
+    for name in real[len(there) :].split("/"):
+        if (size := len(os.fsencode(name))) > most:
+            what = f"a name in the path of a thread is too long ({size} bytes; the system takes {most})"
+            raise InputError(what, "choose a shorter name")
+
+
+_opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
+
+
+def _look_as_root(connection: apsw.Connection, *, write: bool) -> None:
+    """Look at a database for the first time, which opens its WAL and the shared memory.
+
+    For root SQLite gives both to the owner of the database whenever it opens them. A writer may have made them, and
+    needs that. For a reader it would change their time, and nothing else: it is kept from seeing that it is root.
+    """
+    with _opening:
+        if write:
+            _first_look(connection)
+            return
+        calls = apsw.VFS("eventq-reader", base="unix")
+        user, number = calls.xGetSystemCall("geteuid"), calls.xGetSystemCall("getpagesize")
+        if not user or not number:  # then SQLite was built without them, and changes no owners
+            return
+        try:
+            calls.xSetSystemCall("geteuid", number)  # it never gives 0
+            _first_look(connection)
+        finally:
+            calls.xSetSystemCall("geteuid", user)
+
+
+def _first_look(connection: apsw.Connection) -> None:
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except apsw.Error:
+        pass  # what is read next says it, and is tried again
+
+
+class Busy:
+    """A busy handler with short random waits: SQLite's own back-off starves whoever waits longest."""
+
+    def __init__(self) -> None:
+        """Start with no wait under way."""
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a moment; give False when the time is up."""
+        if tries == 0:
+            self._until = system.monotonic() + BUSY_SECONDS
+        elif system.monotonic() > self._until:
+            return False
+        system.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
+        return True
+
+
+class Write:
+    """One `with db.write()`: begins at once, joins an outer one, rolls back on anything."""
+
+    def __init__(self, db: Database) -> None:
+        """Prepare a transaction of `store`; nothing begins yet."""
+        self._db = db
+        self._level = 0  # of this one among those under way, from 1
+
+    def __enter__(self) -> Write:
+        """Begin, or set a savepoint inside the transaction under way."""
+        self._db.begin()
+        self._level = self._db.depth
+        return self
+
+    def __del__(self) -> None:
+        """Undo what an interrupt has kept from being left: one may strike between any two calls."""
+        if self._level:
+            self._db.abandon(self._level)
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Commit, or undo what was done since the matching `__enter__`."""
+        self._level = 0  # from here on the store leaves it, whatever happens
+        if kind is None:
+            self._db.commit()
+        else:
+            self._db.rollback()
+
+
+class Database:
+    """One connection to one `events.db`; safe to use from several threads, of one process."""
+
+    def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
+        """Open the database in `directory`; `write=False` never creates or changes a file.
+
+        Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
+        """
+        self.directory = directory
+        self.path = os.path.join(directory, "events.db")
+        self.writable = write
+        self.on_refusal: Callable[[EventqError], object] | None = None  # called with what SQLite refuses
+        self.lock = RLock()
+        self._after: list[Callable[[], None]] = []
+        self._marks: list[int] = []  # of each transaction under way: how many effects there were when it began
+        self._vfs = vfs
+        self.pid = os.getpid()
+        self.inodes = self._look()
+        self._folder_time = -1
+        self.open_connection: apsw.Connection | None = None
+        self.version = migrate.SCHEMA
+        self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
+        self.events = Events(self)
+        self.consumers = Consumers(self)
+        self.sandbox = Fence(lambda: self._connect(write=False))
+        try:
+            self.open_connection = self._open()
+            self.cursor = self.open_connection.cursor()
+            self.version = int(self.steady(lambda: migrate.version(self.connection, self.path)))
+            if write and self.version < migrate.SCHEMA:
+                migrate.apply(self.connection, system.stamp(system.now()), self.version)
+                self._look_again()  # a newer eventq may have migrated it too
+        except (apsw.Error, OSError, UnicodeEncodeError) as error:
+            self.close()
+            raise self.explain(error) from error
+        except EventqError:
+            self.close()
+            raise
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    def _look(self) -> tuple[int, int, int]:
+        """Give what tells this thread from another at its path: device and inode of the directory, database's inode."""
+        try:
+            folder = os.stat(self.directory)
+            return folder.st_dev, folder.st_ino, os.stat(self.path).st_ino
+        except PermissionError as error:
+            raise ReadOnlyError(f"'{self.directory}' may not be read", "check its permissions") from error
+        except (OSError, ValueError) as error:
+            raise NotAThreadError(self.directory) from error
+
+    def _open(self) -> apsw.Connection:
+        if os.path.isdir(self.path):
+            raise DamagedError(f"'{self.path}' is a directory", "move it away and run 'eventq init' again")
+        if os.stat(self.path).st_size == 0:
+            raise DamagedError(f"'{self.path}' is empty", "run 'eventq init' on its directory to make it anew")
+        return self._choose()
+
+    def _choose(self) -> apsw.Connection:
+        stamp = self._stamp_now()
+        shared = stamp[2] > _WAL_HEADER and stamp[4]
+        self._stamp = None if self.writable or shared else stamp
+        return self._connect(write=self.writable)
+
+    def _connect(self, *, write: bool) -> apsw.Connection:
+        if write:
+            connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        else:
+            connection = self._connect_to_read()
+        if os.geteuid() == 0:
+            _look_as_root(connection, write=write)
+        connection.set_busy_handler(Busy())
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        if write and system.env("EVENTQ_SYNCHRONOUS").lower() == "normal":
+            connection.pragma("synchronous", "normal")
+        return connection
+
+    def _connect_to_read(self) -> apsw.Connection:
+        """Open without a right to change anything: through the WAL if there is one, else as an immutable file.
+
+        A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds everything; a WAL
+        without shared memory (a copy, a restored backup) is nobody's, and is read without locks. The stamp of the
+        files, looked at before and after each reading, says whether somebody has begun to write.
+        """
+        quoted = "file:" + "".join(c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path)
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        if self._stamp is not None and self._stamp[2] > _WAL_HEADER:
+            connection = apsw.Connection(f"{quoted}?mode=ro", flags, vfs=self._vfs or "unix-none")
+            connection.pragma("locking_mode", "exclusive")  # the index of the WAL is made in this process
+            return connection
+        how = "mode=ro&readonly_shm=1" if self._stamp is None else "immutable=1"
+        return apsw.Connection(f"{quoted}?{how}", flags, vfs=self._vfs)
+
+    def _stamp_now(self) -> tuple[int, ...]:
+        """Give time and size of the database, size and time of its WAL, and whether that has shared memory."""
+        found = os.stat(self.path)
+        try:
+            wal = os.stat(self.path + "-wal")
+        except OSError:
+            return found.st_mtime_ns, found.st_size, 0, 0, False
+        return found.st_mtime_ns, found.st_size, wal.st_size, wal.st_mtime_ns, os.path.exists(self.path + "-shm")
+
+    def steady(self, call: Callable[[], Any]) -> Any:
+        """Run a reading, again if a writer was in the way or changed what was read; translate SQLite's errors."""
+        tries = 0
+        self.check_process()
+        with self.lock:
+            while True:
+                try:
+                    if not self.writable and self._is_stale():
+                        self._reopen()
+                    self.connection  # noqa: B018 (refuses use after close)
+                    found = call()
+                    if self._stamp is None or self._stamp == self._stamp_now():
+                        return found
+                except (apsw.ProtocolError, apsw.ReadOnlyError) as error:
+                    # A writer makes the index of the WAL anew, or was killed between its header and its first frame.
+                    tries += 1 if isinstance(error, apsw.ReadOnlyError) else _LONG_TRY
+                    if self.writable or tries > _TRIES or getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
+                        raise self.explain(error) from error
+                    system.pause(_TRY_SECONDS)
+                    self._reopen()
+                except (apsw.Error, UnicodeError) as error:
+                    if self._stamp is None or self._stamp == self._stamp_now():
+                        raise self.explain(error) from error
+                except FilterError as error:
+                    raise self.explain(error) from error.__cause__
+                except OSError as error:
+                    raise NotAThreadError(self.directory) from error
+
+    def _is_stale(self) -> bool:
+        """Say whether the files that are read without rights want another way of reading than they did."""
+        if self._stamp is None and self._marks:
+            return False  # a moment that is held by a lock
+        stamp = self._stamp_now()
+        return self._stamp != stamp if self._stamp is not None else stamp[2] <= _WAL_HEADER
+
+    def _reopen(self) -> None:
+        if self._marks:
+            raise LogicError("another program took the database over meanwhile", "do it again")
+        self.sandbox.close()
+        self.connection.close()
+        self.open_connection = self._choose()
+        self.cursor = self.open_connection.cursor()
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The open connection; raises ClosedError after `close` and in a forked process."""
+        if self.open_connection is None or self.pid != os.getpid():
+            raise self.gone()
+        return self.open_connection
+
+    def check_process(self) -> None:
+        """Refuse a forked process before it waits for a lock that nobody in it will ever release."""
+        if self.pid != os.getpid():
+            raise self.gone()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened the store."""
+        return self.pid != os.getpid()
+
+    def gone(self) -> ClosedError:
+        """Return the error for a use after `close`, or in a forked process."""
+        if self.forked:
+            return ClosedError("the thread was opened before this process was forked", "open it again after the fork")
+        return ClosedError("the thread is closed", "open it again with eventq.open")
+
+    def close(self) -> None:
+        """Close the connection, cutting a WAL that has grown long; a second call and one after a fork do nothing."""
+        connection = self.open_connection
+        if connection is None or self.pid != os.getpid():
+            return
+        with self.lock:
+            self.open_connection = None
+            self.sandbox.close()
+            if self.writable:
+                self._cut_wal(connection)
+            connection.close()
+
+    def _cut_wal(self, connection: apsw.Connection) -> None:
+        try:
+            if os.stat(self.path + "-wal").st_size > LONG_WAL:
+                connection.set_busy_handler(None)  # a reader that is in the way is no reason to wait
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError):
+            pass  # the WAL is as good as the database; the next one cuts it
+
+    def explain(self, error: Exception) -> EventqError:
+        """Return eventq's error for one of SQLite's, and report what SQLite refused."""
+        outdated = self._is_outdated(error)
+        if isinstance(error, EventqError) and not outdated:
+            return error
+        found = migrate.outdated(self.path) if outdated else translate(error, self.path)
+        of_sqlite = isinstance(error, (apsw.Error, FilterError))  # and not of the text or the path it was given
+        if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
+            self.on_refusal(found)
+        return found
+
+    def _is_outdated(self, error: Exception) -> bool:
+        """Tell whether a statement failed because a newer eventq has changed the schema since the store was opened."""
+        cause = error.__cause__ if isinstance(error, FilterError) else error
+        # A filter may read the table of events and nothing else: not what a view of that name reads.
+        if self.open_connection is None or not (_lacks(cause) or isinstance(cause, apsw.AuthError)):
+            return False
+        try:
+            return int(self.open_connection.pragma("user_version")) > self.version
+        except apsw.Error:
+            return False  # the first error says more
+
+    def alive(self) -> int:
+        """Give the time of change of the directory, in ns.
+
+        Raise NotAThreadError when the thread was deleted or replaced.
+        """
+        try:
+            folder = os.stat(self.directory)
+            time = folder.st_mtime_ns
+            device, inode, database = self.inodes
+            if folder.st_ino != inode or folder.st_dev != device:  # a copy may have the times of what it was made of
+                raise NotAThreadError(self.directory)
+            if time != self._folder_time:
+                if os.stat(self.path).st_ino != database:
+                    raise NotAThreadError(self.directory)
+                self._folder_time = time
+        except OSError as error:
+            raise NotAThreadError(self.directory) from error
+        return time
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def write(self) -> Write:
+        """Give the context manager of one change."""
+        return Write(self)
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the store was opened to read."""
+        if not self.writable:
+            raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
+
+    def has_memory(self) -> bool:
+        """Say whether there are tables of turns and blobs: not in an older thread that was opened to read."""
+        return self.version >= 3
+
+    def has_output(self) -> bool:
+        """Say whether there are tables of artifacts and outputs: not in an older thread that was opened to read."""
+        return self.version >= 4
+
+    def has_roots(self) -> bool:
+        """Say whether there is a table of turns' roots: not in an older thread that was opened to read."""
+        if self.version < 5:
+            self._look_again()
+        return self.version >= 5
+
+    def check_memory(self) -> None:
+        """Raise StoreError when there are no tables of turns and blobs."""
+        self._check_tables(self.has_memory, "turns or blobs")
+
+    def check_output(self) -> None:
+        """Raise StoreError when there are no tables of artifacts and outputs."""
+        self._check_tables(self.has_output, "artifacts or outputs")
+
+    def _check_tables(self, has: Callable[[], bool], what: str) -> None:
+        if not has():
+            self._look_again()
+        if not has():
+            raise StoreError(
+                f"'{self.path}' was written by an older eventq, and holds no {what}",
+                "open it for writing once: any push brings it up to date",
+            )
+
+    def _look_again(self) -> None:
+        """Read the version anew: somebody may have brought the database up to date meanwhile."""
+        self.version = int(self.steady(lambda: migrate.version(self.connection, self.path)))
+
+    @property
+    def depth(self) -> int:
+        """How many transactions are under way, each inside the one before."""
+        return len(self._marks)
+
+    def begin(self) -> None:
+        """Begin a transaction, or a savepoint inside one."""
+        self.check_writable()
+        self.check_process()
+        self.lock.acquire()
+        depth = len(self._marks)
+        try:
+            self.ready(self.connection)
+            if not depth:
+                self.alive()  # or it would be stored in what was moved away, where nobody looks
+            self.connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
+            self._marks.append(len(self._after))
+        except BaseException as error:
+            del self._marks[depth:]
+            self.lock.release()
+            if isinstance(error, apsw.Error):
+                raise self.explain(error) from error
+            raise
+
+    def ready(self, connection: apsw.Connection) -> None:
+        """Refuse to go on in a transaction that SQLite has undone; undo one that an interrupt has left behind."""
+        if connection.get_autocommit():
+            if self._marks:
+                raise DiskError(
+                    "the transaction was undone, as the disk refused an earlier step of it: nothing of it is stored",
+                    "free some space, then do all of it again",
+                )
+        elif not self._marks:
+            connection.execute("ROLLBACK")
+
+    def snapshot(self) -> None:
+        """Have all that is read from now on be as it is at this moment, until the store is closed.
+
+        A reading raises LogicError when the moment is lost: what was read without locks is being changed.
+        """
+
+        def begin() -> None:
+            self.connection.execute("BEGIN")
+            self.connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only now does SQLite begin it
+
+        self.steady(begin)
+        self._marks.append(0)
+
+    def abandon(self, level: int) -> None:
+        """Undo the transactions from a level on, which nobody will leave any more."""
+        if self.pid != os.getpid() or not self.lock._is_owned():  # type: ignore[attr-defined]  # of another thread
+            return
+        try:
+            while len(self._marks) >= level:
+                self.rollback()
+        except (apsw.Error, EventqError):
+            pass  # closed
+
+    def commit(self) -> None:
+        """End the innermost transaction; the outermost one commits, then runs what waits for that."""
+        effects: list[Callable[[], None]] = []
+        try:
+            self.ready(self.connection)
+            if self.depth > 1:
+                self.connection.execute(f"RELEASE s{self.depth - 1}")
+            else:
+                self.connection.execute("COMMIT")
+                effects, self._after = self._after, []
+        except (apsw.Error, EventqError) as error:
+            self._undo()
+            raise self.explain(error) from error
+        finally:
+            self._leave()
+        if self.depth == 0:
+            self.alive()
+        for effect in reversed(dict.fromkeys(reversed(effects))):
+            effect()
+
+    def rollback(self) -> None:
+        """Undo the innermost transaction."""
+        try:
+            self._undo()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._marks.pop()
+        self.lock.release()
+
+    def _undo(self) -> None:
+        connection = self.open_connection
+        del self._after[self._marks[-1] :]
+        if connection is None or self.pid != os.getpid() or connection.get_autocommit():
+            return
+        if self.depth > 1:
+            connection.execute(f"ROLLBACK TO s{self.depth - 1}; RELEASE s{self.depth - 1}")
+        else:
+            connection.execute("ROLLBACK")
+
+    def after(self, effect: Callable[[], None]) -> None:
+        """Run `effect` once the transaction under way has committed, or now when there is none.
+
+        One that is given several times runs once, at its last place.
+        """
+        self.check_process()
+        with self.lock:  # a depth that another thread made is not ours
+            if self.depth:
+                self._after.append(effect)
+                return
+        effect()
+
+    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
+        if not self.writable:
+            return self.steady(lambda: self.connection.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
+        if self.pid != os.getpid():
+            raise self.gone()
+        with self.lock:
+            try:
+                if self.open_connection is None:
+                    raise self.gone()
+                self.ready(self.open_connection)
+                return self.open_connection.execute(sql, bindings).fetchall()
+            except (apsw.Error, UnicodeError) as error:
+                raise self.explain(error) from error
+
+    def one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
+        """Run one statement and give the first column of its first row, or None."""
+        rows = self.run(sql, bindings)
+        return rows[0][0] if rows else None
+
+    def data_version(self) -> int:
+        """Return a number that changes when another process has committed."""
+        return int(self.one("PRAGMA data_version"))
+
+    def relaxed(self) -> Relaxed:
+        """Give a block whose commits need not be on the disk at once.
+
+        An ack that is lost only means a second delivery.
+        """
+        return Relaxed(self)
+
+    def free_pages(self) -> int:
+        """Give the number of pages that hold nothing any more."""
+        return int(self.one("PRAGMA freelist_count"))
+
+    def vacuum(self) -> None:
+        """Give the space of deleted rows back to the system, some pages a transaction."""
+        if self.one("PRAGMA auto_vacuum") != _INCREMENTAL:  # made by an older program: one long way round
+            self.run(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+            self.run("VACUUM")
+        while self.free_pages():
+            self.run(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is broken inside the database."""
+        for (text,) in self.run("PRAGMA integrity_check(20)"):
+            if text != "ok":
+                yield f"the database is damaged: {text}"
+        self._look_again()  # what a newer eventq has made meanwhile is no fault: this says so
+        yield from self.steady(lambda: migrate.faults(self.connection, self.version))
+        yield from self.events.faults()
+        yield from self.consumers.faults()
+        yield from self.events.counter_faults()
+        if self.version:
+            yield from self.events.key_faults()
+            yield from self.consumers.state_faults(self.events.last_id())
+
+
+class Relaxed:
+    """A block at `synchronous=NORMAL`, unless a transaction is under way that needs more."""
+
+    def __init__(self, db: Database) -> None:
+        """Prepare; nothing changes yet."""
+        self._db = db
+        self._was = 0
+
+    def __enter__(self) -> None:
+        """Relax, remembering what was set."""
+        db = self._db
+        db.check_process()
+        db.lock.acquire()
+        try:
+            if db.depth == 0:
+                db.alive()  # see `begin`
+                self._was = int(db.connection.pragma("synchronous"))
+                if self._was > 1:
+                    db.connection.pragma("synchronous", 1)
+        except BaseException:
+            db.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        """Put back what was set."""
+        db = self._db
+        if self._was > 1 and db.depth == 0:
+            db.connection.pragma("synchronous", self._was)
+        db.lock.release()
+
+
+def _quote(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
+
+
+def create(directory: str, path: str, mode: int) -> bool:
+    """Make the database of a new thread at `path`, whole or not at all; give False when there is one already.
+
+    The caller holds the directory's lock, so what an init that crashed left behind may be removed.
+    """
+    fresh = os.path.join(directory, _FRESH)
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        if os.path.lexists(fresh + suffix):
+            os.unlink(fresh + suffix)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    try:
+        connection = apsw.Connection(fresh, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.pragma("page_size", 4096)
+            connection.pragma("auto_vacuum", _INCREMENTAL)
+            migrate.apply(connection, system.stamp(system.now()))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # `close` does it too, but hides a failure
+        finally:
+            connection.close()
+        if os.path.exists(path) and os.path.getsize(path) == 0:
+            os.unlink(path)  # an init of another kind died before its first byte
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    finally:
+        os.unlink(fresh)
+    return True
