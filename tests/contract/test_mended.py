@@ -194,7 +194,7 @@ def test_check_beside_a_push_and_an_ack(thread: eventq.Thread, monkeypatch: pyte
     thread.subscribe("w", "true")
     thread.push("self", "note", "x")
     thread.ack("w", 1)
-    monkeypatch.setattr(thread.database, "last_id", lambda: 0)
+    monkeypatch.setattr(thread.database.events, "last_id", lambda: 0)
     assert list(thread.database.faults()) == []
 
 

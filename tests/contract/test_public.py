@@ -35,6 +35,7 @@ LEVELS = {
     "eventq.blobs": 4,
     "eventq.chunking": 3,
     "eventq.storage.sqlite": 3,
+    "eventq.storage": 1.5,
     "eventq.filters": 2,
     "eventq.system": 1,
     "eventq.records": 1,
