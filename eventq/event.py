@@ -14,6 +14,7 @@ MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NamedTuple
 
     class Event(NamedTuple):
@@ -33,6 +34,85 @@ if TYPE_CHECKING:
         first_id: int | None
         last_id: int | None
 
+    class NewEvent(NamedTuple):
+        """An event that is to be stored."""
+
+        source: str
+        type: str
+        content: str
+        subtype: str | None = None
+        key: str | None = None
+
+    class Appended(NamedTuple):
+        """What an append stored: the ids `first` to `last`, both 0 for none.
+
+        `found` are the place in the list and the event id of each key that was used before.
+        """
+
+        first: int
+        last: int
+        created_at: str
+        found: Sequence[tuple[int, int]]
+
+    class Commit(NamedTuple):
+        """What subscribers learn of a transaction that stored the events `first` to `last`.
+
+        There is a part for each push and each batch: the first id, how many, the time, and the
+        events, which are left out of all parts where they are large. `source` is the last one's.
+        """
+
+        first: int
+        last: int
+        source: str
+        parts: Sequence[tuple[int, int, str, Sequence[NewEvent]]]
+
+    class EventPage(NamedTuple):
+        """Some matching events, and the id that the search has got to."""
+
+        events: list[Event]
+        next: int
+
+    class LinePage(NamedTuple):
+        """Some matching events as JSON, the id that the search has got to, and that of the last line (0: none)."""
+
+        lines: list[str]
+        next: int
+        last_id: int
+
+    class Bounds(NamedTuple):
+        """The oldest stored event (0: none), the newest there ever was, and how many are stored."""
+
+        first: int
+        last: int
+        stored: int
+
+    class ConsumerState(NamedTuple):
+        """What is known of one subscription.
+
+        `attempts` counts runs without progress since the last ack, `stalled` says why no handler is
+        started, and no event after `acked` up to `scanned` matches.
+        """
+
+        consumer: str
+        handler: str
+        filter: str | None
+        acked: int
+        updated_at: str | None
+        max_attempts: int
+        timeout: float | None
+        attempts: int
+        stalled: str | None
+        scanned: int
+
+    class Popped(NamedTuple):
+        """What an ack left behind: the next page, and whether the consumer may be due although nothing is new.
+
+        `page` is None for an ack alone. `woke` says that the ack ended a stall or asked for a replay.
+        """
+
+        page: EventPage | LinePage | None
+        woke: bool
+
 else:
     from _collections import _tuplegetter
 
@@ -48,6 +128,10 @@ else:
         def _asdict(self):
             """Give a dictionary with the keys in the order of the fields."""
             return dict(zip(self._fields, self, strict=True))
+
+        def _replace(self, **values):
+            """Return a record with other values in some fields."""
+            return self._make(values.get(name, value) for name, value in zip(self._fields, self, strict=True))
 
         def __getnewargs__(self):
             return tuple(self)
@@ -88,6 +172,42 @@ else:
         count = _tuplegetter(0, "How many events were stored.")
         first_id = _tuplegetter(1, "The id of the first, or None.")
         last_id = _tuplegetter(2, "The id of the last, or None.")
+
+    class NewEvent(_Record):
+        """An event that is to be stored; see `Event`.
+
+        The same `key` again stands for the event that was stored with it first.
+        """
+
+        __slots__ = ()
+        __match_args__ = _fields = ("source", "type", "content", "subtype", "key")
+
+        def __new__(cls, source, type, content, subtype=None, key=None):
+            return tuple.__new__(cls, (source, type, content, subtype, key))
+
+        source = _tuplegetter(0, "Who it comes from.")
+        type = _tuplegetter(1, "What it is.")
+        content = _tuplegetter(2, "The payload.")
+        subtype = _tuplegetter(3, "What it is more exactly, or None.")
+        key = _tuplegetter(4, "The key under which it is stored once, or None.")
+
+    def _record(name, fields):
+        """Return a record class of fields that are given by position."""
+        fields = tuple(fields.split())
+        body = {field: _tuplegetter(place, "") for place, field in enumerate(fields)}
+        body |= {"__slots__": (), "__new__": lambda cls, *values: tuple.__new__(cls, values)}
+        return type(name, (_Record,), {**body, "_fields": fields, "__module__": __name__})
+
+    Appended = _record("Appended", "first last created_at found")
+    Commit = _record("Commit", "first last source parts")
+    EventPage = _record("EventPage", "events next")
+    LinePage = _record("LinePage", "lines next last_id")
+    Bounds = _record("Bounds", "first last stored")
+    ConsumerState = _record(
+        "ConsumerState",
+        "consumer handler filter acked updated_at max_attempts timeout attempts stalled scanned",
+    )
+    Popped = _record("Popped", "page woke")
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:

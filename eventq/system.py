@@ -1,6 +1,6 @@
 """The clock, the environment and the processes: the one place that asks the machine.
 
-What only POSIX has (fork, sessions, signals, `flock`) is here and in `log.locks`. Linux and macOS are supported;
+What only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and macOS are supported;
 elsewhere the import is refused with a sentence.
 """
 
@@ -27,19 +27,14 @@ UNKNOWN = 255  # the exit code of a child that nobody can tell any more
 _second = [-1, ""]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
 
 
-def now() -> float:
-    """Give the time as seconds since 1970, UTC."""
-    return time.time()
+now = time.time  # seconds since 1970, UTC
+monotonic = time.monotonic  # seconds that only grow, for deadlines
+environ = os.environ
 
 
 def milliseconds() -> int:
     """Give the time as milliseconds since 1970, UTC."""
     return max(0, int(now() * 1000))  # a clock that was never set may be before its own beginning
-
-
-def monotonic() -> float:
-    """Give seconds that only grow, for deadlines."""
-    return time.monotonic()
 
 
 def pause(seconds: float) -> None:
@@ -93,6 +88,20 @@ def env_seconds(name: str, default: float) -> float:
     """Give a variable as seconds, with an optional fraction; an unset one and nonsense are `default`."""
     text = env(name)
     return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19 else default
+
+
+def mode_like(path: str) -> int:
+    """Return the permissions for a new file that is as open as another one: owner only when that is missing."""
+    try:
+        return os.stat(path).st_mode & 0o666
+    except OSError:
+        return 0o600
+
+
+def make_folder(path: str, like: str) -> None:
+    """Make a folder and its parents, as open as a file is."""
+    mode = mode_like(like)
+    os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
 
 
 def sync_folder(path: str) -> None:

@@ -7,13 +7,14 @@ import os
 from eventq import system
 from eventq.errors import DiskError, EventqError, NotAThreadError, StoreError, ThreadExistsError, UsageError
 from eventq.event import Batch, Event, check_natural, check_positive
+from eventq.locks import FolderLock
 from eventq.log.events import EventLog, refuse_conflict
-from eventq.log.journal import Journal
-from eventq.log.layout import FolderLock, Layout, resolve
-from eventq.log.mirror import Mirror
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.database import Database, check_path, create
+from eventq.workspace.journal import Journal
+from eventq.workspace.layout import Layout, resolve
+from eventq.workspace.mirror import Mirror
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
-    from eventq.log.events import NewEvent
+    from eventq.log.events import Given
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
     from eventq.output.produced import Produced
@@ -137,9 +138,16 @@ class Thread:
             raise
         if not read_only:
             self.database.on_refusal = self._note_refusal
+        self.database.on_failure = self._log_and_continue
         self._mirror = Mirror(self.database, self.layout, self.journal)
         self.notifier = Notifier(self.database, self.layout, self.journal)
-        self.log = EventLog(self.database, self.layout, self._mirror, self.journal, self.notifier, strict=strict_source)
+        for name, subscriber in (
+            ("mirror", self._mirror.committed),
+            ("journal", self.journal.committed),
+            ("notifier", self.notifier.committed),
+        ):
+            self.database.subscribe(name, subscriber)
+        self.log = EventLog(self.database, self.layout, self.journal, strict=strict_source)
         self.consumers = Subscriptions(self.database, self.journal, self.notifier)
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
@@ -148,6 +156,10 @@ class Thread:
 
     def _note_refusal(self, error: EventqError) -> None:
         self.journal.error(f"database: {error}")
+
+    def _log_and_continue(self, what: str, error: Exception) -> None:
+        """Log a failure that happened after the commit. Raising would make the caller push twice."""
+        self.journal.warn(f"{what}: {error}; the event is stored")
 
     @property
     def path(self) -> str:
@@ -203,7 +215,7 @@ class Thread:
         """
         return self.log.push(source, type, content, subtype, key, key_strict=key_strict)
 
-    def push_many(self, events: Iterable[NewEvent], *, key_strict: bool = False) -> Batch:
+    def push_many(self, events: Iterable[Given], *, key_strict: bool = False) -> Batch:
         """Store events in one transaction, in bounded memory, and return how many and which ids.
 
         Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that
@@ -224,16 +236,16 @@ class Thread:
     def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
         """Give the newest `count` events that match, oldest first."""
         check_positive(count, "count")
-        return self.log.last(count, filter)
+        return self.log.newest(count, filter)
 
     def last_id(self) -> int:
         """Give the id of the newest event, 0 before the first."""
-        return self.database.events.last_id()
+        return self.database.events.last()
 
     def latest(self, by: str = "source") -> dict[str, Event]:
         """Give the newest event of each source (or `by="type"`, of each type)."""
-        rows = [Event._make(row) for row in self.database.events.latest(by)]
-        return {event.source if by == "source" else event.type: event for event in rows}
+        events = self.database.events.latest(by)
+        return {event.source if by == "source" else event.type: event for event in events}
 
     def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:
         """Give the events after an id that match, and wait for more, for ever.
@@ -241,19 +253,14 @@ class Thread:
         None begins with what is pushed from now on. Wakes within a millisecond of a push by any process. Close the
         iterator to stop.
         """
-        return (Event._make(row) for rows in self.follow_pages(last_event_id, filter) for row in rows)
+        return (event for page in self.follow_pages(last_event_id, filter) for event in page)
 
     def follow_pages(
-        self,
-        last_event_id: int | None,
-        text: str | None,
-        *,
-        lines: bool = False,
-        tick: Callable[[], object] | None = None,
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """Give what `follow` gives, page by page, as rows of six columns or as `(id, JSON line)`."""
+        self, last_event_id: int | None, filter: str | None, *, tick: Callable[[], object] | None = None
+    ) -> Iterator[list[Event]]:
+        """Return what `follow` returns, page by page; `tick` is called at least once a second."""
         after = self.last_id() if last_event_id is None else check_natural(last_event_id, "last_event_id")
-        return self.log.follow(self.database.events.check_filter(text), after, lines=lines, tick=tick)
+        return self.log.follow(self.database.events.accept(filter), after, tick=tick)
 
     # --- consumers ------------------------------------------------------------------------------------------------
 
@@ -304,28 +311,28 @@ class Thread:
 
         Waits up to `wait` seconds when there is none. Raises UnknownConsumerError, AckError, FilterError.
         """
-        return self.consumers.events(self.pop_rows(consumer, last_event_id, limit=limit, wait=wait))
+        events: list[Event] = self._pop(consumer, last_event_id, limit, wait, lines=False).events
+        return events
 
-    def pop_rows(
-        self, consumer: str, last_event_id: int, *, limit: int, wait: float, lines: bool = False
-    ) -> list[tuple[Any, ...]]:
-        """Give what `pop` gives, as rows of six columns or as `(id, JSON line)`."""
-        check_natural(last_event_id, "last_event_id")
+    def pop_lines(self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0) -> list[str]:
+        """Return what `pop` returns as lines of JSON."""
+        lines: list[str] = self._pop(consumer, last_event_id, limit, wait, lines=True).lines
+        return lines
+
+    def _pop(self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool) -> Any:
+        check_natural(acked, "last_event_id")
         check_positive(limit, "limit")
         if wait <= 0:
-            return self.consumers.pop(consumer, last_event_id, limit, lines=lines)[0]
-        return self._pop_waiting(consumer, last_event_id, limit, wait, lines=lines)
-
-    def _pop_waiting(self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool) -> list[tuple[Any, ...]]:
-        from eventq.log.bell import SLOW_LOOK, Bell
+            return self.consumers.pop(consumer, acked, limit, lines=lines)
+        from eventq.workspace.watcher import SLOW_LOOK, Watcher
 
         deadline = system.monotonic() + wait
-        with Bell(self.database, self.layout) as bell:
-            rows, at = self.consumers.pop(consumer, acked, limit, lines=lines)
-            while not rows and (left := deadline - system.monotonic()) > 0:
-                bell.wait(min(left, SLOW_LOOK))
-                rows, at = self.consumers.read_on(consumer, at, limit, lines=lines)
-        return rows
+        with Watcher(self.database, self.layout) as watcher:
+            page = self.consumers.pop(consumer, acked, limit, lines=lines)
+            while not page[0] and (left := deadline - system.monotonic()) > 0:
+                watcher.wait(min(left, SLOW_LOOK))
+                page = self.consumers.read_on(consumer, page.next, limit, lines=lines)
+        return page
 
     def ack(self, consumer: str, last_event_id: int) -> None:
         """State that everything up to an id is done; a smaller id than before asks for a replay.

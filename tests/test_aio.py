@@ -29,7 +29,7 @@ def test_every_call_has_its_async_twin() -> None:
     sync = {n for n, _ in inspect.getmembers(eventq.Thread, inspect.isfunction) if not n.startswith("_")}
     twin = {n for n, _ in inspect.getmembers(eventq.AsyncThread, inspect.isfunction) if not n.startswith("_")}
     assert sync - twin == {
-        "write", "follow_pages", "pop_rows", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
+        "write", "follow_pages", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
         "copy_to", "externalize", "open_url", "rehydrate",
     }  # fmt: skip
     assert twin - sync == {"run"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from eventq.cli import show
 from eventq.cli.options import number, seconds, text
 from eventq.errors import InputError, LogicError, UsageError
-from eventq.event import Event
+from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
-from eventq.log.mirror import line
 from eventq.thread import Thread
+from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.cli.options import Raw
     from eventq.errors import KeyConflictError
+    from eventq.event import Event
 
 
 SERVERS = ("eventq://", "unix:")  # how the address of a server begins
@@ -63,7 +64,7 @@ def push(raw: Raw) -> None:
         event = thread.push(source, kind, content, subtype, key, key_strict=bool(raw["key-strict"]))
         if raw["json"]:
             show.say(line(event))
-    if key is not None and (conflict := key_conflict(key, event, source, kind, subtype, content)):
+    if key is not None and (conflict := key_conflict(event, NewEvent(source, kind, content, subtype, key))):
         show.note(f"Note: {conflict.what}; nothing was stored")
 
 
@@ -125,8 +126,7 @@ def pop(raw: Raw) -> None:
     with open_thread(raw) as thread:
         acked, limit, wait = number(raw, "last-event-id"), number(raw, "limit", 100, least=1), seconds(raw, "wait")
         consumer = text(raw, "consumer") or ""
-        rows = thread.pop_rows(consumer, acked, limit=limit, wait=wait or 0, lines=True)
-        show.lines(rows)
+        show.lines(thread.pop_lines(consumer, acked, limit=limit, wait=wait or 0))
 
 
 def ack(raw: Raw) -> None:
@@ -150,13 +150,12 @@ def peek(raw: Raw) -> None:
         if raw["last"] is not None:
             _show_events(thread.last(last, filter=condition))
             return
-        accepted = thread.database.events.check_filter(condition)
-        for rows, _ in thread.log.scan(accepted, after, limit, lines=True):
-            show.lines(rows)
+        for page in thread.log.lines(condition, after, limit):
+            show.lines(page.lines)
 
 
 def _show_events(events: Sequence[Event]) -> None:
-    show.lines([(event.id, line(event)) for event in events])
+    show.lines([line(event) for event in events])
 
 
 def tail(raw: Raw) -> int:
@@ -164,16 +163,14 @@ def tail(raw: Raw) -> int:
     with open_thread(raw, read_only=True) as thread:
         count = number(raw, "lines", 10)
         condition = None if raw["filter"] is None else str(raw["filter"])
-        accepted = thread.database.events.check_filter(condition)
-        upto = thread.last_id()
         show_page = _show_events if raw["json"] else _show_readable
+        upto = thread.last_id()
+        pages = thread.follow_pages(upto, condition, tick=_end_when_unread)
         try:
-            show_page(
-                [Event._make(row) for row in thread.database.events.newest(accepted, upto, count)] if count else []
-            )
+            show_page(thread.log.newest(count, condition, upto) if count else [])
             if raw["follow"]:
-                for rows in thread.follow_pages(upto, condition, tick=_end_when_unread):
-                    show_page([Event._make(row) for row in rows])
+                for page in pages:
+                    show_page(page)
         except KeyboardInterrupt:
             return 0
     return 0

@@ -7,13 +7,12 @@ import os
 import sys
 
 from eventq.errors import EventqError, FilterError, LogicError, TooLargeError, UnknownOutputError
-from eventq.log.mirror import quote
 from eventq.system import write_all
+from eventq.workspace.mirror import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from eventq.cli.options import Command, Raw
 
@@ -39,10 +38,10 @@ def say(line: str) -> None:
     out(line.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def lines(rows: list[tuple[Any, ...]]) -> None:
+def lines(page: list[str]) -> None:
     """Write the JSON lines of a page of events."""
-    if rows:
-        out(("\n".join([row[1] for row in rows]) + "\n").encode("utf-8", "replace"))
+    if page:
+        out(("\n".join(page) + "\n").encode("utf-8", "replace"))
 
 
 def dump(value: object) -> None:
@@ -122,7 +121,7 @@ def _function(command: Command):  # type: ignore[no-untyped-def]  # noqa: ANN202
 
 def readable(text: str) -> str:
     """Give text on one line, control characters escaped."""
-    from eventq.log.journal import printable
+    from eventq.workspace.journal import printable
 
     return printable(text)
 

@@ -40,14 +40,14 @@ def collect(db: Database, check: Callable[[], list[str]], *, apply: bool, grace:
     with db.write():
         turns, rows = table.delete(db, *times)
     found = _result(turns, rows, applied=True)
-    if not db.depth and (turns or rows or db.free_pages()):
+    if turns or rows or db.free_bytes():
         _give_back(db, found)
     return found
 
 
 def _give_back(db: Database, found: Collected) -> None:
     try:
-        db.vacuum()
+        db.compact()
     except DiskError as error:
         raise DiskError(
             f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not be given back:"

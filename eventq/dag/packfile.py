@@ -14,7 +14,6 @@ that was only part of another blob's bytes is at worst a blob that nobody asks f
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import stat
@@ -25,6 +24,7 @@ from io import BytesIO
 
 from eventq import system
 from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
+from eventq.locks import lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -836,7 +836,7 @@ class _Target:
         """Open and lock the folder; two writers would rename over each other's files."""
         self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_whole(self._fd, wait=False)
         except BlockingIOError:
             raise LogicError(f"somebody writes into '{self._folder}' already", "wait, or take another folder") from None
         except OSError:

@@ -6,14 +6,15 @@ import os
 
 from eventq import system
 from eventq.errors import EventqError, FilterError, StoreError
-from eventq.log.locks import ConsumerLock, lost
+from eventq.locks import ConsumerLock, lost
 from eventq.log.notifier import DELAY, QUEUE_FD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.journal import Journal
-    from eventq.log.layout import Layout
-    from eventq.log.subscriptions import State, Subscriptions
+    from eventq.event import ConsumerState
+    from eventq.log.subscriptions import Subscriptions
+    from eventq.workspace.journal import Journal
+    from eventq.workspace.layout import Layout
 
 _MOST_SECONDS = 60.0  # that a dispatch is deferred
 
@@ -64,7 +65,7 @@ class Dispatch:
         locks: dict[str, ConsumerLock] = {}
         for state in self._subscriptions.states():
             try:
-                wanted = self.ready(state) or lost(self._layout, state.consumer)
+                wanted = self.ready(state) or lost(self._layout.consumer(state.consumer))
                 lock = self._lock(state) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer's surprise must not keep the others waiting)
                 self._fail(state.consumer, error)
@@ -80,7 +81,7 @@ class Dispatch:
         failure = StoreError(f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix)
         self.failure = self.failure or failure
 
-    def ready(self, state: State) -> bool:
+    def ready(self, state: ConsumerState) -> bool:
         """Return whether a consumer is due and not stalled; one whose filter is broken is stalled here.
 
         Raises StoreError when that cannot be found out.
@@ -93,8 +94,8 @@ class Dispatch:
             self._subscriptions.stall(state, f"its filter is refused: {error.what}")
         return False
 
-    def _lock(self, state: State) -> ConsumerLock | None:
-        lock = ConsumerLock.take(self._layout, state.consumer)
+    def _lock(self, state: ConsumerState) -> ConsumerLock | None:
+        lock = ConsumerLock.take(self._layout.consumer(state.consumer))
         if lock is None:
             self._journal.info(f"dispatch: consumer={state.consumer} skipped (lock held)")
         return lock

@@ -14,14 +14,15 @@ from time import thread_time
 
 from eventq import system
 from eventq.errors import FilterError
-from eventq.log.layout import encode
-from eventq.log.locks import guards, held, queue, wake_holder
+from eventq.locks import guards, held, queue, wake_holder
+from eventq.workspace.layout import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.journal import Journal
-    from eventq.log.layout import Layout
+    from eventq.event import Commit
     from eventq.storage.sqlite.database import Database
+    from eventq.workspace.journal import Journal
+    from eventq.workspace.layout import Layout
 
 SECONDS = 5.0  # what the external notifier may take
 LOOK_SECONDS = 0.1  # of processor time, what the filters of all consumers may take of one push
@@ -45,23 +46,22 @@ class Notifier:
         self._words: list[str] = []
         self._look_at = 0.0
 
-    def wake(self, author: str, first: int, last: int) -> None:
-        """See to it that the consumers of the new events `first` to `last` are run."""
-        chosen = system.env("EVENTQ_NOTIFIER")
+    def committed(self, commit: Commit) -> None:
+        """See to it that the consumers of new events are run."""
+        chosen = system.environ.get("EVENTQ_NOTIFIER", "")
         if chosen == "none":
             return
-        argv = self._argv(chosen)
-        if argv and not self._external(argv, author):
+        fresh = chosen == self._chosen and system.monotonic() < self._look_at
+        argv = self._words if fresh else self._argv(chosen)
+        if argv and not self._external(argv, commit.source):
             self.start()
-        elif self._db.consumers.has_subscriptions() and self._could_be_due(first, last):
+        elif self._db.consumers.any() and self._could_be_due(commit.first, commit.last):
             self._defer() if argv else self.start()
 
     def _argv(self, chosen: str) -> list[str]:
-        """Give the words of the external notifier, none for the built-in one; PATH is searched once a second."""
-        now = system.monotonic()
-        if self._chosen != chosen or now >= self._look_at:
-            self._words = [] if chosen == "builtin" else _command(chosen)
-            self._chosen, self._look_at = chosen, now + _LOOK_AGAIN
+        """Find the words of the external notifier, none for the built-in one: once a second, as that searches PATH."""
+        self._words = [] if chosen == "builtin" else _command(chosen)
+        self._chosen, self._look_at = chosen, system.monotonic() + _LOOK_AGAIN
         return self._words
 
     def wake_one(self) -> None:
@@ -74,7 +74,7 @@ class Notifier:
 
     def wake_supervisor(self, consumer: str) -> None:
         """Have the supervisor of a consumer look at what has changed, whatever it waits for."""
-        wake_holder(self._layout, consumer)
+        wake_holder(self._layout.consumer(consumer))
 
     def start(self) -> None:
         """Start a detached dispatch, unless one is yet to begin."""
@@ -96,7 +96,7 @@ class Notifier:
     def _spawn(self, place: str, before: list[str], environ: dict[str, str]) -> int | None:
         """Spawn a dispatch that holds a place in the queue; return None when the place is taken."""
         try:
-            fd = queue(self._layout, place)
+            fd = queue(place, self._layout.database)
             if fd is None:
                 return None
             try:
@@ -114,15 +114,12 @@ class Notifier:
 
         One whose lock is held has a supervisor, which looks once more after it has let go.
         """
-        from eventq.log.subscriptions import State
-
-        there = guards(self._layout)
+        there = guards(self._layout.guards)
         deadline = thread_time() + LOOK_SECONDS
-        for row in self._db.consumers.subscriptions():
-            state = State(row)
+        for state in self._db.consumers.all():
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
-            if (new or (there and encode(state.consumer) in there)) and not held(self._layout, state.consumer):
+            if (new or (there and encode(state.consumer) in there)) and not held(self._layout.consumer(state.consumer)):
                 return True
         return False
 

@@ -5,33 +5,34 @@ from __future__ import annotations
 import os
 
 from eventq.errors import FilterError, StoreError
-from eventq.log.locks import held
+from eventq.locks import held
 from eventq.records import ConsumerInfo, ThreadInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.log.layout import Layout
-    from eventq.log.mirror import Mirror
-    from eventq.log.subscriptions import State, Subscriptions
+    from eventq.event import ConsumerState
+    from eventq.log.subscriptions import Subscriptions
     from eventq.storage.sqlite.database import Database
+    from eventq.workspace.layout import Layout
+    from eventq.workspace.mirror import Mirror
 
 
 def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
     """Give a thread at a glance."""
     return ThreadInfo(
         path=layout.directory,
-        event_count=db.events.count(),
+        event_count=db.events.bounds().stored,
         subscriptions=tuple(_consumer(state, layout, subscriptions) for state in subscriptions.states()),
-        last_id=db.events.last_id(),
+        last_id=db.events.last(),
         db_bytes=_size(layout.database),
         wal_bytes=_size(layout.database + "-wal"),
         mirror_bytes=_size(layout.mirror),
     )
 
 
-def _consumer(state: State, layout: Layout, subscriptions: Subscriptions) -> ConsumerInfo:
+def _consumer(state: ConsumerState, layout: Layout, subscriptions: Subscriptions) -> ConsumerInfo:
     return ConsumerInfo(
         consumer_id=state.consumer,
         handler_cmd=state.handler,
@@ -39,7 +40,7 @@ def _consumer(state: State, layout: Layout, subscriptions: Subscriptions) -> Con
         last_acked_id=state.acked,
         updated_at=state.updated_at,
         pending=subscriptions.pending(state),
-        running=held(layout, state.consumer),
+        running=held(layout.consumer(state.consumer)),
         attempts=state.attempts,
         stalled=state.stalled,
         max_attempts=state.max_attempts,
@@ -69,6 +70,6 @@ def check(db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscript
 def _filter_faults(db: Database, subscriptions: Subscriptions) -> Iterator[str]:
     for state in subscriptions.states():
         try:
-            db.events.check_filter(state.filter)
+            db.events.accept(state.filter)
         except FilterError as error:
             yield f"the filter of consumer '{state.consumer}' is refused: {error.what}"

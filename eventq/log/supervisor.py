@@ -13,17 +13,17 @@ import signal
 
 from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
+from eventq.locks import ConsumerLock, FolderLock
 from eventq.log.dispatch import Dispatch
-from eventq.log.journal import Journal
-from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
-from eventq.log.locks import ConsumerLock
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.database import Database
+from eventq.workspace.journal import Journal
+from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.subscriptions import State
+    from eventq.event import ConsumerState
 
 TRANSITIONS = {
     "look": {"due": "running", "orphan": "orphan", "idle": "released", "stalled": "released", "failed": "gone"},
@@ -65,7 +65,7 @@ class Watched:
         """Follow one arrow of TRANSITIONS."""
         self.state = TRANSITIONS[self.state][event]
 
-    def is_forgiven(self, state: State | None) -> bool:
+    def is_forgiven(self, state: ConsumerState | None) -> bool:
         """Return whether an ack, `resume` or another subscription has ended the attempts that were counted."""
         return state is None or state.acked != self.acked or state.attempts < self.noted
 
@@ -238,14 +238,14 @@ class Supervisor:
         if lock is not None:
             lock.close() if due else lock.forget()
         if due:
-            watched.lock = ConsumerLock.take(self._layout, watched.consumer)
+            watched.lock = ConsumerLock.take(self._layout.consumer(watched.consumer))
             watched.move("due" if watched.lock is not None else "taken")
         else:
             watched.move("idle")
 
     # --- handlers -------------------------------------------------------------------------------------------------
 
-    def _start(self, watched: Watched, state: State) -> None:
+    def _start(self, watched: Watched, state: ConsumerState) -> None:
         """Start the handler; it runs only once its pid is written down, so that a kill of ours cannot hide it."""
         if watched.is_forgiven(state):
             watched.forgive()

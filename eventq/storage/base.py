@@ -11,14 +11,143 @@ own. Pages are lists: nothing stays open when an operation has returned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from eventq.event import (
+        Appended,
+        Bounds,
+        Commit,
+        ConsumerState,
+        Event,
+        EventPage,
+        LinePage,
+        NewEvent,
+        Popped,
+    )
     from eventq.records import ContextInfo, Move, OpenInfo, RunInfo
     from eventq.storage.rows import BlobRow, HeadState, Piece, PreparedBlob, TurnRow
+
+
+class Events(Protocol):
+    """The log: numbered from 1 without gaps, in the order of the commits."""
+
+    def add(self, new: NewEvent) -> Event:
+        """Store one event that has no key and names no blob."""
+
+    def append(
+        self,
+        new: Sequence[NewEvent],
+        refs: Mapping[int, Collection[bytes]] | None = None,
+        at: str | None = None,
+    ) -> Appended:
+        """Store events in order, but for those whose key was used before.
+
+        `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
+        earlier part of the same batch, as that was told.
+        """
+
+    def get(self, number: int) -> Event | None:
+        """Return one event, or None."""
+
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run, "" for all. Raises FilterError."""
+
+    def page(self, text: str, after: int, upto: int, limit: int) -> EventPage:
+        """Return the next events with `after` < id <= `upto` that match an accepted filter.
+
+        There may be fewer than `limit`, or none, though the search has not got to `upto` yet.
+        """
+
+    def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
+        """Return what `page` returns as lines of JSON."""
+
+    def newest(self, text: str, upto: int, limit: int) -> list[Event]:
+        """Return the newest events with id <= `upto` that match, oldest first."""
+
+    def blocks(self, after: int, upto: int) -> Iterator[bytes]:
+        """Yield the events of a range as NDJSON in blocks of bounded size."""
+
+    def first_match(self, text: str, after: int, upto: int) -> int | None:
+        """Return the lowest id of a range that matches, or None."""
+
+    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
+        """Return whether an id of a range may match, as far as so much processor time tells."""
+
+    def count(self, text: str, after: int, upto: int) -> int:
+        """Count the ids of a range that match."""
+
+    def latest(self, by: str) -> list[Event]:
+        """Return the newest event of each `source` or `type`."""
+
+    def first(self) -> int:
+        """Return the id of the oldest stored event, 0 for none."""
+
+    def last(self) -> int:
+        """Return the id of the newest event there ever was, 0 for none. Asked often."""
+
+    def from_end(self, count: int) -> int:
+        """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
+
+    def bounds(self) -> Bounds:
+        """Return the ids of the oldest and the newest event, and how many are stored."""
+
+    def prune(self, before: int) -> int:
+        """Delete the events below an id; return their number."""
+
+
+class Consumers(Protocol):
+    """Subscriptions, and how far each has got."""
+
+    def get(self, consumer: str) -> ConsumerState | None:
+        """Return the state of one consumer, or None."""
+
+    def all(self) -> list[ConsumerState]:
+        """Return the state of every consumer, oldest subscription first."""
+
+    def any(self) -> bool:
+        """Return whether there is a subscription. Asked by every push."""
+
+    def put(
+        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
+    ) -> bool:
+        """Store a subscription; return False when there is one of that name."""
+
+    def delete(self, consumer: str) -> bool:
+        """Delete a subscription, keeping its progress; return False when there is none."""
+
+    def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
+        """Ack up to an id, and return the next page of matching events.
+
+        A filter that fails leaves the ack where it was. Raises UnknownConsumerError, AckError,
+        FilterError.
+        """
+
+    def read_on(
+        self, consumer: str, after: int, limit: int, *, lines: bool = False
+    ) -> EventPage | LinePage:
+        """Return the next page of matching events without an ack."""
+
+    def ack(self, consumer: str, acked: int) -> Popped:
+        """Ack up to an id; a lower one than before asks for a replay."""
+
+    def start_at(self, consumer: str, acked: int) -> None:
+        """Note that a new consumer wants what comes after an event."""
+
+    def note_scanned(self, state: ConsumerState, upto: int) -> None:
+        """Note that no event after the acked one up to `upto` matches."""
+
+    def note_attempts(self, state: ConsumerState, attempts: int) -> None:
+        """Note how many runs in a row made no progress."""
+
+    def stall(self, state: ConsumerState, reason: str) -> None:
+        """Note why no handler is started any more, until an ack."""
+
+    def end_stall(self, consumer: str) -> None:
+        """End a stall and forget the attempts."""
 
 
 class Blobs(Protocol):
@@ -174,8 +303,15 @@ class Runs(Protocol):
         """Return the next runs by id."""
 
 
-class Areas(Protocol):
-    """What a thread holds."""
+class Log(Protocol):
+    """The events of a thread and their consumers."""
+
+    events: Events
+    consumers: Consumers
+
+
+class Memory(Protocol):
+    """What was said."""
 
     blobs: Blobs
     turns: Turns
@@ -184,7 +320,7 @@ class Areas(Protocol):
     runs: Runs
 
 
-class Database(Areas, Protocol):
+class Database(Log, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
     identity: str  # tells this thread from a later one at the same place
@@ -193,14 +329,20 @@ class Database(Areas, Protocol):
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
 
-    def read(self) -> AbstractContextManager[Areas]:
-        """Return a context manager in which everything is as it was at one moment."""
+    def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
+        """Have a subscriber learn of each transaction that stores events, once it has committed."""
 
     def on_commit(self, effect: Callable[[], None]) -> None:
         """Run an effect after the outermost commit, or now outside `write`."""
 
-    def faults(self, area: Literal["log", "memory", "output"]) -> Iterator[str]:
-        """Yield a sentence for each thing that is broken in an area."""
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is broken."""
+
+    def compact(self) -> None:
+        """Give the space of deleted rows back."""
+
+    def free_bytes(self) -> int:
+        """Return the space that deleted rows have left."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -7,10 +7,10 @@ import socket
 import stat
 import sys
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
 
 from eventq import system
 from eventq.errors import LogicError, UsageError
+from eventq.locks import lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _lock(path: str) -> Iterator[None]:
 
 def _locked(fd: int) -> bool:
     try:
-        flock(fd, LOCK_EX | LOCK_NB)
+        lock_whole(fd, wait=False)
     except BlockingIOError:
         return False
     return True

@@ -336,11 +336,11 @@ def test_a_head_that_moves_at_the_last_moment(
     grow(context, 4)
     begin = thread.database.begin
 
-    def late() -> None:
+    def late(*, relaxed: bool = False) -> None:
         if not thread.database.depth:
             with eventq.open(thread.path) as other:
                 other.contexts.get(1).move(2)
-        begin()
+        begin(relaxed=relaxed)
 
     calls: list[Callable[[], object]] = [
         lambda: context.move(3, expected_head=4),

@@ -558,7 +558,7 @@ def test_a_broken_database_is_not_collected(path: str, clock: Clock) -> None:
     """Row 25: a database with a broken page is an error, for the dry run too, and never an empty one."""
     with eventq.open(path) as thread:
         expected = litter(thread, clock)
-        thread.database.vacuum()
+        thread.database.compact()
         page = thread.database.one("SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'")
         assert thread.gc().hashes == expected
     with open(os.path.join(path, "events.db"), "r+b") as file:
@@ -595,15 +595,15 @@ def test_what_is_deleted_stays_so_when_the_space_cannot_be_given_back(
         raise DiskError("the disk is full", "free some")
 
     with monkeypatch.context() as patch:
-        patch.setattr(thread.database, "vacuum", full)
+        patch.setattr(thread.database, "compact", full)
         with pytest.raises(
             DiskError, match=r"3 turns and 4 blobs were deleted, but their space could not be given back"
         ):
             thread.gc(apply=True)
     assert not any(thread.blobs.has(name) for name in expected)
-    assert thread.database.free_pages() > 0
+    assert thread.database.free_bytes() > 0
     assert thread.gc(apply=True).blobs == 0
-    assert thread.database.free_pages() == 0
+    assert thread.database.free_bytes() == 0
 
 
 # --- ids --------------------------------------------------------------------------------------------------------------
@@ -687,7 +687,7 @@ def test_the_space_comes_back(path: str, auto: bool) -> None:
         fork.move(0)
         thread.gc(apply=True, grace=0)
         assert size() < 400_000
-        assert thread.database.free_pages() == 0
+        assert thread.database.free_bytes() == 0
         assert thread.check() == []
         assert [turn.payload for turn in context.replay()] == [b"kept" * 1000]
         thread.database.connection.execute("PRAGMA auto_vacuum").fetchall()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.log.journal import Journal
-from eventq.log.layout import Layout
+from eventq.workspace.journal import Journal
+from eventq.workspace.layout import Layout
 
 if TYPE_CHECKING:
     from tests.conftest import Clock, RunPython
@@ -160,8 +160,8 @@ def test_lines_stay_whole(path: str, run_python: RunPython) -> None:
     """Processes and threads that write at once never mix their lines, also while the log is rotated."""
     code = (
         "import sys, threading\n"
-        "from eventq.log.journal import Journal\n"
-        "from eventq.log.layout import Layout\n"
+        "from eventq.workspace.journal import Journal\n"
+        "from eventq.workspace.layout import Layout\n"
         "journal = Journal(Layout(sys.argv[1]))\n"
         "def write(name):\n"
         "    for n in range(1500): journal.info(f'{name} {n} ' + 'x' * 60)\n"

@@ -103,7 +103,7 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
     """A call that is refused after `close` does not keep other threads waiting."""
     thread = eventq.open(path)
     thread.close()
-    for call in (lambda: thread.database.relaxed().__enter__(), lambda: thread.write().__enter__()):
+    for call in (lambda: thread.database.joined().__enter__(), lambda: thread.write().__enter__()):
         with pytest.raises(ClosedError):
             call()
     free: list[bool] = []

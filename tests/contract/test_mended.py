@@ -168,7 +168,7 @@ def test_a_fork_beside_a_write_is_refused(thread: eventq.Thread) -> None:
         store = thread.database
         for call in (
             lambda: thread.push("self", "note", "x"), thread.last_id, lambda: thread.write().__enter__(), thread.last,
-            lambda: store.after(lambda: None), lambda: store.relaxed().__enter__(), store.consumers.has_subscriptions,
+            lambda: store.on_commit(lambda: None), lambda: store.write(relaxed=True).__enter__(), store.consumers.any,
         ):  # fmt: skip
             assert system.wait(forked(call), 60) == 7
     finally:
@@ -194,7 +194,7 @@ def test_check_beside_a_push_and_an_ack(thread: eventq.Thread, monkeypatch: pyte
     thread.subscribe("w", "true")
     thread.push("self", "note", "x")
     thread.ack("w", 1)
-    monkeypatch.setattr(thread.database.events, "last_id", lambda: 0)
+    monkeypatch.setattr(thread.database.events, "last", lambda: 0)
     assert list(thread.database.faults()) == []
 
 

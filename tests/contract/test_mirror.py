@@ -13,9 +13,9 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq.log import adoption
-from eventq.log.layout import rotated
-from eventq.log.mirror import line
+from eventq.workspace import adoption
+from eventq.workspace.layout import rotated
+from eventq.workspace.mirror import line
 from tests.conftest import write_as_original
 
 if TYPE_CHECKING:
@@ -485,7 +485,7 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
     """Whoever pushes meanwhile does not wait for the new files, and its event is in them."""
     path = originals_mirror
     with eventq.open(path) as one, eventq.open(path) as two:
-        real = one.database.events.lines
+        real = one.database.events.blocks
         pushed: list[int] = []
 
         def lines(after: int, upto: int) -> Iterator[bytes]:
@@ -494,7 +494,7 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
                 assert files(path) == ["events-20250101-000000.jsonl", "events.jsonl"]
             yield from real(after, upto)
 
-        one.database.events.lines = lines  # type: ignore[method-assign]
+        one.database.events.blocks = lines  # type: ignore[method-assign]
         push(one)
         push(two)
         assert numbers(path) == [1, 2, 3, 4, 5, 6]

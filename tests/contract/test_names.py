@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import InputError, Source
-from eventq.log.layout import Layout, encode
 from eventq.log.notifier import quote, slug
+from eventq.workspace.layout import Layout, encode
 
 SPECIAL = [*"aA.%+~/\\-_ \n\0é☃", "..", "%2e", "+a", "a.lock", "~" + "0" * 64]
 TEXTS = st.one_of(
@@ -38,7 +38,7 @@ def test_an_encoded_name_is_only_a_name(consumer: str) -> None:
     assert not name.startswith(".")
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-.+%~")
     layout = Layout("/thread")
-    assert os.path.dirname(os.path.normpath(layout.lock(consumer))) == "/thread/run"
+    assert os.path.dirname(os.path.normpath(layout.consumer(consumer).lock)) == "/thread/run"
     assert os.path.dirname(os.path.normpath(layout.handler_log(consumer))) == "/thread/logs/handlers"
 
 

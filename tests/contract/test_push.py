@@ -140,10 +140,16 @@ def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, l
     """A push is on the disk when it returns; EVENTQ_SYNCHRONOUS=normal gives that up, and acks do so by themselves."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", setting)
     with eventq.open(path) as thread:
+        connection, levels = thread.database.connection, []
+        thread.database.subscribe("test", lambda _: levels.append(connection.pragma("synchronous")))
         thread.push("self", "note", "x")
         thread.subscribe("w", "true")
         thread.pop("w", 1)
-        assert thread.database.connection.pragma("synchronous") == level
+        assert connection.pragma("synchronous") == 1
+        thread.push("self", "note", "x")
+        thread.ack("w", 2)
+        thread.push("self", "note", "x", key="k")
+        assert levels == [level] * 3
         assert thread.database.connection.pragma("journal_mode") == "wal"
         assert thread.database.connection.pragma("foreign_keys") == 1
 

@@ -251,7 +251,7 @@ def test_follow_without_a_bell(thread: eventq.Thread, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise OSError("no inotify")
 
-    monkeypatch.setattr("eventq.log.bell._Watch", refuse)
+    monkeypatch.setattr("eventq.workspace.watcher._Watch", refuse)
     events = thread.follow(0)
     thread.push("self", "note", "x")
     assert take(events, 1) == [1]

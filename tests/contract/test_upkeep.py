@@ -11,7 +11,7 @@ import pytest
 
 import eventq
 from eventq import LogicError, UsageError
-from eventq.log.locks import ConsumerLock
+from eventq.locks import ConsumerLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +61,11 @@ def test_info_says_where_each_consumer_stands(thread: eventq.Thread, clock: Cloc
 def test_info_says_who_is_running(thread: eventq.Thread) -> None:
     """A consumer runs while its lock is held; a lock file alone means nothing."""
     thread.subscribe("w", "true")
-    lock = ConsumerLock.take(thread.layout, "w")
+    lock = ConsumerLock.take(thread.layout.consumer("w"))
     assert lock is not None
     assert thread.info().subscriptions[0].running
     lock.close()
-    assert os.path.exists(thread.layout.lock("w"))
+    assert os.path.exists(thread.layout.consumer("w").lock)
     assert not thread.info().subscriptions[0].running
 
 

@@ -20,10 +20,10 @@ class OopsError(Exception):
 
 
 @pytest.fixture
-def wakes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Give the list in which the wake-ups of the thread are noted."""
+def wakes(thread: eventq.Thread) -> list[tuple[str, int, int]]:
+    """Return the list in which the commits that subscribers learn of are noted."""
     noted: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(thread.notifier, "wake", lambda *given: noted.append(given))
+    thread.database.subscribe("test", lambda commit: noted.append((commit.source, commit.first, commit.last)))
     return noted
 
 
@@ -144,7 +144,7 @@ def test_an_effect_may_write(thread: eventq.Thread) -> None:
 
     with thread.write():
         thread.push("self", "note", "1")
-        thread.database.after(more)
+        thread.database.on_commit(more)
         assert thread.last_id() == 1
     assert (contents(thread), mirrored(thread)) == (["1", "2"], 2)
 
@@ -176,7 +176,7 @@ def test_an_effect_belongs_to_its_own_thread(thread: eventq.Thread) -> None:
 
     def other() -> None:
         inside.wait()
-        thread.database.after(done.set)
+        thread.database.on_commit(done.set)
 
     runner = in_thread(other)
     with pytest.raises(OopsError), thread.write():
@@ -223,10 +223,8 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
         assert (mirrored(thread), thread.check()) == (1, [])
 
 
-def test_consumers_are_woken_once_a_transaction(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much is pushed inside `write()`, the notifier is called once, for all of it, with the last source."""
-    calls: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(thread.notifier, "wake", lambda *call: calls.append(call))
+def test_subscribers_learn_of_a_transaction_once(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+    """However much is pushed inside `write()`, each learns of it once, with the last source."""
     with thread.write():
         thread.push("a", "t", "1")
         with pytest.raises(ValueError, match="undone"), thread.write():
@@ -235,9 +233,9 @@ def test_consumers_are_woken_once_a_transaction(thread: eventq.Thread, monkeypat
         thread.push_many([("c", "t", "2"), ("c", "t", "3")])
         with thread.write():
             thread.push("d", "t", "4", key="k")
-    assert calls == [("d", 1, 4)]
+    assert wakes == [("d", 1, 4)]
     thread.push("e", "t", "5")
-    assert calls[1:] == [("e", 5, 5)]
+    assert wakes[1:] == [("e", 5, 5)]
 
 
 def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:

@@ -294,7 +294,7 @@ def sound(path: str, *, before: bool = True) -> list[str]:
         assert healed.id > last
         assert thread.check() == []
         assert list(thread.peek(last)) == [healed]
-        expected = [row[1] for rows, _ in thread.log.scan("", 0, None, lines=True) for row in rows]
+        expected = [line for page in thread.log.lines("", 0, None) for line in page.lines]
     found = mirror_lines(path)
     assert found[-len(expected) :] == expected  # what was pruned may still be before it
     return [event.content for event in events]

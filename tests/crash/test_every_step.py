@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.log import adoption, journal, mirror
+from eventq.workspace import adoption, journal, mirror
 from tests.conftest import write_as_original
 from tests.crash.support import copy, mirror_lines, sound
 
@@ -106,7 +106,7 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     with eventq.open(path) as thread:
         for number in range(7):
             thread.push("self", "test", f"old {number}")
-        thread.database.vacuum()
+        thread.database.compact()
     assert len([name for name in os.listdir(path) if name.startswith("events-")]) == 2
     return path
 
@@ -165,7 +165,7 @@ def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -
     connection.close()
     write_as_original(path, "events.jsonl", 4, 5)
     with eventq.open(path) as thread:  # migrations are killed elsewhere
-        thread.database.vacuum()
+        thread.database.compact()
     return path
 
 

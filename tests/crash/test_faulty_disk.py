@@ -39,7 +39,7 @@ def template(tmp_path: Path) -> str:
             thread.push("self", "test", text)
         thread.subscribe("worker", "true")
         thread.ack("worker", 2)
-        thread.database.vacuum()  # everything is in the database: the WAL begins anew
+        thread.database.compact()  # everything is in the database: the WAL begins anew
     return path
 
 
@@ -289,7 +289,7 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
     with eventq.open(template) as thread:
         thread.push_many([("self", "test", f"{n} " + "x" * 1000) for n in range(30)])
         thread.ack("worker", 30)
-        thread.database.vacuum()
+        thread.database.compact()
     before = contents(template)
     while failed:
         number += 1

@@ -44,7 +44,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 ROTATE = """
 import eventq
-from eventq.log import journal, mirror
+from eventq.workspace import journal, mirror
 mirror.ROTATE_LINES = journal.ROTATE_LINES = 5
 with eventq.open(sys.argv[1]) as thread:
     say("go")
@@ -177,7 +177,7 @@ def prunes(path: str, rounds: int, seed: int) -> None:
         stored = [line.split() for lines in said for line in lines if line.startswith("stored")]
         assert max((int(last) for _, _, last in stored), default=0) <= thread.last_id()
         assert thread.prune(keep_last=10) >= 0
-        assert thread.database.free_pages() == 0
+        assert thread.database.free_bytes() == 0
 
 
 def inits(folder: str, rounds: int, seed: int) -> None:

@@ -74,7 +74,7 @@ def test_a_handler_and_its_supervisor_killed_at_once_leave_work_for_the_next(box
     kill(boss)
     kill(handler)
     box.settle()
-    assert os.path.exists(box.thread.layout.lock("w"))
+    assert os.path.exists(box.thread.layout.consumer("w").lock)
     assert not box.held()
     assert box.run("dispatch", "--thread", box.path).returncode == 0
     until(lambda: len(box.trace("start")) == 2, "it runs again")
@@ -85,7 +85,7 @@ def test_a_handler_and_its_supervisor_killed_at_once_leave_work_for_the_next(box
 def test_a_reused_pid_is_not_taken_for_an_orphan(box: Box) -> None:
     """The lock file of a machine that was rebooted names a pid that is somebody else's now: nobody waits for it."""
     box.thread.subscribe("w", box.handler())
-    with open(box.thread.layout.lock("w"), "w", encoding="utf-8") as file:
+    with open(box.thread.layout.consumer("w").lock, "w", encoding="utf-8") as file:
         file.write(f"supervisor 1\nhandler {os.getpid()} 12345\n")
     box.thread.push("self", "test", "x")
     until(box.all_handled, "it is handled")
@@ -98,7 +98,7 @@ def test_a_reused_pid_is_not_taken_for_an_orphan(box: Box) -> None:
 def test_rubbish_in_a_lock_file_holds_nobody_up(note: str, box: Box) -> None:
     """What the lock file says is only a hint: the system's lock is what counts."""
     box.thread.subscribe("w", box.handler())
-    with open(box.thread.layout.lock("w"), "w", encoding="utf-8") as file:
+    with open(box.thread.layout.consumer("w").lock, "w", encoding="utf-8") as file:
         file.write(note)
     box.thread.push("self", "test", "x")
     until(box.all_handled, "it is handled")

@@ -67,7 +67,7 @@ def template(tmp_path: Path) -> str:
         thread.database.run(
             "CREATE TRIGGER turns_are_immutable BEFORE UPDATE ON turns BEGIN SELECT RAISE(ABORT, 'a turn is immutable'); END"
         )
-        thread.database.vacuum()
+        thread.database.compact()
     return path
 
 
@@ -150,7 +150,7 @@ def again(path: str, name: str, *, done: bool) -> None:
         )
         if name.startswith("put"):  # with them the parts that the crash had left
             assert thread.database.one("SELECT count(*) FROM blobs") == 2
-        assert thread.database.free_pages() == 0
+        assert thread.database.free_bytes() == 0
 
 
 def numbers(count: int, edge: int) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq.log import journal
+from eventq.workspace import journal, mirror
 from tests.crash.support import Calls, contents, mirror_lines, sound
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def test_a_push_succeeds_though_the_mirror_cannot_be_written(
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as thread, monkeypatch.context() as patch:
         calls = Calls(os, number, short=short, lasting=lasting)
-        patch.setattr(system, "os", calls)
+        for module in (system, mirror):
+            patch.setattr(module, "os", calls)
         for text in texts():
             thread.push("self", "test", text)
         thread.push_many([("self", "test", text) for text in texts()])

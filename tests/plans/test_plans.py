@@ -112,10 +112,10 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "ack that goes back": lambda: thread.ack("some", 5),
         "notify": lambda: notifier._could_be_due(last, last),
         "dispatch": lambda: [consumers.due(state) for state in consumers.states()],
-        "mirror": lambda: [list(store.events.lines(last - 2, last)), list(store.events.lines(0, last))],
+        "mirror": lambda: [list(store.events.blocks(last - 2, last)), list(store.events.blocks(0, last))],
         "peek": lambda: [list(thread.peek()), list(thread.peek(10, filter=FILTER))],
         "last": lambda: [thread.last(), thread.last(filter=FILTER), thread.last(filter="id < 0")],
-        "lines": lambda: [thread.pop_rows(name, last - 9, limit=5, wait=0, lines=True) for name in ("all", "some")],
+        "lines": lambda: [thread.pop_lines(name, last - 9, limit=5) for name in ("all", "some")],
         "prune": lambda: thread.prune(before_id=9, force=True),
         "pending": lambda: [consumers.pending(state) for state in consumers.states()],
     }

@@ -18,15 +18,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import eventq
-from eventq import system
-from eventq.log import dispatch, locks, notifier, supervisor
+from eventq import locks, system
+from eventq.locks import ConsumerLock
+from eventq.log import dispatch, notifier, supervisor
 from eventq.log.dispatch import Dispatch
-from eventq.log.journal import Journal
-from eventq.log.layout import Layout
-from eventq.log.locks import ConsumerLock
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
+from eventq.workspace.journal import Journal
+from eventq.workspace.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,10 +249,10 @@ class Play:
             (Subscriptions, "due"),
             (Subscriptions, "states"),
             (Subscriptions, "state"),
-            (Events, "insert"),
+            (Events, "add"),
         ):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
-        patch.setattr(Consumers, "set_acked", self._stepping(Consumers.set_acked, "set_acked"))
+        patch.setattr(Consumers, "_set_acked", self._stepping(Consumers._set_acked, "set_acked"))
         patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
         patch.setattr(notifier, "held", self._stepping(locks.held, "held"))
         for name, fake in (
@@ -352,7 +352,8 @@ class Play:
         """Store an event before the play begins, and wake nobody."""
         thread = self.open()
         with thread.write():
-            number = thread.database.events.insert("2026-03-18T10:30:00.123Z", "self", "test", None, "x")
+            sql = "INSERT INTO events (created_at, source, type, content) VALUES (?, 'self', 'test', 'x') RETURNING id"
+            number = thread.database.one(sql, ("2026-03-18T10:30:00.123Z",))
         self.pushed.append(number)
         self.give_back(thread)
 
@@ -377,7 +378,7 @@ class Play:
         thread = self.open()
         for state in thread.consumers.states():
             self.stage.step("probe")
-            locks.held(thread.layout, state.consumer)
+            locks.held(thread.layout.consumer(state.consumer))
         self.give_back(thread)
 
     def _supervise(self, _: str, taken: dict[str, ConsumerLock]) -> None:
@@ -445,7 +446,7 @@ class Play:
             return state if state is not None and thread.consumers.due(state) else None
 
         while waiting():
-            fd = locks._open(thread.layout, thread.layout.lock(consumer))
+            fd = locks._open(thread.layout.consumer(consumer).lock, thread.layout.database)
             taken = locks._locks(fd)
             while taken and (state := waiting()):
                 self._handle(consumer, state.acked)
@@ -461,7 +462,7 @@ class Play:
     def remove(self, consumer: str) -> None:
         """Remove the lock file of a consumer, as handlers written for the `thread` command do at their end."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(Layout(self.path).lock(consumer))
+            os.unlink(Layout(self.path).consumer(consumer).lock)
         self.stage.step("removed")
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
-from eventq.log import locks
+from eventq import locks, system
 from eventq.log.notifier import quote
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class Box:
 
     def held(self, name: str = "w") -> bool:
         """Say whether a supervisor looks after a consumer."""
-        return locks.held(self.thread.layout, name)
+        return locks.held(self.thread.layout.consumer(name))
 
     def quiet(self) -> bool:
         """Return whether no process runs that came of this box; one that is dying may hold its locks a moment longer."""
@@ -164,7 +163,7 @@ class Box:
 
     def handler_pid(self, name: str = "w") -> int:
         """Give the pid of the handler that the lock file of a consumer names, 0 for none."""
-        with open(self.thread.layout.lock(name), encoding="utf-8") as file:
+        with open(self.thread.layout.consumer(name).lock, encoding="utf-8") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("handler")), 0)
 
     def all_handled(self, name: str = "w") -> bool:

@@ -15,12 +15,11 @@ import apsw
 import pytest
 
 import eventq
-from eventq import system
+from eventq import locks, system
 from eventq.errors import DamagedError
-from eventq.log import layout, supervisor
+from eventq.locks import ConsumerLock, FolderLock
+from eventq.log import supervisor
 from eventq.log.dispatch import Dispatch
-from eventq.log.layout import FolderLock
-from eventq.log.locks import ConsumerLock
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None
 
 def watched(thread: eventq.Thread, consumer: str) -> tuple[supervisor.Supervisor, supervisor.Watched]:
     """Give a supervisor in this process, and what it knows of one consumer whose lock it holds."""
-    lock = ConsumerLock.take(thread.layout, consumer)
+    lock = ConsumerLock.take(thread.layout.consumer(consumer))
     assert lock is not None
     made = supervisor.Supervisor(thread.layout, thread.consumers, thread.journal, {consumer: lock})
     return made, made._watched[0]
@@ -151,7 +150,7 @@ def test_a_handler_whose_log_cannot_be_written_runs_all_the_same(box: Box) -> No
 
 def test_a_push_does_not_wait_for_ever_for_the_mirror(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who keeps the folder's lock costs the mirror a line for a while, never a push."""
-    monkeypatch.setattr(layout, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
     fd = os.open(thread.path, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_SH)
     thread.push("self", "test", "y")
@@ -165,11 +164,11 @@ def test_a_push_does_not_wait_for_ever_for_the_mirror(thread: eventq.Thread, mon
 
 def test_a_lasting_shared_lock_counts_as_held(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever keeps a shared lock on a lock file does not make a dispatch spin for ever."""
-    path = thread.layout.lock("w")
+    path = thread.layout.consumer("w").lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_SH)
-    monkeypatch.setattr("eventq.log.locks._LOOK_SECONDS", 0.01)
-    assert ConsumerLock.take(thread.layout, "w") is None
+    monkeypatch.setattr("eventq.locks._LOOK_SECONDS", 0.01)
+    assert ConsumerLock.take(thread.layout.consumer("w")) is None
     os.close(fd)
 
 
@@ -179,9 +178,8 @@ def test_a_push_whose_follow_ups_fail_is_still_a_push(thread: eventq.Thread, mon
     def fail(*_: object) -> None:
         raise ValueError("surprise")
 
-    monkeypatch.setattr(thread._mirror, "append", fail)
-    monkeypatch.setattr(thread._mirror, "append_block", fail)
-    monkeypatch.setattr(thread.notifier, "wake", fail)
+    monkeypatch.setattr(thread._mirror, "_append", fail)
+    thread.database.subscribe("notifier", fail)
     assert thread.push("self", "test", "y").id == 2
     assert thread.push_many([("self", "test", "z")]).last_id == 3
     text = Path(thread.layout.journal).read_text()
@@ -271,14 +269,14 @@ def test_stdin_that_is_closed_is_an_error(box: Box) -> None:
 def test_the_folder_lock_is_one_holders(tmp_path: Path) -> None:
     """Two descriptors never hold it at once, and the second gets it when the first lets go."""
     one, two = FolderLock(str(tmp_path)), FolderLock(str(tmp_path))
-    layout_seconds, layout.LOCK_SECONDS = layout.LOCK_SECONDS, 0.01
+    seconds, locks.LOCK_SECONDS = locks.LOCK_SECONDS, 0.01
     try:
         with one, pytest.raises(TimeoutError), two:
             pass
         with two:
             pass
     finally:
-        layout.LOCK_SECONDS = layout_seconds
+        locks.LOCK_SECONDS = seconds
         one.close()
         two.close()
 
@@ -400,13 +398,13 @@ def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(box: Box, monkeypatch:
     box.thread.subscribe("w", box.handler())
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
     box.thread.push("self", "test", "x")
-    os.makedirs(box.thread.layout.lock("bad"))
+    os.makedirs(box.thread.layout.consumer("bad").lock)
     done = box.run("dispatch", "--thread", box.path)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: consumer 'bad' could not be looked at: ")
     until(box.all_handled, "the other one is run")
     assert len(box.journal("[ERROR] dispatch: consumer=bad could not be looked at")) == 1
-    os.rmdir(box.thread.layout.lock("bad"))
+    os.rmdir(box.thread.layout.consumer("bad").lock)
 
 
 # --- the end of a back-off --------------------------------------------------------------------------------------------
@@ -468,7 +466,7 @@ def test_rubbish_in_a_guard_is_signalled_to_nobody(
     note: bytes, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a group of processes nor everybody gets a signal, whatever stands in the file."""
-    lock = ConsumerLock.take(thread.layout, "w")
+    lock = ConsumerLock.take(thread.layout.consumer("w"))
     assert lock is not None
     lock._write(note, lock.guard)
     sent: list[int] = []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.log import dispatch, locks, notifier
-from eventq.log.layout import Layout
+from eventq import locks
+from eventq.log import dispatch, notifier
 from eventq.log.supervisor import Supervisor
 from tests.race.steps import Play, explore
 
@@ -125,9 +125,9 @@ def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Cal
         last = thread.last_id()
         for state in thread.consumers.states():
             assert not thread.consumers.due(state), f"{state.consumer} was not woken: {schedule}"
-            assert not locks.held(thread.layout, state.consumer)
+            assert not locks.held(thread.layout.consumer(state.consumer))
             if case is not with_an_older_eventq:  # whoever meets that one may leave a guard to the next push
-                assert locks.guards(thread.layout) == []
+                assert locks.guards(thread.layout.guards) == []
             assert state.stalled is None
             if state.filter is None:
                 assert state.acked == last == max(play.pushed)
@@ -203,7 +203,7 @@ def only_closed(patch: pytest.MonkeyPatch) -> None:
 
     def forget(lock: locks.ConsumerLock) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(lock._layout.guard(lock._consumer))
+            os.unlink(lock._files.guard)
         lock.close()
 
     patch.setattr(locks.ConsumerLock, "release", lambda _: None)
@@ -218,7 +218,7 @@ def no_lock(patch: pytest.MonkeyPatch) -> None:
 
 def no_guard(patch: pytest.MonkeyPatch) -> None:
     """The lock file is all there is."""
-    patch.setattr(Layout, "guard", lambda self, consumer: self.lock(consumer) + uuid.uuid4().hex)
+    patch.setattr(locks.ConsumerFiles, "guard", property(lambda files: files.lock + uuid.uuid4().hex, lambda *_: None))
     patch.setattr(locks.ConsumerLock, "orphan", lambda _: None)
 
 
@@ -245,7 +245,7 @@ def a_look_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def push(self: Play, kind: str = "test") -> None:
         thread = self.open()
-        answer = real_held(thread.layout, "w0")
+        answer = real_held(thread.layout.consumer("w0"))
         self.give_back(thread)
         seen["w0"] = answer
         real_push(self, kind)

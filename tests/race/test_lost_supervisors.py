@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.log import locks
-from eventq.log.locks import ConsumerLock
+from eventq import locks
+from eventq.locks import ConsumerLock
 from eventq.log.notifier import Notifier
 from tests.race.support import until
 
@@ -66,7 +66,7 @@ def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
     until(lambda: len(box.trace("end")) == 1, "the event is handled")
     box.settle()
     assert [line.split()[0] for line in box.trace("end")] == ["w"]
-    assert locks.guards(box.thread.layout) == []
+    assert locks.guards(box.thread.layout.guards) == []
 
 
 def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(box: Box) -> None:
@@ -87,37 +87,37 @@ def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_i
 
 def test_a_dispatch_that_is_killed_with_a_lock_leaves_a_name(box: Box) -> None:
     """From the moment at which a lock is taken, its guard says so: whoever dies with it is noticed."""
-    lock = ConsumerLock.take(box.thread.layout, "w")
+    lock = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert lock is not None
-    assert locks.guards(box.thread.layout) == ["w"]
-    assert not locks.lost(box.thread.layout, "w")
+    assert locks.guards(box.thread.layout.guards) == ["w"]
+    assert not locks.lost(box.thread.layout.consumer("w"))
     lock.close()
-    assert locks.lost(box.thread.layout, "w")
+    assert locks.lost(box.thread.layout.consumer("w"))
 
 
 def test_a_released_lock_is_lost_until_the_last_look(box: Box) -> None:
     """Whoever is killed between the release and the last look has left work behind, perhaps."""
-    lock = ConsumerLock.take(box.thread.layout, "w")
+    lock = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert lock is not None
     lock.release()
-    assert locks.lost(box.thread.layout, "w")
+    assert locks.lost(box.thread.layout.consumer("w"))
     lock.forget()
-    assert not locks.lost(box.thread.layout, "w")
+    assert not locks.lost(box.thread.layout.consumer("w"))
 
 
 def test_forgetting_leaves_the_next_holder_alone(box: Box) -> None:
     """A lock that somebody else has taken since goes on naming him."""
-    first = ConsumerLock.take(box.thread.layout, "w")
+    first = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert first is not None
     first.release()
-    second = ConsumerLock.take(box.thread.layout, "w")
+    second = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert second is not None
     first.forget()
-    assert locks.held(box.thread.layout, "w")
-    assert locks.guards(box.thread.layout) == ["w"]
+    assert locks.held(box.thread.layout.consumer("w"))
+    assert locks.guards(box.thread.layout.guards) == ["w"]
     second.release()
     second.forget()
-    assert locks.guards(box.thread.layout) == []
+    assert locks.guards(box.thread.layout.guards) == []
 
 
 def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: p
     started: list[str] = []
     monkeypatch.setattr(Notifier, "start", lambda _: started.append("dispatch"))
     box.thread.push("self", "other", "y")
-    lock = ConsumerLock.take(box.thread.layout, "w")
+    lock = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert lock is not None
     box.thread.push("self", "other", "y")
     assert started == []

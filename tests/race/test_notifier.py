@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
-from eventq.log import locks, notifier
-from eventq.log.locks import ConsumerLock
+from eventq import locks, system
+from eventq.locks import ConsumerLock
+from eventq.log import notifier
 from eventq.log.notifier import dispatch_command, quote
 from tests.race.support import DEADLINE, Box, until
 
@@ -108,7 +108,7 @@ def test_nothing_is_deferred_when_nobody_could_be_due(box: Box) -> None:
     box.thread.subscribe("w", "true", filter="type = 'm'", from_now=True)
     box.thread.push("self", "other", "x")
     box.thread.push_many([("self", "other", "x"), ("self", "other", "y")])
-    lock = ConsumerLock.take(box.thread.layout, "w")
+    lock = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert lock is not None
     box.thread.push("self", "m", "x")
     assert spawned == []
@@ -123,7 +123,7 @@ def test_at_most_one_dispatch_of_a_thread_is_deferred(box: Box) -> None:
     subscribe(box)
     install(box, "exit 0")
     spawned = deferrals(box)
-    place = locks.queue(box.thread.layout, box.thread.layout.deferred)
+    place = locks.queue(box.thread.layout.deferred, box.thread.layout.database)
     assert place is not None
     for _ in range(5):
         box.thread.push("self", "test", "x")

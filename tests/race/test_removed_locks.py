@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.log import locks
-from eventq.log.locks import ConsumerLock
+from eventq import locks
+from eventq.locks import ConsumerLock
 from eventq.log.notifier import quote
 from tests.race.support import until
 
@@ -93,7 +93,7 @@ def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(removal: st
 def test_the_holder_makes_a_removed_lock_file_again(removal: str, box: Box) -> None:
     """The file names the handler that runs, and is locked: whoever knows of it only is kept out as well."""
     gate = start(box, removal)
-    path = box.thread.layout.lock("w")
+    path = box.thread.layout.consumer("w").lock
     until(lambda: os.path.exists(path) and box.handler_pid(), "the file is there again")
     assert [line.split()[1] for line in box.trace("start")] == [str(box.handler_pid())]
     fd = os.open(path, os.O_RDWR)
@@ -106,7 +106,7 @@ def test_the_holder_makes_a_removed_lock_file_again(removal: str, box: Box) -> N
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_for(removal: str, box: Box) -> None:
     """The next dispatch knows of the handler, though the file that named it has gone."""
-    path = box.thread.layout.lock("w")
+    path = box.thread.layout.consumer("w").lock
     gate = start(box, "true")
     handler, supervisor = box.handler_pid(), box.supervisors()[0]
     os.kill(supervisor, signal.SIGKILL)
@@ -133,7 +133,7 @@ def thread(tmp_path: Path) -> Iterator[eventq.Thread]:
 
 def take(thread: eventq.Thread) -> ConsumerLock:
     """Take the lock of a consumer that nobody has."""
-    lock = ConsumerLock.take(thread.layout, "w")
+    lock = ConsumerLock.take(thread.layout.consumer("w"))
     assert lock is not None
     return lock
 
@@ -143,7 +143,7 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
 ) -> None:
     """A lock on a file that nobody finds any more is no lock: it is begun again, for both files."""
     take(thread).close()
-    real, paths = fcntl.flock, [thread.layout.guard("w"), thread.layout.lock("w")]
+    real, paths = fcntl.flock, [thread.layout.consumer("w").guard, thread.layout.consumer("w").lock]
 
     def flock(fd: int, how: int) -> None:
         if paths and os.path.samestat(os.fstat(fd), os.stat(paths[0])):
@@ -153,24 +153,24 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
     monkeypatch.setattr(locks, "flock", flock)
     lock = take(thread)
     assert paths == []
-    assert os.path.samestat(os.fstat(lock.guard), os.stat(thread.layout.guard("w")))
-    assert os.path.samestat(os.fstat(lock.fd), os.stat(thread.layout.lock("w")))
-    assert ConsumerLock.take(thread.layout, "w") is None
+    assert os.path.samestat(os.fstat(lock.guard), os.stat(thread.layout.consumer("w").guard))
+    assert os.path.samestat(os.fstat(lock.fd), os.stat(thread.layout.consumer("w").lock))
+    assert ConsumerLock.take(thread.layout.consumer("w")) is None
 
 
 def remove_lock(thread: eventq.Thread) -> None:
     """Remove the lock file, as handlers do."""
-    os.unlink(thread.layout.lock("w"))
+    os.unlink(thread.layout.consumer("w").lock)
 
 
 def remove_guard(thread: eventq.Thread) -> None:
     """Remove what no handler knows of."""
-    os.unlink(thread.layout.guard("w"))
+    os.unlink(thread.layout.consumer("w").guard)
 
 
 def remove_all_guards(thread: eventq.Thread) -> None:
     """Remove the folder as well."""
-    os.unlink(thread.layout.guard("w"))
+    os.unlink(thread.layout.consumer("w").guard)
     os.rmdir(thread.layout.guards)
 
 
@@ -182,17 +182,17 @@ def test_a_held_lock_whose_file_was_removed_is_still_held(
     lock = take(thread)
     lock.note(os.getpid())
     remove(thread)
-    assert locks.held(thread.layout, "w")
-    assert ConsumerLock.take(thread.layout, "w") is None
+    assert locks.held(thread.layout.consumer("w"))
+    assert ConsumerLock.take(thread.layout.consumer("w")) is None
     lock.keep()
-    for path in (thread.layout.guard("w"), thread.layout.lock("w")):
+    for path in (thread.layout.consumer("w").guard, thread.layout.consumer("w").lock):
         fd = os.open(path, os.O_RDWR)
         with pytest.raises(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(fd)
     assert lock.orphan() == os.getpid()
     lock.release()
-    assert not locks.held(thread.layout, "w")
+    assert not locks.held(thread.layout.consumer("w"))
     take(thread).close()
 
 
@@ -217,7 +217,7 @@ def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever met our guard has left its event to us; the holder without a guard has had its last look already."""
-    fd = os.open(thread.layout.lock("w"), os.O_RDWR | os.O_CREAT)
+    fd = os.open(thread.layout.consumer("w").lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     holders, real = [fd], locks._take
 
@@ -240,7 +240,7 @@ def test_guards_are_for_everybody_who_may_use_the_thread(shared: bool, mode: int
         with eventq.open(eventq.init(tmp_path / "shared", shared=shared)) as thread:
             lock = take(thread)
             assert os.stat(thread.layout.guards).st_mode & 0o777 == mode
-            assert os.stat(thread.layout.guard("w")).st_mode & 0o777 == mode & 0o666
+            assert os.stat(thread.layout.consumer("w").guard).st_mode & 0o777 == mode & 0o666
             lock.release()
             lock.forget()
     finally:
@@ -249,10 +249,10 @@ def test_guards_are_for_everybody_who_may_use_the_thread(shared: bool, mode: int
 
 def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> None:
     """It knows of the lock file only."""
-    fd = os.open(thread.layout.lock("w"), os.O_RDWR | os.O_CREAT)
+    fd = os.open(thread.layout.consumer("w").lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    assert locks.held(thread.layout, "w")
-    assert ConsumerLock.take(thread.layout, "w") is None
+    assert locks.held(thread.layout.consumer("w"))
+    assert ConsumerLock.take(thread.layout.consumer("w")) is None
     os.close(fd)
     take(thread).close()
 
@@ -264,7 +264,7 @@ def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread,
 
     if guarded:
         take(thread).close()  # killed: its guard stays
-    with open(thread.layout.lock("w"), "w", encoding="utf-8") as file:
+    with open(thread.layout.consumer("w").lock, "w", encoding="utf-8") as file:
         file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
     lock = take(thread)
     assert lock.orphan() == os.getpid()
@@ -288,3 +288,25 @@ def test_handlers_of_the_thread_that_a_directory_was_copied_from_are_not_waited_
     lock = take(thread)
     assert lock.orphan() == os.getpid()
     lock.close()
+
+
+@pytest.mark.parametrize("first", ["system", "library"])
+def test_a_lock_of_the_library_excludes_one_of_the_system(first: str, tmp_path: Path) -> None:
+    """Those who call `flock` themselves and those who go through portalocker exclude each other, on files and folders."""
+    (tmp_path / "file").touch()
+
+    def system_takes(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def library_takes(fd: int) -> None:
+        locks.lock_whole(fd, wait=False)
+
+    one, other = (system_takes, library_takes)[:: 1 if first == "system" else -1]
+    for path in (tmp_path / "file", tmp_path):
+        fds = [os.open(path, os.O_RDONLY) for _ in range(2)]
+        one(fds[0])
+        with pytest.raises(BlockingIOError):
+            other(fds[1])
+        os.close(fds[0])
+        other(fds[1])
+        os.close(fds[1])

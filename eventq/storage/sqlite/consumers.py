@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import apsw
 
-from eventq.errors import DamagedError, FilterError
+from eventq import system
+from eventq.errors import AckError, DamagedError, FilterError, UnknownConsumerError
+from eventq.event import ConsumerState, Popped
 from eventq.filters.grammar import Unreadable
 from eventq.storage.sqlite.values import is_text, name_of
 
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from eventq.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
@@ -33,6 +38,22 @@ _OLD_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGE
 FROM (SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter FROM subscriptions) s
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
 WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
+_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER),
+CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(stalled_at, 0) AS INTEGER) END
+FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
+LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id WHERE s.consumer_id = ?"""
+_OLD_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL
+FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
+LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id WHERE s.consumer_id = ?"""
+_SET_ACKED = (
+    "INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at) VALUES (?, ?, ?)"
+    " ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,"
+    " updated_at = excluded.updated_at"
+)
+_SET_SCANNED = (
+    "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE consumer_id = ?"
+)
 
 
 class Consumers:
@@ -44,11 +65,20 @@ class Consumers:
         self._run = db.run
         self._one = db.one
 
-    def subscriptions(self, consumer: str | None = None) -> list[Any]:
-        """Give the rows of all subscriptions, oldest first, or of one.
+    def get(self, consumer: str) -> ConsumerState | None:
+        """Return the state of one consumer, or None when it is not subscribed."""
+        rows = self._rows(consumer)
+        return _state_of(rows[0]) if rows else None
 
-        Columns: consumer_id, handler_cmd, filter, last_acked_id, updated_at, max_attempts, timeout, attempts,
-        attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter.
+    def all(self) -> list[ConsumerState]:
+        """Return the state of every consumer, oldest subscription first."""
+        return [_state_of(row) for row in self._rows(None)]
+
+    def _rows(self, consumer: str | None) -> list[Any]:
+        """Return the rows of all subscriptions, or of one.
+
+        Columns: consumer_id, handler_cmd, filter, last_acked_id, updated_at, max_attempts, timeout,
+        attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter.
         """
         sql = _OLD_STATES if self._db.version == 0 else _STATES  # of the older tool, opened to read
         try:
@@ -61,82 +91,135 @@ class Consumers:
         blobs = (f"CAST({name} AS BLOB)" for name in _TEXTS)
         return [_shown(row) for row in self._run(sql.format(*blobs, more=kinds), (consumer,))]
 
-    def has_subscriptions(self) -> bool:
-        """Say whether there is any subscription."""
-        self._db.check_process()
-        with self._db.lock:
+    def any(self) -> bool:
+        """Return whether there is any subscription."""
+        db = self._db
+        if db.pid != os.getpid():
+            raise db.gone()
+        with db.lock:
             try:
-                return bool(self._db.cursor.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchall())
+                return bool(db.cursor.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchall())
             except apsw.Error as error:
-                raise self._db.explain(error) from error
+                raise db.explain(error) from error
 
-    def filter_of(self, consumer: str) -> str | bool | None:
-        """Give the filter of a consumer, None for all events, and False when it is not subscribed."""
-        try:
-            rows = self._run("SELECT filter FROM subscriptions WHERE consumer_id = ?", (consumer,))
-        except DamagedError:
-            rows = [(b"",)]
-        if rows and isinstance(rows[0][0], bytes):
-            rows = [row[2:] for row in self.subscriptions(consumer)]
-        return rows[0][0] if rows else False
+    # --- subscribing ----------------------------------------------------------------------------
 
-    def add_subscription(
-        self, consumer: str, handler: str, text: str | None, attempts: int, timeout: float | None
-    ) -> bool:
-        """Store a subscription, with a clean state; give False when there is one of that name."""
-        sql = "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
-        self._run(sql, (consumer, handler, text))
-        if not self._db.connection.changes():
-            return False
-        sql = "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES (?, ?, ?)"
-        self._run(sql, (consumer, attempts, timeout))
+    def put(self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None) -> bool:
+        """Store a subscription, with a clean state; return False when there is one of that name."""
+        with self._db.joined():
+            sql = "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
+            self._run(sql, (consumer, handler, filter))
+            if not self._db.connection.changes():
+                return False
+            sql = "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES (?, ?, ?)"
+            self._run(sql, (consumer, attempts, timeout))
         return True
 
-    def drop_subscription(self, consumer: str) -> bool:
-        """Delete a subscription, keeping its progress; give False when there is none."""
-        self._run("DELETE FROM subscriptions WHERE consumer_id = ?", (consumer,))
-        gone = bool(self._db.connection.changes())
-        self._run("DELETE FROM subscription_state WHERE consumer_id = ?", (consumer,))
+    def delete(self, consumer: str) -> bool:
+        """Delete a subscription, keeping its progress; return False when there is none."""
+        with self._db.joined():
+            self._run("DELETE FROM subscriptions WHERE consumer_id = ?", (consumer,))
+            gone = bool(self._db.connection.changes())
+            self._run("DELETE FROM subscription_state WHERE consumer_id = ?", (consumer,))
         return gone
 
-    def acked(self, consumer: str) -> int | None:
-        """Give the last acked id of a consumer, None before its first ack."""
-        sql = "SELECT CAST(last_acked_id AS INTEGER) FROM consumer_progress WHERE consumer_id = ?"
-        return self._one(sql, (consumer,))  # type: ignore[no-any-return]
+    # --- progress -------------------------------------------------------------------------------
 
-    def set_acked(self, consumer: str, number: int, stamp: str) -> None:
-        """Note how far a consumer has got."""
-        sql = (
-            "INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at) VALUES (?, ?, ?)"
-            " ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,"
-            " updated_at = excluded.updated_at"
-        )
-        self._run(sql, (consumer, number, stamp))
+    def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
+        """Ack up to an id, and return the next page of matching events, as JSON with `lines`.
 
-    def set_watermark(self, consumer: str, after: int, number: int, text: str) -> None:
-        """Note that no event with after < id <= number matches a consumer's filter; not if time may change that."""
-        if self.timed(text):
-            return
-        sql = (
-            "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE consumer_id = ?"
-        )
-        self._run(sql, (after, number, text, consumer))
+        The events are read first: a filter that fails leaves the ack where it was, and an ack that
+        fails returns no events. A power cut may undo the ack: it only means a second delivery.
+        Raises UnknownConsumerError, AckError, FilterError.
+        """
+        text, last, before, stalled_at = self._position(consumer)
+        if acked > last and acked != before:
+            raise AckError(acked, last)
+        page = self._read(text, acked, last, limit, lines=lines)
+        return Popped(page, self._set_acked(consumer, acked, before, stalled_at))
 
-    def timed(self, text: str) -> bool:
-        """Say whether a filter may look at the clock: what it does not match now it may match later."""
-        return bool(text) and bool(self._db.steady(lambda: self._db.sandbox.timed(text)))
+    def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
+        """Return the next page of a consumer's events without an ack. Raises UnknownConsumerError."""
+        text, last, _, _ = self._position(consumer)
+        return self._read(text, after, last, limit, lines=lines)
 
-    def set_attempts(self, consumer: str, attempts: int, acked: int) -> None:
-        """Note how many runs in a row made no progress past `acked`."""
-        self._run(_STATE_ROW, (consumer,))
-        sql = "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
-        self._run(sql, (attempts, acked, consumer))
+    def _read(self, text: str | None, after: int, upto: int, limit: int, *, lines: bool) -> EventPage | LinePage:
+        """Return the first events that match, all of `limit` if there are so many."""
+        events = self._db.events
+        accepted = events.accept(text)
+        read = events.lines if lines else events.page
+        page: Any = read(accepted, after, upto, limit)
+        while page.next < upto and (left := limit - len(page[0])) > 0:
+            more: Any = read(accepted, page.next, upto, left)
+            page = type(page)(page[0] + more[0], *more[1:]) if more[0] else page._replace(next=more.next)
+        return page  # type: ignore[no-any-return]
 
-    def set_stalled(self, consumer: str, reason: str | None, acked: int) -> None:
-        """Note why no handler is started any more for what comes after `acked`; None ends a stall and its attempts."""
-        self._run(_STATE_ROW, (consumer,))
-        sql = "UPDATE subscription_state SET stalled = ?, stalled_at = ?, attempts = attempts * ? WHERE consumer_id = ?"
-        self._run(sql, (reason, acked, reason is not None, consumer))
+    def ack(self, consumer: str, acked: int) -> Popped:
+        """Ack up to an id; a lower one than before asks for a replay.
+
+        Raises UnknownConsumerError, AckError.
+        """
+        _, last, before, stalled_at = self._position(consumer)
+        if acked > last and acked != before:
+            raise AckError(acked, last)
+        return Popped(None, self._set_acked(consumer, acked, before, stalled_at))
+
+    def _position(self, consumer: str) -> tuple[str | None, int, int | None, int | None]:
+        """Return filter, newest event, last ack and where it stalled, if it did, of a consumer."""
+        sql = _POSITION if self._db.version else _OLD_POSITION
+        try:
+            rows = self._run(sql, (consumer,))
+            if rows and not isinstance(rows[0][0], bytes):
+                text, last, before, stalled_at = rows[0]
+                return text, self._db.events.last() if last is None else last, before, stalled_at
+        except DamagedError:
+            rows = [None]
+        if not rows:
+            raise UnknownConsumerError(consumer)
+        state = self._rows(consumer)[0]  # a filter that cannot be read is told by its type
+        return state[2], self._db.events.last(), state[3], state[10] if state[9] else None
+
+    def _set_acked(self, consumer: str, acked: int, before: int | None, stalled_at: int | None) -> bool:
+        """Note how far a consumer has got; return whether it may be due although nothing is new."""
+        if before == acked:
+            return False
+        self._db.write_alone(_SET_ACKED, (consumer, acked, system.stamp(system.now())), relaxed=True)
+        return acked < (before or 0) or stalled_at == (before or 0)
+
+    def start_at(self, consumer: str, acked: int) -> None:
+        """Note that a new consumer wants what comes after an event, inside `write`."""
+        self._run(_SET_ACKED, (consumer, acked, system.stamp(system.now())))
+
+    # --- runs -----------------------------------------------------------------------------------
+
+    def note_scanned(self, state: ConsumerState, upto: int) -> None:
+        """Note that no event after the acked one up to `upto` matches; not if time may change that."""
+        text = state.filter or ""
+        if text and not self._db.steady(lambda: self._db.sandbox.timed(text)):
+            self._db.write_alone(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
+
+    def note_attempts(self, state: ConsumerState, attempts: int) -> None:
+        """Note how many runs in a row made no progress past the acked event."""
+        with self._db.joined():
+            self._run(_STATE_ROW, (state.consumer,))
+            sql = "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
+            self._run(sql, (attempts, state.acked, state.consumer))
+
+    def stall(self, state: ConsumerState, reason: str) -> None:
+        """Note why no handler is started any more for what comes after the acked event."""
+        with self._db.joined():
+            self._run(_STATE_ROW, (state.consumer,))
+            sql = "UPDATE subscription_state SET stalled = ?, stalled_at = ? WHERE consumer_id = ?"
+            self._run(sql, (reason, state.acked, state.consumer))
+
+    def end_stall(self, consumer: str) -> None:
+        """End a stall and forget the attempts."""
+        with self._db.joined():
+            self._run(_STATE_ROW, (consumer,))
+            sql = "UPDATE subscription_state SET stalled = NULL, stalled_at = 0, attempts = 0 WHERE consumer_id = ?"
+            self._run(sql, (consumer,))
+
+    # --- faults ---------------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of consumers."""
@@ -235,3 +318,16 @@ def _text_of(data: bytes | None, kind: str) -> str | None:
     if data is None:
         return None
     return data.decode() if is_text(data, kind) else Unreadable(data.decode(errors="replace"))
+
+
+def _state_of(row: tuple[Any, ...]) -> ConsumerState:
+    """Return a row as a record: what was noted for another acked event does not count."""
+    consumer, handler, text, acked, updated_at, most, timeout, *noted = row
+    attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = noted
+    fits = after <= acked and scanned_text == (text or "")
+    return ConsumerState(
+        consumer, handler, text, acked, updated_at, most, timeout,
+        attempts if attempts_at == acked else 0,
+        stalled if stalled_at == acked else None,
+        max(acked, scanned) if fits else acked,
+    )  # fmt: skip

@@ -27,15 +27,19 @@ from eventq.errors import (
 from eventq.filters.sandbox import Fence
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.consumers import Consumers
-from eventq.storage.sqlite.events import Events
+from eventq.storage.sqlite.events import Events, commit_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Any
 
+    from eventq.event import Commit
+    from eventq.storage.sqlite.events import Part
+
 BUSY_SECONDS = 30.0
+KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
 LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
 _INCREMENTAL = 2  # SQLite's auto_vacuum; costs a push 4 % at NORMAL, nothing at FULL
 _VACUUM_PAGES = 1_000
@@ -190,14 +194,15 @@ class Busy:
 class Write:
     """One `with db.write()`: begins at once, joins an outer one, rolls back on anything."""
 
-    def __init__(self, db: Database) -> None:
-        """Prepare a transaction of `store`; nothing begins yet."""
+    def __init__(self, db: Database, *, relaxed: bool = False) -> None:
+        """Prepare a transaction; nothing begins yet."""
         self._db = db
+        self._relaxed = relaxed
         self._level = 0  # of this one among those under way, from 1
 
     def __enter__(self) -> Write:
         """Begin, or set a savepoint inside the transaction under way."""
-        self._db.begin()
+        self._db.begin(relaxed=self._relaxed)
         self._level = self._db.depth
         return self
 
@@ -215,6 +220,45 @@ class Write:
             self._db.rollback()
 
 
+class Joined:
+    """A block of statements that belong together: a transaction, or a part of the one under way.
+
+    As a part it costs no savepoint. What fails in it spoils the transaction around it: there
+    is nothing to go back to.
+    """
+
+    def __init__(self, db: Database) -> None:
+        """Prepare; nothing begins yet."""
+        self._db = db
+        self._write: Write | None = None
+
+    def __enter__(self) -> None:
+        """Begin a transaction unless one is under way in this OS thread."""
+        db = self._db
+        db.check_process()
+        with db.lock:
+            if db.depth:
+                db.ready()
+                db.lock.acquire()
+            else:
+                self._write = db.write()
+                self._write.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit, or undo."""
+        if self._write is not None:
+            self._write.__exit__(kind, error, trace)
+            return
+        if kind is not None:
+            self._db.spoil()
+        self._db.lock.release()
+
+
 class Database:
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
@@ -227,9 +271,18 @@ class Database:
         self.path = os.path.join(directory, "events.db")
         self.writable = write
         self.on_refusal: Callable[[EventqError], object] | None = None  # called with what SQLite refuses
-        self.lock = RLock()
-        self._after: list[Callable[[], None]] = []
-        self._marks: list[int] = []  # of each transaction under way: how many effects there were when it began
+        self.on_failure: Callable[[str, Exception], object] | None = None  # with a subscriber and its error
+        self.lock = self.exclusive = RLock()  # a file lock that is held while reading is taken inside this one
+        self._subscribers: list[tuple[str, Callable[[Commit], object]]] = []
+        self._effects: list[Callable[[], None]] = []  # of the transaction under way
+        self._parts: list[Part] = []  # the events that it has stored
+        self._size = 0  # characters of these
+        self._source = ""  # of the last of these
+        self._spoiled = 0  # the level that can only be undone
+        self._is_relaxed = False
+        self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
+        self._marks: list[tuple[int, int]] = []  # of each nested one: effects and parts when it began
+        self.depth = 0  # how many transactions are under way, each inside the one before
         self._vfs = vfs
         self.pid = os.getpid()
         self.inodes = self._look()
@@ -447,9 +500,18 @@ class Database:
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
-    def write(self) -> Write:
-        """Give the context manager of one change."""
-        return Write(self)
+    def write(self, *, relaxed: bool = False) -> Write:
+        """Return a context manager that makes everything inside it one change.
+
+        The commit of a `relaxed` one need not be on the disk at once: a power cut may undo it, and
+        a process that is killed may not. The outermost block decides; a strict one inside a
+        relaxed one raises LogicError.
+        """
+        return Write(self, relaxed=relaxed)
+
+    def joined(self) -> Joined:
+        """Return a context manager for statements that belong together; see `Joined`."""
+        return Joined(self)
 
     def check_writable(self) -> None:
         """Raise ReadOnlyError when the store was opened to read."""
@@ -491,32 +553,74 @@ class Database:
         """Read the version anew: somebody may have brought the database up to date meanwhile."""
         self.version = int(self.steady(lambda: migrate.version(self.connection, self.path)))
 
-    @property
-    def depth(self) -> int:
-        """How many transactions are under way, each inside the one before."""
-        return len(self._marks)
-
-    def begin(self) -> None:
+    def begin(self, *, relaxed: bool = False) -> None:
         """Begin a transaction, or a savepoint inside one."""
-        self.check_writable()
         self.check_process()
         self.lock.acquire()
         depth = len(self._marks)
         try:
-            self.ready(self.connection)
             if not depth:
-                self.alive()  # or it would be stored in what was moved away, where nobody looks
+                self.prepare_write(relaxed=relaxed)
+            elif self._is_relaxed and not relaxed:
+                raise LogicError(
+                    "a transaction that must be durable began inside a relaxed one",
+                    "begin the outer one with write()",
+                )
+            else:
+                self.ready()
             self.connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
-            self._marks.append(len(self._after))
+            self._marks.append((len(self._effects), len(self._parts)))
+            self.depth = depth + 1
         except BaseException as error:
             del self._marks[depth:]
+            self.depth = depth
             self.lock.release()
             if isinstance(error, apsw.Error):
                 raise self.explain(error) from error
             raise
 
-    def ready(self, connection: apsw.Connection) -> None:
-        """Refuse to go on in a transaction that SQLite has undone; undo one that an interrupt has left behind."""
+    def prepare_write(self, *, relaxed: bool = False) -> apsw.Connection:
+        """Return the connection for a change of its own: one statement, or a transaction that begins.
+
+        Raises ReadOnlyError, and NotAThreadError for a thread that was moved away: what is stored
+        there, nobody looks at.
+        """
+        connection = self.open_connection
+        if connection is None or not self.writable:
+            self.check_writable()
+            raise self.gone()
+        if not connection.get_autocommit():  # left behind by an interrupt
+            connection.execute("ROLLBACK")
+        self.alive()
+        if relaxed is not self._is_relaxed:
+            self._set_level(relaxed=relaxed)
+        return connection
+
+    def _set_level(self, *, relaxed: bool) -> None:
+        """Set what a commit waits for; it stays until the next change needs another."""
+        if self._level is None:
+            self._level = int(self.connection.pragma("synchronous"))
+        if self._level > 1:
+            self.connection.pragma("synchronous", 1 if relaxed else self._level)
+        self._is_relaxed = relaxed
+
+    def spoil(self) -> None:
+        """Have the transaction under way be undone, as a part of it failed half-way."""
+        self._spoiled = max(self._spoiled, self.depth)
+
+    def ready(self) -> apsw.Connection:
+        """Return the connection; refuse to go on in a transaction that SQLite has undone.
+
+        One that an interrupt has left behind is undone.
+        """
+        connection = self.open_connection
+        if connection is None:
+            raise self.gone()
+        if self._spoiled:
+            raise DiskError(
+                "an earlier step of the transaction failed: nothing of it is stored",
+                "do all of it again",
+            )
         if connection.get_autocommit():
             if self._marks:
                 raise DiskError(
@@ -525,6 +629,7 @@ class Database:
                 )
         elif not self._marks:
             connection.execute("ROLLBACK")
+        return connection
 
     def snapshot(self) -> None:
         """Have all that is read from now on be as it is at this moment, until the store is closed.
@@ -537,7 +642,8 @@ class Database:
             self.connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only now does SQLite begin it
 
         self.steady(begin)
-        self._marks.append(0)
+        self._marks.append((0, 0))
+        self.depth = 1
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""
@@ -552,25 +658,33 @@ class Database:
     def commit(self) -> None:
         """End the innermost transaction; the outermost one commits, then runs what waits for that."""
         effects: list[Callable[[], None]] = []
+        parts: list[Part] = []
         try:
-            self.ready(self.connection)
+            self.ready()
             if self.depth > 1:
                 self.connection.execute(f"RELEASE s{self.depth - 1}")
             else:
                 self.connection.execute("COMMIT")
-                effects, self._after = self._after, []
+                effects, self._effects = self._effects, []
+                parts, self._parts, self._size = self._parts, [], 0
         except (apsw.Error, EventqError) as error:
+            if self._spoiled >= self.depth:
+                self._spoiled = 0
             self._undo()
             raise self.explain(error) from error
         finally:
             self._leave()
         if self.depth == 0:
             self.alive()
-        for effect in reversed(dict.fromkeys(reversed(effects))):
+        if parts:
+            self.tell(commit_of(parts, self._source))
+        for effect in effects:
             effect()
 
     def rollback(self) -> None:
         """Undo the innermost transaction."""
+        if self._spoiled >= self.depth:
+            self._spoiled = 0  # what failed is undone as well
         try:
             self._undo()
         finally:
@@ -578,11 +692,15 @@ class Database:
 
     def _leave(self) -> None:
         self._marks.pop()
+        self.depth -= 1
         self.lock.release()
 
     def _undo(self) -> None:
         connection = self.open_connection
-        del self._after[self._marks[-1] :]
+        effects, parts = self._marks[-1]
+        del self._effects[effects:], self._parts[parts:]
+        if not parts:
+            self._size = 0
         if connection is None or self.pid != os.getpid() or connection.get_autocommit():
             return
         if self.depth > 1:
@@ -590,17 +708,72 @@ class Database:
         else:
             connection.execute("ROLLBACK")
 
-    def after(self, effect: Callable[[], None]) -> None:
-        """Run `effect` once the transaction under way has committed, or now when there is none.
+    def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
+        """Have `subscriber` learn of each transaction that stores events, once it has committed.
 
-        One that is given several times runs once, at its last place.
+        It is called with no lock held. What it raises is reported to `on_failure`, as the events
+        are stored whatever becomes of it; only NotAThreadError reaches the caller.
         """
+        self._subscribers.append((name, subscriber))
+
+    def tell(self, commit: Commit) -> None:
+        """Tell all subscribers of a commit."""
+        for name, subscriber in self._subscribers:
+            try:
+                subscriber(commit)
+            except NotAThreadError:
+                raise
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(name, error)
+
+    def note_part(self, part: Part, source: str, *, goes_on: bool = False) -> None:
+        """Remember events that the transaction under way has stored, and their contents while they are few.
+
+        A part that `goes_on` with a batch is made one with the part before it.
+        """
+        first, count, at, rows = part
+        self._source = source
+        self._size += sum([len(row[2]) for row in rows])
+        if self._size > KEPT_CHARACTERS:
+            rows = ()
+            if self._parts and self._parts[-1][3]:
+                self._parts = [(*one[:3], ()) for one in self._parts]
+        if goes_on and self._parts and sum(self._parts[-1][:2]) == first:
+            begun, before, at, kept = self._parts.pop()
+            first, count, rows = begun, before + count, [*kept, *rows]
+        self._parts.append((first, count, at, rows))
+
+    def on_commit(self, effect: Callable[[], None]) -> None:
+        """Run `effect` once the transaction under way has committed, or now when there is none."""
         self.check_process()
         with self.lock:  # a depth that another thread made is not ours
             if self.depth:
-                self._after.append(effect)
+                self._effects.append(effect)
                 return
         effect()
+
+    def write_alone(self, sql: str, bindings: tuple[Any, ...], *, relaxed: bool) -> None:
+        """Run one statement that is a change of its own outside of `write`."""
+        self.check_process()
+        with self.lock:
+            try:
+                if not self._marks:
+                    self.prepare_write(relaxed=relaxed)
+                else:
+                    self.ready()
+                self.cursor.execute(sql, bindings)
+            except (apsw.Error, UnicodeError) as error:
+                raise self.explain(error) from error
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run one statement for each of some rows, inside `write`."""
+        try:
+            self.ready()
+            self.cursor.executemany(sql, rows)
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise self.explain(error) from error
 
     def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
@@ -610,10 +783,7 @@ class Database:
             raise self.gone()
         with self.lock:
             try:
-                if self.open_connection is None:
-                    raise self.gone()
-                self.ready(self.open_connection)
-                return self.open_connection.execute(sql, bindings).fetchall()
+                return self.ready().execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
                 raise self.explain(error) from error
 
@@ -626,25 +796,23 @@ class Database:
         """Return a number that changes when another process has committed."""
         return int(self.one("PRAGMA data_version"))
 
-    def relaxed(self) -> Relaxed:
-        """Give a block whose commits need not be on the disk at once.
+    def compact(self) -> None:
+        """Give the space of deleted rows back to the system, some pages a transaction.
 
-        An ack that is lost only means a second delivery.
+        Inside `write` nothing is done.
         """
-        return Relaxed(self)
-
-    def free_pages(self) -> int:
-        """Give the number of pages that hold nothing any more."""
-        return int(self.one("PRAGMA freelist_count"))
-
-    def vacuum(self) -> None:
-        """Give the space of deleted rows back to the system, some pages a transaction."""
+        if self.depth:
+            return
         if self.one("PRAGMA auto_vacuum") != _INCREMENTAL:  # made by an older program: one long way round
             self.run(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
             self.run("VACUUM")
-        while self.free_pages():
+        while self.free_bytes():
             self.run(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def free_bytes(self) -> int:
+        """Return the space that deleted rows have left."""
+        return int(self.one("PRAGMA freelist_count")) * int(self.one("PRAGMA page_size"))
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is broken inside the database."""
@@ -658,38 +826,7 @@ class Database:
         yield from self.events.counter_faults()
         if self.version:
             yield from self.events.key_faults()
-            yield from self.consumers.state_faults(self.events.last_id())
-
-
-class Relaxed:
-    """A block at `synchronous=NORMAL`, unless a transaction is under way that needs more."""
-
-    def __init__(self, db: Database) -> None:
-        """Prepare; nothing changes yet."""
-        self._db = db
-        self._was = 0
-
-    def __enter__(self) -> None:
-        """Relax, remembering what was set."""
-        db = self._db
-        db.check_process()
-        db.lock.acquire()
-        try:
-            if db.depth == 0:
-                db.alive()  # see `begin`
-                self._was = int(db.connection.pragma("synchronous"))
-                if self._was > 1:
-                    db.connection.pragma("synchronous", 1)
-        except BaseException:
-            db.lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        """Put back what was set."""
-        db = self._db
-        if self._was > 1 and db.depth == 0:
-            db.connection.pragma("synchronous", self._was)
-        db.lock.release()
+            yield from self.consumers.state_faults(self.events.last())
 
 
 def _quote(character: str) -> str:

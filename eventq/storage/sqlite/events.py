@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import os
+from _functools import partial  # type: ignore[import-not-found]  # the package takes 2 ms
 
 import apsw
 
+from eventq import system
 from eventq.errors import DamagedError, InputError
-from eventq.event import Event
+from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage
 from eventq.storage.sqlite.values import is_utf8, name_of
+
+try:
+    from _json import encode_basestring as quote  # the C function: the package takes 8 ms to import
+except ImportError:  # pragma: no cover (an interpreter without the C module)
+    from json.encoder import encode_basestring as quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Any
 
+    from eventq.event import NewEvent
     from eventq.storage.sqlite.database import Database
+
+    Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events
+    Refs = Mapping[int, Collection[bytes]]
 
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 
 _INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
+# The same for the fields of `NewEvent`; the key, which is stored apart, is bound to no effect.
+_INSERT_MANY = (
+    "INSERT INTO events (created_at, source, type, subtype, content)"
+    " VALUES ('{}', ?1, ?2, CASE WHEN 0 THEN ?5 ELSE ?4 END, ?3)"
+)
+_KNOWN_KEYS = (
+    "SELECT k.key, event_id FROM json_each(?) CROSS JOIN event_keys k ON k.key = value"
+    " JOIN events ON events.id = event_id"
+)
 _LINE = (
     "json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
     " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
@@ -32,6 +52,10 @@ _COLUMNS = (
 _BYTES = _COLUMNS.replace("TEXT", "BLOB")
 
 
+_record: Any = tuple.__new__  # makes a record without a call of Python
+_event: Callable[[Any], Event] = partial(_record, Event)
+
+
 class Events:
     """The table of events, and the keys and refs of its rows."""
 
@@ -41,48 +65,113 @@ class Events:
         self._run = db.run
         self._one = db.one
 
-    def insert(self, created_at: str, source: str, kind: str, subtype: str | None, content: str) -> int:
-        """Store one event and give its id: one statement, which is its own transaction outside of `write`."""
-        if self._db.pid != os.getpid():
-            raise self._db.gone()
-        with self._db.lock:
-            connection = self._db.open_connection
-            if connection is None:
-                raise self._db.gone()
-            self._db.ready(connection)
-            if not self._db.depth:
-                self._db.alive()  # see `begin`
+    def add(self, new: NewEvent) -> Event:
+        """Store one event that has no key and names no blob, and return it.
+
+        A single statement: BEGIN and COMMIT around it cost a fifth more.
+        """
+        source, kind, content, subtype, _ = new
+        db = self._db
+        if db.pid != os.getpid():
+            raise db.gone()
+        with db.lock:
+            alone = not db.depth
+            at = system.stamp(system.now())
             try:
-                self._db.cursor.execute(_INSERT, (created_at, source, kind, subtype, content))
+                connection = db.prepare_write() if alone else db.ready()
+                db.cursor.execute(_INSERT, (at, source, kind, subtype, content))
             except (apsw.Error, UnicodeEncodeError) as error:
-                raise self._db.explain(error) from error
-            return connection.last_insert_rowid()
+                raise db.explain(error) from error
+            number = connection.last_insert_rowid()
+            if not alone:
+                db.note_part((number, 1, at, (new,)), source)
+        if alone:
+            db.tell(_record(Commit, (number, number, source, ((number, 1, at, (new,)),))))
+        event: Event = _record(Event, (number, at, source, kind, subtype, content))
+        return event
 
-    def insert_many(self, rows: Iterable[tuple[str, str, str, str | None, str]]) -> None:
-        """Store events inside `write`."""
-        self._db.ready(self._db.connection)
-        try:
-            self._db.cursor.executemany(_INSERT, rows)
-        except (apsw.Error, UnicodeEncodeError) as error:
-            raise self._db.explain(error) from error
+    def append(self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None) -> Appended:
+        """Store events in order, but for those whose key was used before.
 
-    def last_id(self) -> int:
-        """Give the id of the newest event there ever was, 0 when there was none."""
+        `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
+        earlier part of the same batch.
+        """
+        db = self._db
+        with db.joined():
+            kept, places, found = self._split(new)
+            goes_on, at = at is not None, at or system.stamp(system.now())
+            if not kept:
+                return Appended(0, 0, at, found)
+            db.many(_INSERT_MANY.format(at), kept)
+            last = db.connection.last_insert_rowid()
+            first = last - len(kept) + 1
+            if places is not None:
+                self._set_keys(first, kept)
+            if refs:
+                self._set_refs(first, range(len(new)) if places is None else places, refs)
+            db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
+        if found:
+            found = [(place, first - number - 1 if number < 0 else number) for place, number in found]
+        return Appended(first, last, at, found)
+
+    def _split(self, new: Sequence[NewEvent]) -> tuple[Sequence[NewEvent], Sequence[int] | None, list[tuple[int, int]]]:
+        """Return the events that are new, their places, and place and id of those found by key.
+
+        The places are None where no event has a key.
+        The id of one that is stored by this very append is not known yet: -1 for the first of
+        the new ones, -2 for the second.
+        """
+        keys = [row[4] for row in new if row[4] is not None]
+        if not keys:
+            return new, None, []
+        known = self._known_keys(keys)
+        kept, places, found = [], [], []
+        for place, row in enumerate(new):
+            key = row[4]
+            if key is not None and key in known:
+                found.append((place, known[key]))
+                continue
+            kept.append(row)
+            places.append(place)
+            if key is not None:
+                known[key] = -len(kept)
+        return kept, places, found
+
+    def _known_keys(self, keys: list[str]) -> dict[str, int]:
+        """Return the events of those keys that were used; a key whose event is gone is free."""
+        listed = "[" + ",".join(map(quote, keys)) + "]"
+        return dict(self._run(_KNOWN_KEYS, (listed,)))
+
+    def _set_keys(self, first: int, rows: Sequence[NewEvent]) -> None:
+        pairs = [(row[4], number) for number, row in enumerate(rows, first) if row[4] is not None]
+        if pairs:
+            self._db.many("INSERT OR REPLACE INTO event_keys (key, event_id) VALUES (?, ?)", pairs)
+
+    def _set_refs(self, first: int, places: Sequence[int], refs: Refs) -> None:
+        """Note the blobs that events name: they are kept for as long as the events are."""
+        pairs = [(first + n, digest) for n, place in enumerate(places) for digest in refs.get(place, ())]
+        if pairs:
+            sql = "INSERT OR IGNORE INTO event_blob_refs (event_id, hash) VALUES (?, ?)"
+            self._db.many(sql, pairs)
+
+    def last(self) -> int:
+        """Return the id of the newest event there ever was, 0 when there was none."""
         found = self._one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
         if found is None:  # none yet, or the row is lost, or the table is: then this says so
             found = self._one("SELECT max(id) FROM events")
         return found or 0
 
-    def count(self) -> int:
-        """Give the number of stored events."""
-        return int(self._one("SELECT count(*) FROM events"))
+    def bounds(self) -> Bounds:
+        """Return the ids of the oldest stored event and the newest ever, and how many are stored."""
+        first = self._one("SELECT min(id) FROM events") or 0
+        return Bounds(first, self.last(), int(self._one("SELECT count(*) FROM events")))
 
-    def first_id(self) -> int:
-        """Give the id of the oldest stored event, 0 when there is none."""
+    def first(self) -> int:
+        """Return the id of the oldest stored event, 0 when there is none."""
         return self._one("SELECT min(id) FROM events") or 0
 
-    def event(self, number: int) -> Event | None:
-        """Give one event, or None."""
+    def get(self, number: int) -> Event | None:
+        """Return one event, or None."""
         try:
             rows = self._run(f"SELECT id, {_COLUMNS} FROM events WHERE id = ?", (number,))  # noqa: S608
         except DamagedError:  # like its line in the mirror: a push goes on after it
@@ -90,20 +179,36 @@ class Events:
             rows = [[v.decode(errors="replace") if isinstance(v, bytes) else v for v in row] for row in rows]
         return Event._make(rows[0]) if rows else None
 
-    def after_id(self, after: int) -> int | None:
-        """Give the lowest id above `after`, or None."""
+    def _after(self, after: int) -> int | None:
+        """Return the lowest id above `after`, or None."""
         return self._one("SELECT id FROM events WHERE id > ? ORDER BY id LIMIT 1", (after,))  # type: ignore[no-any-return]
 
-    def id_from_end(self, count: int) -> int:
-        """Give the id of the `count`-th newest event, or of the oldest when there are fewer; 0 for none at all."""
+    def from_end(self, count: int) -> int:
+        """Return the id of the `count`-th newest event, or of the oldest when there are fewer; 0 for none at all."""
         sql = "SELECT min(id) FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)"
         return self._one(sql, (count,)) or 0
 
-    def page(self, text: str, after: int, upto: int, limit: int, *, lines: bool = False) -> tuple[list[Any], int]:
-        """Give matching rows with after < id <= upto, in order, and the id that the search has got to.
+    # --- searching ------------------------------------------------------------------------------
 
-        A row has the six columns, or `(id, line)` with `lines`; at most `limit`, and fewer when they are large.
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run, "" for all; raise FilterError when it is refused."""
+        return self._db.steady(lambda: self._db.sandbox.check(text)) if text else ""
+
+    def page(self, text: str, after: int, upto: int, limit: int) -> EventPage:
+        """Return the next events with `after` < id <= `upto` that match an accepted filter.
+
+        At most `limit`, and fewer when they are large; there may be none though the search has not
+        got to `upto` yet.
         """
+        rows, at = self._page(text, after, upto, limit, lines=False)
+        return EventPage([*map(_event, rows)], at)
+
+    def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
+        """Return what `page` returns as lines of JSON."""
+        rows, at = self._page(text, after, upto, limit, lines=True)
+        return LinePage([row[1] for row in rows], at, rows[-1][0] if rows else 0)
+
+    def _page(self, text: str, after: int, upto: int, limit: int, *, lines: bool) -> tuple[list[Any], int]:
         if text:
             found: tuple[list[Any], int] = self._db.steady(
                 lambda: self._db.sandbox.page(text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES)
@@ -120,14 +225,14 @@ class Events:
         done = whole and len(rows) < min(limit, PAGE_ROWS)
         return rows, upto if done else rows[-1][0]
 
-    def newest(self, text: str, upto: int, limit: int) -> list[Any]:
-        """Give the newest `limit` matching rows with id <= upto, oldest first."""
+    def newest(self, text: str, upto: int, limit: int) -> list[Event]:
+        """Return the newest `limit` events with id <= `upto` that match an accepted filter, oldest first."""
         found: list[Any] = []
         while upto > 0 and len(found) < limit:
             rows, upto = self._newest_page(text, upto, limit - len(found))
             found += rows
         found.reverse()
-        return found
+        return [*map(_event, found)]
 
     def _newest_page(self, text: str, upto: int, limit: int) -> tuple[list[Any], int]:
         if text:
@@ -141,31 +246,29 @@ class Events:
         return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
-        """Give the lowest id with after < id <= upto that a filter matches, or None."""
+        """Return the lowest id with `after` < id <= `upto` that a filter matches, or None."""
         if text:
             return self._db.steady(lambda: self._db.sandbox.first(text, after, upto))  # type: ignore[no-any-return]
-        first = self.after_id(after)
+        first = self._after(after)
         return first if first is not None and first <= upto else None
 
     def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Say whether an event with after < id <= upto may match a filter, as far as so much processor time tells.
+        """Return whether an event with `after` < id <= `upto` may match, as far as so much processor time tells.
 
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """
         return bool(self._db.steady(lambda: self._db.sandbox.could_match(text, after, upto, seconds)))
 
-    def count_matches(self, text: str, after: int, upto: int) -> int:
-        """Count the events with after < id <= upto that a filter matches."""
+    def count(self, text: str, after: int, upto: int) -> int:
+        """Count the events with `after` < id <= `upto` that a filter matches."""
         if not text:
             return int(self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto)))
         return int(self._db.steady(lambda: self._db.sandbox.count(text, after, upto)))
 
-    def check_filter(self, text: str | None) -> str:
-        """Give the filter as it is run, "" for all; raise FilterError when it is refused."""
-        return self._db.steady(lambda: self._db.sandbox.check(text)) if text else ""
+    # --- copies ---------------------------------------------------------------------------------
 
-    def lines(self, after: int, upto: int) -> Iterator[bytes]:
-        """Give the events with after < id <= upto as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
+    def blocks(self, after: int, upto: int) -> Iterator[bytes]:
+        """Yield the events with `after` < id <= `upto` as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
         for block in self._blocks(after, upto):
             yield block if is_utf8(block) else block.decode(errors="replace").encode()
 
@@ -185,40 +288,29 @@ class Events:
             if text is not None:
                 yield text + b"\n"
             else:  # what other tools stored may leave gaps of any length
-                following = self.after_id(to)
+                following = self._after(to)
                 to = upto if following is None else max(to, min(following - 1, upto))
             after, step = to, min(step * 2, PAGE_ROWS)
 
-    def key(self, key: str) -> int | None:
-        """Give the id of the event that was pushed with a key, or None; a key whose event is gone is free again."""
-        sql = "SELECT event_id FROM event_keys JOIN events ON events.id = event_id WHERE key = ?"
-        return self._one(sql, (key,))  # type: ignore[no-any-return]
-
-    def set_key(self, key: str, number: int) -> None:
-        """Note that an event was pushed with a key."""
-        self._run("INSERT OR REPLACE INTO event_keys (key, event_id) VALUES (?, ?)", (key, number))
-
-    def add_event_refs(self, number: int, digests: Iterable[bytes]) -> None:
-        """Note the blobs that an event names: they are kept for as long as it is."""
-        for digest in digests:
-            self._run("INSERT OR IGNORE INTO event_blob_refs (event_id, hash) VALUES (?, ?)", (number, digest))
-
-    def latest(self, column: str) -> list[Any]:
-        """Give the newest event for each value of a column, in the order of their ids."""
-        if column == "source":
+    def latest(self, by: str) -> list[Event]:
+        """Return the newest event of each `source` or `type`, in the order of their ids."""
+        if by == "source":
             sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY source ORDER BY 1"  # noqa: S608
-        elif column == "type":
+        elif by == "type":
             sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY type ORDER BY 1"  # noqa: S608
         else:
-            raise InputError(f"cannot group by '{column}'", "use 'source' or 'type'")
-        return self._run(sql)
+            raise InputError(f"cannot group by '{by}'", "use 'source' or 'type'")
+        return [*map(_event, self._run(sql))]
+
+    # --- upkeep ---------------------------------------------------------------------------------
 
     def prune(self, before: int) -> int:
-        """Delete the events below an id, with their keys, inside `write`; give their number."""
-        self._run("DELETE FROM event_keys WHERE event_id < ?", (before,))
-        self._run("DELETE FROM event_blob_refs WHERE event_id < ?", (before,))
-        self._run("DELETE FROM events WHERE id < ?", (before,))
-        return self._db.connection.changes()
+        """Delete the events below an id, with their keys and refs; return their number."""
+        with self._db.joined():
+            self._run("DELETE FROM event_keys WHERE event_id < ?", (before,))
+            self._run("DELETE FROM event_blob_refs WHERE event_id < ?", (before,))
+            self._run("DELETE FROM events WHERE id < ?", (before,))
+            return self._db.connection.changes()
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of events."""
@@ -234,7 +326,7 @@ class Events:
     def _text_faults(self) -> Iterator[str]:
         found = (
             line
-            for block in self._blocks(0, self.last_id())
+            for block in self._blocks(0, self.last())
             if not is_utf8(block)
             for line in block.splitlines()
             if not is_utf8(line)
@@ -281,3 +373,9 @@ def _gather(cursor: apsw.Cursor) -> tuple[list[Any], bool]:
     finally:
         cursor.close(force=True)
     return rows, True
+
+
+def commit_of(parts: list[Part], source: str) -> Commit:
+    """Return what a transaction that stored some events has to tell."""
+    first, count = parts[-1][:2]
+    return Commit(parts[0][0], first + count - 1, source, parts)

@@ -19,16 +19,16 @@ a mirror that nobody could tell from a damaged one.
 from __future__ import annotations
 
 import os
-from fcntl import LOCK_EX, LOCK_NB, flock
 
 from eventq import system
-from eventq.log.layout import ROTATE_LINES, rotated, touch_folder
+from eventq.locks import lock_whole
+from eventq.workspace.layout import ROTATE_LINES, rotated, touch_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.log.layout import Layout
+    from eventq.workspace.layout import Layout
 
 KEPT = "original-mirror"  # the folder of the old files; -2, -3 … when taken
 _OLD = "old"
@@ -116,7 +116,7 @@ def _lock(layout: Layout, *, wait: bool) -> int:
         except FileNotFoundError:
             continue  # it has just become complete
         try:
-            flock(fd, LOCK_EX if wait else LOCK_EX | LOCK_NB)
+            lock_whole(fd, wait=wait)
             if _is_at(fd, layout.adopting):
                 return fd
         except BaseException:

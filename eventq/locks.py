@@ -1,64 +1,152 @@
-"""The lock of a consumer: its holder supervises that consumer, and nobody else runs its handler.
+"""Locks on files: that of a folder, and that of a consumer.
 
-Two locks of the operating system, gone with their holder. The one on `run/<consumer>.lock` is there to be seen, by
-people and other programs. Handlers may remove that file, so the one that decides is the *guard*, on a file that no
-handler knows of. A lock on a removed file excludes nobody: whoever locks compares the file with the one at the path and
-begins again when they differ, and a holder makes a removed file again.
+The holder of a consumer's lock supervises it, and nobody else runs its handler. It is two locks of
+the operating system, gone with their holder. The one on `run/<consumer>.lock` is there to be seen,
+by people and other programs. Handlers may remove that file, so the one that decides is the *guard*,
+on a file that no handler knows of. A lock on a removed file excludes nobody: whoever locks compares
+the file with the one at the path and begins again when they differ, and a holder makes a removed
+file again.
 
-The guard names its holder, and is there until that has looked for the last time. A guard that nobody holds belongs to a
-consumer that lost its supervisor, and says which handler may have outlived it. `flock` is used as it is: it costs
-a microsecond and no import, and a lock library on the same file would be a second opinion.
+The guard names its holder, and stays until that has looked for the last time. A guard that nobody
+holds belongs to a consumer that lost its supervisor, and says which handler may have outlived it.
+
+On the path of a push and a dispatch `flock` is called as it is: `portalocker`, which makes the same
+call, takes 45 ms to import. Whoever lives long or comes seldom uses that: `lock_whole`.
 """
 
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 
 from eventq import system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.layout import Layout
+    from types import TracebackType
 
-
+LOCK_SECONDS = 5.0  # what a push waits for the lock of the mirror; the event is stored, and the next push catches up
 _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
+
+
+class FolderLock:
+    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder.
+
+    Threads that share one take turns first: to the system, one descriptor is one holder.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Prepare; nothing is opened yet."""
+        self._path = path
+        self._fd = -1
+        self.turn = allocate_lock()
+
+    def __enter__(self) -> None:
+        """Wait for the lock."""
+        self.turn.acquire()
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                flock(self._fd, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                self._wait()
+        except BaseException:
+            self.turn.release()
+            raise
+
+    def _wait(self) -> None:
+        """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS, stopped or by intent."""
+        deadline = system.monotonic() + LOCK_SECONDS
+        while True:
+            system.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
+            try:
+                flock(self._fd, LOCK_EX | LOCK_NB)
+                return
+            except BlockingIOError:
+                if system.monotonic() > deadline:
+                    raise TimeoutError(f"another process keeps the lock of {self._path}") from None
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        """Let it go."""
+        try:
+            flock(self._fd, LOCK_UN)
+        finally:
+            self.turn.release()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def lock_whole(fd: int, *, wait: bool) -> None:
+    """Lock a file or a folder for as long as the descriptor is open.
+
+    Raises BlockingIOError when somebody holds it, unless that is waited for, and OSError where the
+    file system has no locks.
+    """
+    import portalocker
+
+    flags = portalocker.LockFlags.EXCLUSIVE
+    try:
+        portalocker.lock(fd, flags if wait else flags | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked as error:
+        raise BlockingIOError(*error.args) from error
+    except portalocker.LockException as error:
+        raise OSError(*error.args) from error
+
+
+class ConsumerFiles:
+    """Where the lock of one consumer lies: the guard, which decides, and the file that people see.
+
+    `database` tells the thread from another one that came to its place.
+    """
+
+    __slots__ = ("database", "guard", "lock")
+
+    def __init__(self, guard: str, lock: str, database: str) -> None:
+        """Take the three paths."""
+        self.guard = guard
+        self.lock = lock
+        self.database = database
 
 
 class ConsumerLock:
     """A lock that is held, until `release`."""
 
-    def __init__(self, layout: Layout, consumer: str, guard: int, fd: int) -> None:
+    def __init__(self, files: ConsumerFiles, guard: int, fd: int) -> None:
         """Wrap the locked descriptors of the guard and of the lock file."""
-        self._layout = layout
-        self._consumer = consumer
-        self._database = _inode(layout.database)
+        self._files = files
+        self._database = _inode(files.database)
         self.guard = guard
         self.fd = fd
         self._noted = b""  # what the guard says, as far as we know
 
     @classmethod
-    def take(cls, layout: Layout, consumer: str) -> ConsumerLock | None:
+    def take(cls, files: ConsumerFiles) -> ConsumerLock | None:
         """Take the lock, or return None when another process holds it.
 
         Raises OSError when one of the files cannot be made.
         """
         deadline = system.monotonic() + _LOOK_SECONDS
-        while (guard := _take(layout, layout.guard(consumer))) is not None:
+        while (guard := _take(files.guard, files.database)) is not None:
             try:
-                fd = _take(layout, layout.lock(consumer))
+                fd = _take(files.lock, files.database)
             except BaseException:
                 os.close(guard)
                 raise
             if fd is not None:
-                lock = cls(layout, consumer, guard, fd)
+                lock = cls(files, guard, fd)
                 lock._begin()
                 return lock
             flock(guard, LOCK_UN)
             os.close(guard)
             # An eventq without guards holds the file. Whoever met our guard meanwhile has left its event to us, so
             # look again: a holder that is still there has its own last look before it.
-            if _is_locked(layout.lock(consumer)) or system.monotonic() >= deadline:
+            if _is_locked(files.lock) or system.monotonic() >= deadline:
                 return None
         return None
 
@@ -101,15 +189,15 @@ class ConsumerLock:
 
     def keep(self) -> None:
         """Make a file of the lock again that was removed, unless somebody was quicker or the thread has gone."""
-        self.guard = self._kept(self.guard, self._layout.guard(self._consumer))
-        self.fd = self._kept(self.fd, self._layout.lock(self._consumer))
+        self.guard = self._kept(self.guard, self._files.guard)
+        self.fd = self._kept(self.fd, self._files.lock)
 
     def _kept(self, fd: int, path: str) -> int:
         """Return a locked descriptor of the file at the path: the present one, or that of a new file."""
         if _is_at(fd, path) or not self._is_our_thread():
             return fd
         try:
-            fresh = _take(self._layout, path)
+            fresh = _take(path, self._files.database)
         except OSError:
             return fd  # tried again at the next look
         if fresh is None:
@@ -123,7 +211,7 @@ class ConsumerLock:
 
     def _is_our_thread(self) -> bool:
         """Return whether the thread was not deleted and made anew, whose locks are not ours."""
-        return self._database is not None and self._database == _inode(self._layout.database)
+        return self._database is not None and self._database == _inode(self._files.database)
 
     def orphan(self) -> int | None:
         """Return the pid of a handler that the last holder left running, or None.
@@ -156,7 +244,7 @@ class ConsumerLock:
 
         A shared lock keeps new holders out meanwhile and does not count as held: nobody leaves us an event.
         """
-        path = self._layout.guard(self._consumer)
+        path = self._files.guard
         try:
             flock(self.guard, LOCK_SH | LOCK_NB)
             if _is_at(self.guard, path) and _read(self.guard) == self._noted:
@@ -172,13 +260,13 @@ class ConsumerLock:
         os.close(self.guard)
 
 
-def _take(layout: Layout, path: str) -> int | None:
+def _take(path: str, database: str) -> int | None:
     """Lock the file at a path and return its descriptor, or None when another process holds it.
 
     A file that was removed before it was locked is another file than that at the path: begin again.
     """
     while True:
-        fd = _open(layout, path)
+        fd = _open(path, database)
         try:
             if not _locks(fd):
                 os.close(fd)
@@ -232,9 +320,9 @@ def _read(fd: int) -> bytes:
     return os.pread(fd, 4096, 0)
 
 
-def held(layout: Layout, consumer: str) -> bool:
+def held(files: ConsumerFiles) -> bool:
     """Return whether somebody holds the lock of a consumer; a file that is missing is not held."""
-    return _is_locked(layout.guard(consumer)) or _is_locked(layout.lock(consumer))
+    return _is_locked(files.guard) or _is_locked(files.lock)
 
 
 def _is_locked(path: str) -> bool:
@@ -251,40 +339,40 @@ def _is_locked(path: str) -> bool:
     return False
 
 
-def guards(layout: Layout) -> list[str]:
-    """Return the names of all guards, encoded; who does not hold his has been killed, or is about to look."""
+def guards(folder: str) -> list[str]:
+    """Return the names of all guards, encoded; one that is not held lost its holder, or is about to go."""
     try:
-        return os.listdir(layout.guards)
+        return os.listdir(folder)
     except OSError:
         return []
 
 
-def wake_holder(layout: Layout, consumer: str) -> None:
+def wake_holder(files: ConsumerFiles) -> None:
     """Have the supervisor of a consumer, if there is one, look at what has changed.
 
     SIGCHLD does no harm to a process that took its pid. A supervisor in another container looks by itself.
     """
     try:
-        with open(layout.guard(consumer), "rb") as file:
+        with open(files.guard, "rb") as file:
             words = file.read(4096).split(None, 2)
     except OSError:
         return
-    if len(words) > 1 and words[0] == b"supervisor" and words[1].isdigit() and _is_locked(layout.guard(consumer)):
+    if len(words) > 1 and words[0] == b"supervisor" and words[1].isdigit() and _is_locked(files.guard):
         system.wake(int(words[1]))
 
 
-def lost(layout: Layout, consumer: str) -> bool:
+def lost(files: ConsumerFiles) -> bool:
     """Return whether a consumer lost its supervisor."""
-    return os.path.exists(layout.guard(consumer)) and not held(layout, consumer)
+    return os.path.exists(files.guard) and not held(files)
 
 
-def queue(layout: Layout, place: str) -> int | None:
+def queue(place: str, database: str) -> int | None:
     """Take the place of the one dispatch that may be waiting to begin; give its descriptor, or None when it is taken.
 
     Whoever finds it taken knows that a dispatch is yet to begin its scan, which will see everything committed before.
-    There is a place for one that begins at once, `layout.queue`, and one for `layout.deferred`.
+    There is a place for one that begins at once, and one for a deferred one.
     """
-    fd = _open(layout, place)
+    fd = _open(place, database)
     try:
         flock(fd, LOCK_EX | LOCK_NB)
     except BlockingIOError:
@@ -293,11 +381,11 @@ def queue(layout: Layout, place: str) -> int | None:
     return fd
 
 
-def _open(layout: Layout, path: str) -> int:
+def _open(path: str, database: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags, layout.file_mode())
+        return os.open(path, flags, system.mode_like(database))
     except FileNotFoundError:
-        os.stat(layout.database)  # a thread that was deleted is not made again for a lock
-        layout.make_folder(os.path.dirname(path))
-        return os.open(path, flags, layout.file_mode())
+        os.stat(database)  # a thread that was deleted is not made again for a lock
+        system.make_folder(os.path.dirname(path), database)
+        return os.open(path, flags, system.mode_like(database))

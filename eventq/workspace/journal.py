@@ -10,7 +10,12 @@ import os
 from _thread import RLock
 
 from eventq import system
-from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate
+from eventq.locks import FolderLock
+from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.event import Commit
 
 _LOOK_AGAIN = 1.0  # seconds after which a long-lived writer looks whether the file is still the one at the path
 _SHORTEST = 40  # bytes of the shortest line: a file of fewer than ROTATE_LINES times that need not be counted
@@ -27,6 +32,16 @@ class Journal:
         self._lines = 0
         self._turn = RLock()  # of the threads: none may write to a descriptor that another one has just closed
 
+    def committed(self, commit: Commit) -> None:
+        """Note what was pushed."""
+        for first, count, stamp, rows in commit[3]:
+            if count > 1 or not rows:
+                self.write("INFO", f"push batch: count={count} last_id={first + count - 1}")
+                continue
+            ((source, kind, _, subtype, _),) = rows
+            sub = f" subtype={subtype}" if subtype is not None else ""
+            self.write("INFO", f"push: source={source} type={kind}{sub} id={first}", stamp)
+
     def info(self, text: str) -> None:
         """Note a fact."""
         self.write("INFO", text)
@@ -39,10 +54,12 @@ class Journal:
         """Note a failure."""
         self.write("ERROR", text)
 
-    def write(self, level: str, text: str) -> None:
+    def write(self, level: str, text: str, stamp: str = "") -> None:
         """Append one line; control characters are escaped, and failure is silent."""
         now = system.now()
-        line = f"[{system.stamp(now)}] [{level}] {printable(text)}\n".encode("utf-8", "backslashreplace")
+        if not text.isprintable():
+            text = printable(text)
+        line = f"[{stamp or system.stamp(now)}] [{level}] {text}\n".encode("utf-8", "backslashreplace")
         with self._turn:
             try:
                 if self._fd < 0 or not 0 <= now - self._looked < _LOOK_AGAIN or self._lines > ROTATE_LINES:

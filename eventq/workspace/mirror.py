@@ -13,12 +13,12 @@ somebody else has written, and the time of change of the folder whether it is st
 from __future__ import annotations
 
 import os
-from fcntl import LOCK_EX, flock
-from itertools import repeat
+from itertools import count, repeat
 
 from eventq.errors import NotAThreadError
-from eventq.log.layout import ROTATE_LINES, FolderLock, Layout, rotate, rotated, touch_folder
+from eventq.locks import FolderLock, lock_whole
 from eventq.system import write_all
+from eventq.workspace.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 
 try:
     from _json import encode_basestring as _quote  # the C function alone: the package takes 8 ms to import
@@ -27,21 +27,20 @@ except ImportError:  # pragma: no cover (an interpreter without the C module)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from eventq.event import Event
-    from eventq.log.journal import Journal
+    from eventq.event import Commit, NewEvent
     from eventq.storage.sqlite.database import Database
+    from eventq.workspace.journal import Journal
 
 quote = _quote  # gives text as a JSON string
-_KEEP = 4 << 20  # characters of a batch that are kept for the mirror
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
 _HEAD_BYTES = 64
 _KEY = b',"created_at":'  # comes after the id in a line of ours, and last in one of the original
 
 
-def line(event: Event) -> str:
+def line(event: tuple[int, str, str, str, str | None, str]) -> str:
     """Give the JSON text of an event: six keys in order, compact, only what JSON demands escaped.
 
     The same text as SQLite's `json_object` makes of the row; a test holds the two together.
@@ -54,46 +53,37 @@ def line(event: Event) -> str:
     )
 
 
-class MirrorBlock:
-    """The lines of a batch on their way to the mirror, kept while they are few: a larger batch is read again."""
+def _lines_of(commit: Commit) -> bytes:
+    """Return the lines of a commit, nothing when it does not bring its events."""
+    if commit.first == commit.last and commit.parts[0][3]:
+        number, _, created_at, (one,) = commit.parts[0]
+        return line((number, created_at, one[0], one[1], one[3], one[2])).encode() + b"\n"
+    return b"".join(
+        _lines_of_part(first, _heads(rows, created_at), [row[2] for row in rows])
+        for first, _, created_at, rows in commit.parts
+        if rows
+    )
 
-    def __init__(self, first: int) -> None:
-        """Begin with the id that the next event will have."""
-        self.first = first
-        self._next = first
-        self._size = 0
-        self._heads: dict[tuple[str, str, str | None], str] = {}  # what lines have in common after their ids
-        self._lines: list[bytes] = []
 
-    def add(self, rows: list[tuple[str, str, str, str | None, str]]) -> None:
-        """Take rows that were stored under the next ids."""
-        number = self._next
-        self._next += len(rows)
-        if self._size > _KEEP:
-            self._lines.clear()
-            return
-        contents = [row[4] for row in rows]
-        parts = zip(range(number, self._next), self._heads_of(rows), contents, strict=False)
-        if _plain("".join(contents)):
-            lines = [f'{{"id":{number}{head},"content":"{content}"}}\n' for number, head, content in parts]
-        else:
-            lines = [f'{{"id":{number}{head},"content":{quote(content)}}}\n' for number, head, content in parts]
-        self._lines.append("".join(lines).encode())
-        self._size += len(self._lines[-1])
+def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> bytes:
+    parts = zip(count(first), heads, contents, strict=False)
+    if _plain("".join(contents)):
+        lines = [f'{{"id":{number}{head},"content":"{content}"}}\n' for number, head, content in parts]
+    else:
+        lines = [f'{{"id":{number}{head},"content":{quote(content)}}}\n' for number, head, content in parts]
+    return "".join(lines).encode()
 
-    def _heads_of(self, rows: list[tuple[str, str, str, str | None, str]]) -> Iterable[str]:
-        """Give for each row what stands between its id and its content; mostly it is the same for all."""
-        heads = self._heads
-        found = {row[1:4] for row in rows}
-        for names in found - heads.keys():
-            source, kind, subtype = names
-            sub = "null" if subtype is None else quote(subtype)
-            heads[names] = f',"created_at":"{rows[0][0]}","source":{quote(source)},"type":{quote(kind)},"subtype":{sub}'
-        return repeat(heads[found.pop()]) if len(found) == 1 else [heads[row[1:4]] for row in rows]
 
-    def text(self, last: int) -> bytes:
-        """Give the lines up to the id `last`; nothing when they were not kept."""
-        return b"".join(self._lines) if self._lines and last == self._next - 1 else b""
+def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
+    """Return for each event what stands between its id and its content; mostly it is the same for all."""
+    heads = {
+        (source, kind, subtype): f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
+        f'"subtype":{"null" if subtype is None else quote(subtype)}'
+        for source, kind, subtype in {(row[0], row[1], row[3]) for row in rows}
+    }
+    if len(heads) == 1:
+        return repeat(*heads.values())
+    return [heads[row[0], row[1], row[3]] for row in rows]
 
 
 class _OriginalError(Exception):
@@ -115,53 +105,65 @@ class Mirror:
         self._first = 0  # id in the first line, 0 for an empty file
         self._last = 0  # id in the last line, here or in the newest rotated file
 
-    def append(self, event: Event) -> None:
-        """Bring the file up to the log, given the event just stored.
+    def committed(self, commit: Commit) -> None:
+        """Bring the file up to the log after a commit.
 
-        A file that cannot be written is a warning in the journal: the event is stored, and the next push heals the
-        mirror. Raises NotAThreadError when the thread was deleted or replaced meanwhile.
+        A file that cannot be written is a warning in the journal: the events are stored, and the
+        next push heals the mirror. Raises NotAThreadError when the thread was deleted or replaced
+        meanwhile.
         """
-        number = event[0]
-        self._locked(number, number, lambda: line(event).encode() + b"\n")
-
-    def append_block(self, block: MirrorBlock, last: int) -> None:
-        """Bring the file up to the log, given the batch just stored, whose last id is `last`."""
-        self._locked(block.first, last, lambda: block.text(last))
-
-    def _locked(self, first: int, last: int, text: Callable[[], bytes]) -> None:
-        """Append what is missing; `text` gives the lines from `first` to `last`, or nothing."""
         try:
-            try:
-                self._append_missing(first, last, text)
-            except _OriginalError:
-                self._adopt(wait=False)
+            with self._db.exclusive, self._lock:
+                self._append(commit, self._db.alive())
+        except _OriginalError:
+            self._try(lambda: self._adopt(wait=False))
         except OSError as error:
-            with self._lock.turn:
-                self._forget()
-            if not os.path.exists(self._layout.database):
-                raise NotAThreadError(self._layout.directory) from error
-            self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
+            self._give_up(error)
 
-    def _append_missing(self, first: int, last: int, text: Callable[[], bytes]) -> None:
-        with self._db.lock, self._lock:
-            self._sync()
-            if self._first and self._last - self._first >= ROTATE_LINES:
-                self._rotate()
-            if self._last < last:
-                self._catch_up(last, text() if self._last == first - 1 else b"")
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except OSError as error:
+            self._give_up(error)
 
-    def _catch_up(self, last: int, known: bytes) -> None:
-        if known:
+    def _give_up(self, error: OSError) -> None:
+        """Leave the file to the next push; raise NotAThreadError when the thread has gone."""
+        with self._lock.turn:
+            self._forget()
+        if not os.path.exists(self._layout.database):
+            raise NotAThreadError(self._layout.directory) from error
+        self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
+
+    def _append(self, commit: Commit, time: int) -> None:
+        """Write what the file lacks, under the lock; `time` is when the folder was changed.
+
+        The descriptor is that of the file at the path while the folder has not changed, and
+        nobody else has written while the file ends where we left it.
+        """
+        if time != self._folder_time or self._fd < 0 or os.lseek(self._fd, 0, os.SEEK_END) != self._end:
+            self._sync(time)
+        if self._first and self._last - self._first >= ROTATE_LINES:
+            self._rotate()
+        last = commit[1]
+        if self._last >= last:
+            return
+        if self._last == commit[0] - 1 and (known := _lines_of(commit)):
             self._write(known)
+            self._last = last
         else:
-            last = self._db.events.last_id()
-            for block in self._db.events.lines(self._last, last):
-                self._write(block)
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Write what the file lacks from the database."""
+        last = self._db.events.last()
+        for block in self._db.events.blocks(self._last, last):
+            self._write(block)
         self._last = last
 
     def _write(self, block: bytes) -> None:
         try:
-            write_all(self._fd, block)
+            if (done := os.write(self._fd, block)) != len(block):
+                write_all(self._fd, block[done:])
         except OSError:
             os.ftruncate(self._fd, self._end)
             raise
@@ -169,16 +171,15 @@ class Mirror:
         if not self._first:
             self._first = _number(block)
 
-    def _sync(self) -> None:
+    def _sync(self, time: int) -> None:
         """See to it that the descriptor is the file at the path, and that its end is known."""
-        time = self._db.alive()
         if time != self._folder_time or self._fd < 0:
             self._open()
             self._folder_time = self._db.alive()
-        elif os.lseek(self._fd, 0, os.SEEK_END) != self._end:
+            return
+        place, text = self._learn()
+        while _by_original(text[:_HEAD_BYTES]) and self._is_wrong(place, text):
             place, text = self._learn()
-            while _by_original(text[:_HEAD_BYTES]) and self._is_wrong(place, text):
-                place, text = self._learn()
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -202,9 +203,9 @@ class Mirror:
     def _is_wrong(self, place: int, text: bytes) -> bool:
         """Cut off a last line that the log does not hold: a power cut may take back commits that the mirror has."""
         number = _number(text)
-        event = self._db.events.event(number) if number else None
+        event = self._db.events.get(number) if number else None
         # What is not there any more has been pruned.
-        if number <= self._db.events.last_id() and (event is None or line(event).encode() == text):
+        if number <= self._db.events.last() and (event is None or line(event).encode() == text):
             return False
         os.ftruncate(self._fd, place)
         return True
@@ -246,11 +247,11 @@ class Mirror:
         While another process does that, nothing is done, or with `wait` it is waited for: it adds
         what was stored before it is done, and so all that this one has seen no mirror for.
         """
-        from eventq.log.adoption import KEPT, Staged
+        from eventq.workspace.adoption import KEPT, Staged
 
         db = self._db
         db.alive()
-        done = db.events.last_id()
+        done = db.events.last()
         try:
             staged = Staged(self._layout, done, wait=wait)
         except BlockingIOError:
@@ -258,12 +259,12 @@ class Mirror:
         try:
             if not self._are_originals():  # somebody has just done it: not all of it again
                 return
-            staged.add(db.events.lines(0, done))
-            with db.lock, self._lock:  # in this order, as `append` has them
+            staged.add(db.events.blocks(0, done))
+            with db.exclusive, self._lock:  # in this order, as `append` has them
                 db.alive()
                 if not self._is_originals(_head_of(self._layout.mirror)):
                     return
-                staged.add(db.events.lines(done, db.events.last_id()))
+                staged.add(db.events.blocks(done, db.events.last()))
                 staged.commit()
                 self._forget()
         finally:
@@ -272,7 +273,7 @@ class Mirror:
 
     def _finish_adoption(self) -> None:
         """Do what is left of an adoption that was killed."""
-        from eventq.log.adoption import finish
+        from eventq.workspace.adoption import finish
 
         finish(self._layout)
 
@@ -286,11 +287,11 @@ class Mirror:
         fresh = self._layout.mirror + ".new"
         fd = self._fresh(fresh)
         try:
-            done = self._db.events.last_id()
-            lines = _copy(fd, self._db.events.lines(0, done))
-            with self._db.lock, self._lock:  # in this order, as `append` has them
+            done = self._db.events.last()
+            lines = _copy(fd, self._db.events.blocks(0, done))
+            with self._db.exclusive, self._lock:  # in this order, as `append` has them
                 self._db.alive()
-                lines += _copy(fd, self._db.events.lines(done, self._db.events.last_id()))
+                lines += _copy(fd, self._db.events.blocks(done, self._db.events.last()))
                 before = os.stat(self._layout.directory).st_mtime_ns
                 os.replace(fresh, self._layout.rebuilt)
                 self._put_in_place()
@@ -311,7 +312,7 @@ class Mirror:
 
     def _are_originals(self) -> bool:
         """Say whether the files are those of the original, once an adoption that was begun is done."""
-        with self._db.lock, self._lock:
+        with self._db.exclusive, self._lock:
             if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
                 self._finish_adoption()
             return self._is_originals(_head_of(self._layout.mirror))
@@ -321,7 +322,7 @@ class Mirror:
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._layout.file_mode())
             try:
-                flock(fd, LOCK_EX)
+                lock_whole(fd, wait=True)
                 if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
                     os.ftruncate(fd, 0)
                     return fd
@@ -381,7 +382,7 @@ class Mirror:
 
         Give the fault and the last id. Pruned events are only counted.
         """
-        oldest = self._db.events.first_id() or self._db.events.last_id() + 1
+        oldest = self._db.events.first() or self._db.events.last() + 1
         stream: Iterator[bytes] | None = None
         with open(path, "rb") as file:
             for number, text in enumerate(file, 1):
@@ -403,8 +404,8 @@ class Mirror:
         return "", seen
 
     def _expected(self, after: int) -> Iterator[bytes]:
-        while after < (upto := self._db.events.last_id()):  # others may push while a long file is compared
-            for block in self._db.events.lines(after, upto):
+        while after < (upto := self._db.events.last()):  # others may push while a long file is compared
+            for block in self._db.events.blocks(after, upto):
                 yield from block.splitlines(keepends=True)
             after = upto
 
@@ -490,7 +491,7 @@ def _by_original(head: bytes) -> bool:
     """Say whether the original wrote a line that begins like this."""
     if not head or _KEY in head:
         return False
-    from eventq.log.adoption import is_original
+    from eventq.workspace.adoption import is_original
 
     return is_original(head)
 

@@ -15,14 +15,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eventq.log.layout import Layout
     from eventq.storage.sqlite.database import Database
+    from eventq.workspace.layout import Layout
 
 SLOW_LOOK = 1.0  # seconds between two looks when no bell rang
 _FAST_LOOK = 0.01  # the same where there is no inotify
 
 
-class Bell:
+class Watcher:
     """A bell for one waiter; made before the first look, so that nothing is missed in between."""
 
     def __init__(self, db: Database, layout: Layout) -> None:
@@ -57,7 +57,7 @@ class Bell:
         if self._watch is not None:
             self._watch.close()
 
-    def __enter__(self) -> Bell:
+    def __enter__(self) -> Watcher:
         """Give the bell."""
         return self
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
-from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from eventq import system
 from eventq.errors import InputError
+from eventq.locks import ConsumerFiles
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-
-LOCK_SECONDS = 5.0  # what a push waits for the lock of the mirror; the event is stored, and the next push catches up
 ROTATE_LINES = 10_000  # a file that holds more begins anew
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
@@ -38,29 +32,25 @@ class Layout:
         self.queue = f"{directory}/run/.dispatch"
         self.deferred = f"{directory}/run/.deferred"
 
-    def lock(self, consumer: str) -> str:
-        """Give the path of a consumer's lock file."""
-        return f"{self.run}/{encode(consumer)}.lock"
+    def consumer(self, consumer: str) -> ConsumerFiles:
+        """Return the files of a consumer's lock.
 
-    def guard(self, consumer: str) -> str:
-        """Return the path of the file whose lock decides: apart from `run`, where handlers remove files."""
-        return f"{self.guards}/{encode(consumer)}"
+        The guard lies apart from `run`, where handlers remove files.
+        """
+        name = encode(consumer)
+        return ConsumerFiles(f"{self.guards}/{name}", f"{self.run}/{name}.lock", self.database)
 
     def handler_log(self, consumer: str) -> str:
         """Give the path of the log of a consumer's handler."""
         return f"{self.handlers}/{encode(consumer)}.log"
 
     def file_mode(self) -> int:
-        """Give the permissions of a new file: those of the database."""
-        try:
-            return os.stat(self.database).st_mode & 0o666
-        except OSError:
-            return 0o600
+        """Return the permissions of a new file: those of the database."""
+        return system.mode_like(self.database)
 
     def make_folder(self, path: str) -> None:
         """Make a folder of the thread that is missing, as open as the database is."""
-        mode = self.file_mode()
-        os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
+        system.make_folder(path, self.database)
 
 
 def resolve(path: str) -> str:
@@ -101,57 +91,6 @@ def _encode(character: str) -> str:
     if "A" <= character <= "Z":
         return "+" + character.lower()
     return "".join(f"%{byte:02x}" for byte in os.fsencode(character))
-
-
-class FolderLock:
-    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder.
-
-    Threads that share one take turns first: to the system, one descriptor is one holder.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Prepare; nothing is opened yet."""
-        self._path = path
-        self._fd = -1
-        self.turn = allocate_lock()
-
-    def __enter__(self) -> None:
-        """Wait for the lock."""
-        self.turn.acquire()
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._wait()
-        except BaseException:
-            self.turn.release()
-            raise
-
-    def _wait(self) -> None:
-        """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS, stopped or by intent."""
-        deadline = 0.0
-        while True:
-            try:
-                flock(self._fd, LOCK_EX | LOCK_NB)
-                return
-            except BlockingIOError:
-                now = system.monotonic()
-                deadline = deadline or now + LOCK_SECONDS
-                if now > deadline:
-                    raise TimeoutError(f"another process keeps the lock of {self._path}") from None
-            system.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        """Let it go."""
-        try:
-            flock(self._fd, LOCK_UN)
-        finally:
-            self.turn.release()
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def rotate(path: str) -> str:

@@ -1,0 +1,86 @@
+"""How much a call does: calls into the driver, calls of ours, and how often they change the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import eventq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+HERE = os.path.dirname(eventq.__file__)
+
+
+def driver_calls(call: Callable[[], object]) -> int:
+    """Count the calls of `execute`, `executemany` and pragmas that a call makes, on any connection."""
+    found = 0
+
+    def count(_: FrameType, event: str, function: Any) -> None:
+        nonlocal found
+        name = getattr(function, "__name__", "")
+        if event == "c_call" and name in ("execute", "executemany", "pragma"):
+            found += isinstance(getattr(function, "__self__", None), (apsw.Cursor, apsw.Connection))
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def trace(call: Callable[[], object]) -> tuple[int, int, int]:
+    """Return how many calls of ours a call makes, in how many files, and how often the next is in another file."""
+    files: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(HERE):
+            files.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(files), len(set(files)), sum(one != other for one, other in zip(files, files[1:], strict=False))
+
+
+@pytest.fixture
+def warm(thread: eventq.Thread) -> Iterator[eventq.Thread]:
+    """Return a thread in which everything has been done once."""
+    thread.subscribe("w", "true")
+    thread.subscribe("f", "true", filter="type = 'other'")
+    for number in range(3):
+        thread.push("self", "note", "x", key=f"k{number}")
+        thread.push_many([("self", "note", "x")] * 3)
+        for consumer in "wf":
+            thread.pop(consumer, number + 1)
+    yield thread
+
+
+def test_the_calls_into_the_driver(warm: eventq.Thread) -> None:
+    """A push is one statement, a pop three, and a batch pays four for 250 keyed events, beside BEGIN and COMMIT."""
+    thread = warm
+    thread.push("self", "note", "x")
+    assert driver_calls(lambda: thread.push("self", "note", "x")) == 2  # and one asks whether anybody subscribes
+    assert driver_calls(lambda: thread.push("self", "note", "x", key="new")) <= 6
+    thread.pop("w", 4)
+    assert driver_calls(lambda: thread.pop("w", 5)) <= 3
+    assert driver_calls(lambda: thread.pop("f", 5)) <= 4  # and one compiles the filter
+    assert driver_calls(lambda: thread.ack("w", 6)) <= 2
+    rows = [("self", "note", "x", None, f"b{number}") for number in range(1000)]
+    assert driver_calls(lambda: thread.push_many(rows)) <= 2 + 4 * 4 + 2
+
+
+def test_the_way_of_a_push(warm: eventq.Thread) -> None:
+    """From the door to the file, the mirror and the journal it is short, and seldom jumps."""
+    warm.push("self", "note", "x")
+    calls, files, changes = trace(lambda: warm.push("self", "note", "x"))
+    assert (calls <= 20, files <= 10, changes <= 12) == (True, True, True), (calls, files, changes)
