@@ -19,24 +19,42 @@ from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError
 from eventq.event import REF as PREFIX
 from eventq.event import check_name
 from eventq.records import Blob
-from eventq.storage.sqlite.blobs import NONE, PARTS, ZSTD, BlobTable
+from eventq.storage.rows import GoneError, Piece, PreparedBlob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
+    from typing import BinaryIO, Protocol
 
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Memory
+    from eventq.storage.rows import BlobRow
 
     Bytes = bytes | bytearray | memoryview
     Name = str | bytes
-    Row = tuple[int, int, int, int, int]  # as `BlobTable.find` gives it
-    Packed = tuple[bytes, Bytes, int, Bytes]
+
+    class Stored(Protocol):
+        """A row that names a blob's bytes: a `BlobRow`, or a `TurnRow` that is no tombstone."""
+
+        @property
+        def digest(self) -> bytes | None:
+            """The hash of the bytes."""
+
+        @property
+        def size(self) -> int:
+            """How many there are."""
+
+        @property
+        def codec(self) -> int:
+            """How they are kept."""
+
 
 LARGEST = (1 << 32) - 1  # bytes of a blob: the interchange format has no room for more
 CUT_BYTES = 64 << 10  # from here on what compresses is cut by its content
 PART_BYTES = 1 << 20  # the largest part, and the most that is compressed ahead of a transaction
 CACHE_BYTES = 8 << 20
+NONE, ZSTD, PARTS = 0, 1, 2  # codecs
+_SCAN_BYTES = 4 << 20  # of pieces that are held at once while all are verified
+_PAGE = 500
 _LEVEL = 1  # of zstd: 3 saves 3 % more and takes a quarter longer
 _CODECS = ("none", "zstd", "parts")
 _HEX = frozenset("0123456789abcdef")
@@ -73,24 +91,29 @@ class Zip:
             stored = self._compress(raw)
         return (ZSTD, stored) if len(stored) < len(raw) else (NONE, raw)
 
-    def unpack(self, digest: bytes, raw_len: int, codec: int, stored: object) -> bytes:
-        """Give the bytes of a blob that is not in parts; raise DamagedBlobError when they are not what they were."""
+    def unpack(self, digest: bytes, piece: Piece | None) -> bytes:
+        """Return the bytes of a piece; raise DamagedBlobError when they are not what they were."""
         ref = PREFIX + digest.hex()
-        if not isinstance(stored, bytes):
+        if piece is None or not isinstance(piece.stored, bytes):
             raise DamagedBlobError(ref, "its bytes are not there")
-        if raw_len > PART_BYTES:
-            raise DamagedBlobError(ref, f"it says that it has {raw_len} bytes in one piece")
-        if codec == ZSTD:
-            try:
-                if zstandard.frame_content_size(stored) != raw_len:  # or a lie would have much memory taken
-                    raise DamagedBlobError(ref)
-                with self._lock:
-                    stored = self._decompress(stored)
-            except zstandard.ZstdError as error:
-                raise DamagedBlobError(ref, f"its stored bytes cannot be decompressed ({error})") from error
-        if len(stored) != raw_len or blake3(stored).digest() != digest:
+        stored = piece.stored
+        if piece.size > PART_BYTES:
+            raise DamagedBlobError(ref, f"it says that it has {piece.size} bytes in one piece")
+        if piece.codec == ZSTD:
+            stored = self._decompressed(ref, piece.size, stored)
+        if len(stored) != piece.size or blake3(stored).digest() != digest:
             raise DamagedBlobError(ref)
         return stored
+
+    def _decompressed(self, ref: str, size: int, stored: bytes) -> bytes:
+        try:
+            if zstandard.frame_content_size(stored) != size:  # or a lie would take much memory
+                raise DamagedBlobError(ref)
+            with self._lock:
+                return self._decompress(stored)
+        except zstandard.ZstdError as error:
+            what = f"its stored bytes cannot be decompressed ({error})"
+            raise DamagedBlobError(ref, what) from error
 
 
 class Cache:
@@ -101,52 +124,62 @@ class Cache:
         self._limit = limit
         self._size = 0
         self._found: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = allocate_lock()
 
-    def get(self, digest: bytes) -> bytes | None:
-        """Give the bytes, if they are held."""
-        found = self._found.get(digest)
-        if found is not None:
-            self._found.move_to_end(digest)
-        return found
+    def take(self, rows: Iterable[Stored]) -> tuple[dict[bytes, bytes], dict[bytes, Stored]]:
+        """Return the bytes that are held, and the rows of the others, both by digest."""
+        found: dict[bytes, bytes] = {}
+        missing: dict[bytes, Stored] = {}
+        held = self._found
+        with self._lock:
+            for row in rows:
+                digest = row.digest
+                if digest is None:
+                    continue
+                data = held.get(digest)
+                if data is None:
+                    missing[digest] = row
+                else:
+                    held.move_to_end(digest)
+                    found[digest] = data
+        return found, missing
 
-    def put(self, digest: bytes, data: bytes) -> None:
-        """Hold the bytes, and let go of those that were asked for least lately; what is large is not held."""
-        if len(data) > self._limit // 16 or digest in self._found:
-            return
-        self._found[digest] = data
-        self._size += len(data)
-        while self._size > self._limit:
-            self._size -= len(self._found.popitem(last=False)[1])
+    def hold(self, found: dict[bytes, bytes], new: Iterable[bytes]) -> None:
+        """Hold some bytes, and let go of those asked for least lately; what is large is not held."""
+        with self._lock:
+            for digest in new:
+                data = found[digest]
+                if len(data) <= self._limit // 16 and digest not in self._found:
+                    self._found[digest] = data
+                    self._size += len(data)
+            while self._size > self._limit:
+                self._size -= len(self._found.popitem(last=False)[1])
 
 
 class Prepared:
-    """Bytes on their way in, hashed; what of them is new was compressed, or stored in parts, ahead of the transaction.
+    """Bytes on their way in: hashed, cut and compressed, or stored in parts ahead.
 
-    `data` is None when they came as a stream; `packed` holds hash, raw bytes, codec and bytes to keep of each part or
-    of the whole; `parts` the hashes of parts that are stored.
+    `blob` is what the engine gets; `data` is None when they came as a stream.
     """
 
-    __slots__ = ("data", "digest", "packed", "parts", "size")
+    __slots__ = ("blob", "data")
 
-    def __init__(self, digest: bytes, size: int, data: bytes | memoryview | None = None) -> None:
-        self.digest = digest
-        self.size = size
+    def __init__(self, blob: PreparedBlob, data: bytes | memoryview | None = None) -> None:
+        self.blob = blob
         self.data = data
-        self.packed: list[Packed] = []
-        self.parts: list[bytes] = []
 
 
 class Blobs:
     """The blobs of one thread."""
 
-    def __init__(self, db: Database) -> None:
-        """Use a store; nothing is read yet."""
+    def __init__(self, db: Memory) -> None:
+        """Use a database; nothing is read yet."""
         self._db = db
-        self._table = BlobTable(db)
+        self._engine = db.blobs
         self._zip = Zip()
         self._cache = Cache(system.env_number("EVENTQ_BLOB_CACHE", CACHE_BYTES))
 
-    # --- putting --------------------------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
     def put(
         self,
@@ -156,375 +189,332 @@ class Blobs:
         expect_hash: Name | None = None,
         expect_size: int | None = None,
     ) -> Blob:
-        """Store bytes, or all that a binary file gives, durably, and say by what name; equal bytes are stored once.
+        """Store bytes, or all that a binary file gives, durably; equal bytes are stored once.
 
-        `refs` are the blobs that these bytes name: they are kept as long as this one is. Bytes that are not those of
-        `expect_hash` and `expect_size` are refused. Putting the bytes of a damaged blob again heals it. Until something
-        refers to it, a blob is safe from a collection for the time of grace. Raises InputError, UnknownBlobError,
-        TooLargeError.
+        `refs` are the blobs that these bytes name: they are kept as long as this one is. Bytes that
+        are not those of `expect_hash` and `expect_size` are refused. Putting the bytes of a damaged
+        blob again heals it. Until something refers to it, a blob is safe from a collection for the
+        grace period. Raises InputError, UnknownBlobError, TooLargeError.
         """
         self._db.check_writable()
-        named = digests_of(refs)
-        ready = self.prepare(data, expect_hash, expect_size)
-        with self._db.write():
-            blob_id, new = self.hold(ready)
-            if not new:
-                self._table.touch(blob_id, system.milliseconds())
-            self.add_refs(blob_id, named)
-            row = self._table.find(ready.digest)
-        return _record(ready.digest, row, new=new)
+        ready = self.prepare(data, refs, expect_hash, expect_size)
+        row, new = self.store(ready)
+        return _record(row, new=new)
 
     def prepare(
         self,
         data: object,
+        refs: Iterable[Name] = (),
         expect_hash: Name | None = None,
         expect_size: int | None = None,
         *,
         what: str = "blob",
-        new: bool = False,
     ) -> Prepared:
-        """Hash bytes or a file, and compress or store in parts what is new: all that can be done ahead of `hold`.
+        """Hash, cut and compress bytes or a file: all that can be done ahead of a transaction.
 
-        `new` says that it can hardly be there already, so that nobody looks.
+        What is long is stored in parts, unless it is there whole.
         """
+        named = tuple(digests_of(refs)) if refs else ()
         wanted = None if expect_hash is None else digest_of(expect_hash)
         if hasattr(data, "read"):
             file: BinaryIO = data  # type: ignore[assignment]  # whatever else it has
             data = head = _read(file, PART_BYTES + 1)
             if len(head) > PART_BYTES:
-                return self._prepare_stream(head, file, wanted, expect_size)
+                return self._prepare_stream(_Stream(head, file, wanted, expect_size), named)
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError(f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file")
         view = data if isinstance(data, bytes) else flat(data)
-        ready = Prepared(_digest(view, wanted, expect_size), len(view), view)
-        if new or self._table.find(ready.digest) is None:
-            self._prepare_new(ready, view)
-        return ready
+        digest = _digest(view, wanted, expect_size)
+        if len(view) < CUT_BYTES:
+            piece = Piece(digest, len(view), *self._zip.pack(view))
+            return Prepared(PreparedBlob(digest, len(view), (piece,), (), named), view)
+        if self._is_whole(digest, view):
+            return Prepared(PreparedBlob(digest, len(view), (), (), named), view)
+        return Prepared(self._prepare_long(digest, view, named), view)
 
-    def _prepare_new(self, ready: Prepared, view: bytes | memoryview) -> None:
+    def _prepare_long(self, digest: bytes, view: bytes | memoryview, named: tuple[bytes, ...]) -> PreparedBlob:
         cuts = _cuts(view)
         if cuts is None:
-            ready.packed = [(ready.digest, view, *self._zip.pack(view))]
-        elif len(view) <= PART_BYTES:
-            ready.packed = [*self._pack(cuts)]
-        else:
-            ready.parts = self._stage(cuts)
+            piece = Piece(digest, len(view), *self._zip.pack(view))
+            return PreparedBlob(digest, len(view), (piece,), (), named)
+        if len(view) <= PART_BYTES:
+            pieces = tuple(self._pack(cuts))
+            if len(pieces) == 1:
+                return PreparedBlob(digest, len(view), pieces, (), named)
+            parts = tuple([piece.digest for piece in pieces])
+            return PreparedBlob(digest, len(view), pieces, parts, named)
+        return PreparedBlob(digest, len(view), (), self._stage(cuts), named)
 
-    def _prepare_stream(
-        self, head: bytes, file: BinaryIO, expect_hash: bytes | None, expect_size: int | None
-    ) -> Prepared:
-        """Store a stream in parts while it is read, each part a blob that waits to be named: memory stays bounded."""
-        hasher = blake3()
-        size = 0
+    def _prepare_stream(self, stream: _Stream, named: tuple[bytes, ...]) -> Prepared:
+        """Store a stream in parts while it is read: memory stays bounded."""
+        parts = self._stage(_cuts_of_stream(stream.head, stream.blocks()))
+        return Prepared(PreparedBlob(stream.digest(), stream.size, (), parts, named))
 
-        def blocks() -> Iterator[bytes]:
-            nonlocal size
-            block = head
-            while block:
-                hasher.update(block)
-                size += len(block)
-                _check_size(size, None if expect_size is None or size <= expect_size else expect_size)
-                yield block
-                block = _read(file, PART_BYTES)
-
-        parts = self._stage(_cuts_of_stream(head, blocks()))
-        _check_size(size, expect_size)
-        ready = Prepared(_check_hash(hasher.digest(), expect_hash), size)
-        ready.parts = parts
-        return ready
-
-    def _pack(self, cuts: Iterable[Bytes]) -> Iterator[Packed]:
+    def _pack(self, cuts: Iterable[Bytes]) -> Iterator[Piece]:
         for cut in cuts:
-            yield (blake3(cut).digest(), cut, *self._zip.pack(cut))
+            yield Piece(blake3(cut).digest(), len(cut), *self._zip.pack(cut))
 
-    def _stage(self, cuts: Iterable[Bytes]) -> list[bytes]:
-        """Store parts, about a MiB a transaction, and give their hashes."""
-        digests = []
+    def _stage(self, cuts: Iterable[Bytes]) -> tuple[bytes, ...]:
+        """Store parts, about a MiB a transaction, and return their digests."""
+        digests: list[bytes] = []
         for group in _groups(cuts):
-            packed = [*self._pack(group)]
-            with self._db.write():
-                for one in packed:
-                    self._hold_part(*one)
-            digests += [one[0] for one in packed]
-        return digests
+            pieces = list(self._pack(group))
+            self._engine.put_parts(pieces)
+            digests += [piece.digest for piece in pieces]
+        return tuple(digests)
 
-    def hold(self, ready: Prepared) -> tuple[int, bool]:
-        """Store what was prepared, inside `write`, if it is not there whole; give its blob_id and whether it is new."""
-        if len(ready.packed) == 1:  # what most are: one piece that was not there a moment ago
-            blob_id = self._add(*ready.packed[0], part=False)
-            if blob_id is not None:
-                return blob_id, True
-        row = self._table.find(ready.digest)
-        if row is not None and self._is_whole(row, ready):
-            if row[4]:
-                self._table.touch(row[0], system.milliseconds())
-            return row[0], bool(row[4])
-        if not (ready.packed or ready.parts) and ready.data is not None:  # it was there, and is not or is damaged
-            self._prepare_new(ready, ready.data)
-        if len(ready.packed) == 1:
-            return self._write(row, *ready.packed[0], part=False), row is None
-        parts = [self._hold_part(*one) for one in ready.packed] or self._staged(ready)
-        return self._write_list(row, ready, parts), row is None
-
-    def _staged(self, ready: Prepared) -> list[int]:
-        """Give the blob_ids of the parts that were stored ahead."""
-        found = [self._table.find(digest) for digest in ready.parts]
-        if None in found:  # collected without any grace
-            if ready.data is None:
-                raise BusyError("a collection deleted parts of the stream that was being stored", "give it again")
-            return [self._hold_part(*one) for one in self._pack(_cuts(ready.data) or [ready.data])]
-        return [row[0] for row in found if row]
-
-    def _is_whole(self, row: Row, ready: Prepared) -> bool:
-        """Say whether the stored bytes are sound: compared with what was given, or hashed after a stream."""
-        blob_id, raw_len, _, codec, _ = row
-        if raw_len != ready.size:
-            return False
+    def store(self, ready: Prepared) -> tuple[BlobRow, bool]:
+        """Store what was prepared; return its row, and whether it was new."""
         try:
-            if ready.data is None:
-                _check_pieces(self._pieces(blob_id, ready.digest, raw_len, codec), ready.digest, raw_len)
-                return True
-            at = 0
-            for piece in self._pieces(blob_id, ready.digest, raw_len, codec):
-                if ready.data[at : at + len(piece)] != piece:
+            return self._engine.put(ready.blob)
+        except GoneError as gone:
+            return self._engine.put(self.again(ready, gone))
+
+    def again(self, ready: Prepared, gone: GoneError) -> PreparedBlob:
+        """Prepare bytes anew when a collection came in between; a stream is read only once."""
+        if ready.data is None:
+            what = "a collection deleted parts of the stream that was being stored"
+            raise BusyError(what, "give it again") from gone
+        ready.blob = self._prepare_long(ready.blob.digest, ready.data, ready.blob.refs)
+        return ready.blob
+
+    def _is_whole(self, digest: bytes, view: bytes | memoryview) -> bool:
+        """Return whether these bytes are stored, and sound: they are compared."""
+        row = self._engine.find([digest]).get(digest)
+        if row is None or row.part or row.size != len(view):
+            return False
+        at = 0
+        try:
+            for piece in self._pieces(row):
+                if view[at : at + len(piece)] != piece:
                     return False
                 at += len(piece)
         except DamagedBlobError:
             return False
-        return at == ready.size
+        return at == row.size
 
-    def _hold_part(self, digest: bytes, raw: Bytes, codec: int, stored: Bytes) -> int:
-        row = self._table.find(digest)
-        if row is not None and self._is_whole(row, Prepared(digest, len(raw), flat(raw))):
-            self._table.renew(row[0], system.milliseconds())  # a collection must not take it before it is named
-            return row[0]
-        return self._write(row, digest, raw, codec, stored, part=True)
+    def add_refs(self, name: Name, refs: Iterable[Name]) -> None:
+        """Note that a blob names others. Raises UnknownBlobError for what is not stored."""
+        self._engine.add_refs(digest_of(name), digests_of(refs))
 
-    def _write(self, row: Row | None, digest: bytes, raw: Bytes, codec: int, stored: Bytes, *, part: bool) -> int:
-        """Store a blob that is one piece and is not there, or whose row is that of a damaged one."""
-        if row is not None:
-            self._table.mend(row[0], len(raw), len(stored), codec, part=part and bool(row[4]))
-            self._table.set_bytes(row[0], stored)
-            return row[0]
-        blob_id = self._add(digest, raw, codec, stored, part=part)
-        assert blob_id is not None  # it was looked for in the same transaction
-        return blob_id
-
-    def _add(self, digest: bytes, raw: Bytes, codec: int, stored: Bytes, *, part: bool) -> int | None:
-        now = system.milliseconds()
-        blob_id = self._table.add(digest, len(raw), len(stored), codec, part=part, now=now)
-        if blob_id is not None:
-            self._table.set_bytes(blob_id, stored)
-        return blob_id
-
-    def _write_list(self, row: Row | None, ready: Prepared, parts: list[int]) -> int:
-        """Store a blob that is a list of parts."""
-        stored_len = sum(self._table.stored_len(part) for part in parts)
-        if row is not None:
-            self._table.mend(row[0], ready.size, stored_len, PARTS, part=False)
-        else:
-            now = system.milliseconds()
-            self._table.add(ready.digest, ready.size, stored_len, PARTS, part=False, now=now)
-        blob_id = (row or self._known(ready.digest))[0]
-        self._table.set_parts(blob_id, parts)
-        return blob_id
-
-    def add_refs(self, blob_id: int, named: list[bytes]) -> None:
-        """Note what a blob refers to, inside `write`; raise UnknownBlobError for what is not stored."""
-        if not named or self._table.add_refs(blob_id, named) == len(set(named)):
-            return
-        found = {row[1] for row in self._table.find_many(named)}
-        for digest in named:
-            if digest not in found:
-                raise UnknownBlobError(PREFIX + digest.hex())
-
-    # --- getting --------------------------------------------------------------------------------------------------
+    # --- getting ----------------------------------------------------------------------------------
 
     def get(self, name: Name) -> bytes | None:
-        """Give the bytes of a blob, or None when there is none of that name; DamagedBlobError rather than bad bytes."""
+        """Return the bytes of a blob, or None; DamagedBlobError rather than bad bytes."""
         digest = digest_of(name)
         row = self._visible(digest)
-        return None if row is None else self.load([(row[0], digest, row[1], row[3])])[digest]
+        return None if row is None else self.load([row])[digest]
 
     def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
-        """Give the bytes of those of some blobs that are stored, by hash."""
-        return self.load(self._table.find_many(digests))
+        """Return the bytes of those of some blobs that are stored, by digest."""
+        rows = self._engine.find(digests) if digests else {}
+        return self.load([row for row in rows.values() if not row.part])
 
     def stream(self, name: Name) -> Iterator[bytes]:
-        """Give the bytes of a blob in pieces of at most a MiB; all of them are checked before the first is given.
+        """Yield the bytes of a blob in pieces of at most a MiB, all checked before the first.
 
         Raises UnknownBlobError, DamagedBlobError.
         """
-        digest = digest_of(name)
-        blob_id, raw_len, _, codec, _ = self._known(digest)
-        if codec != PARTS:
-            return iter([self.load([(blob_id, digest, raw_len, codec)])[digest]])
-        parts = self._table.parts(blob_id)  # these very ones are given: a collection may be under way
-        _check_pieces(self._parts(parts, digest), digest, raw_len)
-        return self._parts(parts, digest)
+        row = self._known(digest_of(name))
+        if row.codec != PARTS:
+            return iter([self.load([row])[row.digest]])
+        parts = self._engine.parts(row.digest)  # these very ones: it may be healed meanwhile
+        _check_pieces(self._parts(parts, row), row)
+        return self._parts(parts, row)
 
-    def load(self, wanted: Iterable[tuple[int, bytes, int, int]]) -> dict[bytes, bytes]:
-        """Give the bytes of blobs given as blob_id, hash, raw_len and codec, by hash; each is checked once and held."""
-        found: dict[bytes, bytes] = {}
-        missing = {}
-        with self._db.lock:
-            for one in wanted:
-                held = self._cache.get(one[1])
-                if held is None:
-                    missing[one[0]] = one
-                else:
-                    found[one[1]] = held
-            stored = dict(self._table.bytes_of_many([one[0] for one in missing.values() if one[3] != PARTS]))
-            for blob_id, digest, raw_len, codec in missing.values():
-                if codec == PARTS:
-                    found[digest] = self._join(blob_id, digest, raw_len)
-                else:
-                    found[digest] = self._zip.unpack(digest, raw_len, codec, stored.get(blob_id))
-                self._cache.put(digest, found[digest])
+    def load(self, rows: Iterable[Stored]) -> dict[bytes, bytes]:
+        """Return the bytes of blobs by digest; each is checked once, and held."""
+        found, missing = self._cache.take(rows)
+        if missing:
+            wanted = [digest for digest, row in missing.items() if row.codec != PARTS]
+            pieces = self._engine.read(wanted) if wanted else {}
+            for digest, row in missing.items():
+                in_parts = row.codec == PARTS
+                found[digest] = self._join(row) if in_parts else self._zip.unpack(digest, pieces.get(digest))
+            self._cache.hold(found, missing)
         return found
 
-    def kept(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> tuple[int, int, bytes]:
-        """Give codec, raw_len and kept bytes of a blob as one piece, checked; one in parts is compressed whole."""
-        if codec == PARTS:
-            found, packed = self._zip.pack(self._join(blob_id, digest, raw_len))
-            return found, raw_len, bytes(packed)
-        stored = self._table.bytes_of(blob_id)
-        self._zip.unpack(digest, raw_len, codec, stored)
-        return codec, raw_len, stored or b""
+    def kept(self, digest: bytes) -> Piece:
+        """Return a blob as one piece, checked; one in parts is compressed whole."""
+        row = self._known(digest)
+        if row.codec == PARTS:
+            return Piece(digest, row.size, *self._zip.pack(self._join(row)))
+        piece = self._engine.read([digest]).get(digest)
+        self._zip.unpack(digest, piece)
+        assert piece is not None
+        return piece
 
-    def id_and_size(self, digest: bytes) -> tuple[int, int]:
-        """Return the row of a blob, and the number of its bytes. Raises UnknownBlobError."""
-        return self._known(digest)[:2]
-
-    def blob_id(self, digest: bytes) -> int:
-        """Give the row of a blob. Raises UnknownBlobError."""
-        return self._known(digest)[0]
+    def size_of(self, digest: bytes) -> int:
+        """Return the number of bytes of a blob. Raises UnknownBlobError."""
+        return self._known(digest).size
 
     def pins(self) -> list[tuple[str, str]]:
-        """Give owner and hash of every pin, sorted."""
-        return [(name, digest.hex()) for name, digest in self._table.pins()]
+        """Return owner and hash of every pin, sorted."""
+        return [(name, digest.hex()) for name, digest in self._engine.pins()]
 
-    def _join(self, blob_id: int, digest: bytes, raw_len: int) -> bytes:
+    def _join(self, row: Stored) -> bytes:
         whole = BytesIO()
-        for piece in self._pieces(blob_id, digest, raw_len, PARTS):
+        for piece in self._pieces(row):
             whole.write(piece)
         data = whole.getvalue()
-        if len(data) != raw_len or blake3(data).digest() != digest:
-            raise DamagedBlobError(PREFIX + digest.hex())
+        if len(data) != row.size or blake3(data).digest() != row.digest:
+            raise DamagedBlobError(_ref(row))
         return data
 
-    def _pieces(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> Iterator[bytes]:
-        """Give the bytes of a blob piece by piece, each checked against the hash of the piece."""
-        if codec == PARTS:
-            yield from self._parts(self._table.parts(blob_id), digest)
+    def _pieces(self, row: Stored) -> Iterator[bytes]:
+        """Yield the bytes of a blob piece by piece, each checked against the hash of the piece."""
+        digest = row.digest or b""
+        if row.codec == PARTS:
+            yield from self._parts(self._engine.parts(digest), row)
         else:
-            yield self._zip.unpack(digest, raw_len, codec, self._table.bytes_of(blob_id))
+            yield self._zip.unpack(digest, self._engine.read([digest]).get(digest))
 
-    def _parts(self, parts: list[int], digest: bytes) -> Iterator[bytes]:
-        for part_id in parts:
-            row = self._table.row(part_id)
-            if row is None or row[2] == PARTS:
-                raise DamagedBlobError(PREFIX + digest.hex(), "one of its parts is not there")
-            try:
-                yield self._zip.unpack(*row, self._table.bytes_of(part_id))
-            except DamagedBlobError as error:
-                raise DamagedBlobError(PREFIX + digest.hex(), f"its part {error.what}") from error
+    def _parts(self, parts: list[bytes], row: Stored) -> Iterator[bytes]:
+        """Yield the bytes of parts, some of which are read together: some MiB as a rule."""
+        count = max(1, min(64, (4 << 20) * len(parts) // (row.size or 1)))
+        for start in range(0, len(parts), count):
+            some = parts[start : start + count]
+            pieces = self._engine.read(some)
+            for digest in some:
+                piece = pieces.get(digest)
+                if piece is None or piece.codec == PARTS:
+                    raise DamagedBlobError(_ref(row), "one of its parts is not there")
+                try:
+                    yield self._zip.unpack(digest, piece)
+                except DamagedBlobError as error:
+                    raise DamagedBlobError(_ref(row), f"its part {error.what}") from error
 
-    def _visible(self, digest: bytes) -> Row | None:
-        row = self._table.find(digest)
-        return None if row is None or row[4] else row
+    def _visible(self, digest: bytes) -> BlobRow | None:
+        row = self._engine.find([digest]).get(digest)
+        return None if row is None or row.part else row
 
-    def _known(self, digest: bytes) -> Row:
+    def _known(self, digest: bytes) -> BlobRow:
         row = self._visible(digest)
         if row is None:
             raise UnknownBlobError(PREFIX + digest.hex())
         return row
 
     def has(self, name: Name) -> bool:
-        """Say whether there is a blob of that name."""
+        """Return whether there is a blob of that name."""
         return self._visible(digest_of(name)) is not None
 
     def stat(self, name: Name) -> Blob:
-        """Give a blob's sizes without its bytes. Raises UnknownBlobError."""
-        digest = digest_of(name)
-        return _record(digest, self._known(digest))
+        """Return a blob's sizes without its bytes. Raises UnknownBlobError."""
+        return _record(self._known(digest_of(name)))
 
     def __iter__(self) -> Iterator[Blob]:
-        """Give all blobs in the order of their hashes; what is put meanwhile may or may not be among them."""
+        """Yield all blobs by hash; what is put meanwhile may or may not be among them."""
         after = b""
-        while rows := self._table.page(after):
-            for digest, *row in rows:
-                yield _record(digest, tuple(row))
-            after = rows[-1][0]
+        while rows := self._engine.page(after, _PAGE):
+            yield from map(_record, rows)
+            after = rows[-1].digest
 
     def __len__(self) -> int:
-        """Give the number of blobs."""
-        return self._table.count()
+        """Return the number of blobs."""
+        return self._engine.count()
 
-    # --- what holds what ------------------------------------------------------------------------------------------
+    # --- what holds what --------------------------------------------------------------------------
 
     def refs(self, name: Name) -> list[str]:
-        """Give the refs of what a blob names, as it was told when the blob was put. Raises UnknownBlobError."""
-        return [PREFIX + digest.hex() for digest in self._table.refs(self._known(digest_of(name))[0])]
+        """Return the refs that were stored with a blob. Raises UnknownBlobError."""
+        digest = self._known(digest_of(name)).digest
+        return [PREFIX + ref.hex() for ref in self._engine.refs([digest])[digest]]
 
     def holders(self, name: Name, limit: int = 100) -> list[str]:
-        """Say what keeps a blob from being collected: `turn 5`, `patch 1`, `blob <hash>`, `event 3`, `pin NAME`.
+        """Return what keeps a blob from collection: `turn 5`, `patch 1`, `blob <hash>`, `pin NAME`.
 
-        Or `output <id>`, or `root 5` for that of turn 5. At most `limit` of a kind; an empty list is what a collection
-        deletes after the time of grace, and so is a turn that no context leads to. Raises UnknownBlobError.
+        Also `event 3`, `output <id>`, or `root 5` for that of turn 5; at most `limit` of a kind. A
+        blob without any is collected after the grace period, and so is a turn that no context leads
+        to. Raises UnknownBlobError.
         """
-        rows = self._table.holders(self._known(digest_of(name))[0], limit)
-        return [f"{kind} {what}" for kind, what in rows]
+        return [f"{kind} {what}" for kind, what in self._engine.holders(digest_of(name), limit)]
 
     def pin(self, name: Name, owner: str) -> None:
         """Keep a blob until it is unpinned by the same owner. Raises UnknownBlobError."""
         check_name(owner, "owner")
-        with self._db.write():
-            self._table.pin(owner, self._known(digest_of(name))[0], system.milliseconds())
+        self._engine.pin(owner, digest_of(name), keep=True)
 
     def unpin(self, name: Name, owner: str) -> bool:
-        """Keep a blob no more for an owner; give False when it was not pinned by that one. Raises UnknownBlobError."""
+        """Remove an owner's pin; return False when there was none. Raises UnknownBlobError."""
         check_name(owner, "owner")
-        with self._db.write():
-            return self._table.unpin(owner, self._known(digest_of(name))[0])
+        return self._engine.pin(owner, digest_of(name), keep=False)
 
-    # --- looking for damage ---------------------------------------------------------------------------------------
+    # --- looking for damage -----------------------------------------------------------------------
 
     def verify(self, name: Name | None = None) -> list[str]:
-        """Read a blob, or all of them, from the disk, and say of each damaged one what is wrong, in a sentence."""
+        """Read a blob, or all, from the disk; return a sentence about each damaged one."""
         if name is None:
             return list(self.faults())
-        digest = digest_of(name)
-        blob_id, raw_len, _, codec, _ = self._known(digest)
-        return [error.what for error in self._damage(blob_id, digest, raw_len, codec)]
+        return list(self._damage(self._known(digest_of(name))))
 
     def faults(self) -> Iterator[str]:
-        """Say of each damaged blob what is wrong, in a sentence."""
-        yield from self._table.faults()
-        for rows in self._table.pages_by_id():
-            for blob_id, digest, raw_len, stored_len, codec, stored in rows:
-                if codec == PARTS:
-                    faults = [error.what for error in self._damage(blob_id, digest, raw_len, codec)]
-                    kept = stored_len if faults else self._table.stored_len_of_parts(blob_id)
-                else:
-                    faults = [*self._damage_of_piece(digest, raw_len, codec, stored)]
-                    kept = stored_len if faults else len(stored)
-                yield from faults
-                if kept != stored_len:
-                    ref = PREFIX + digest.hex()
-                    yield f"{ref} is damaged: it is kept in {kept} bytes, and its row says {stored_len}"
+        """Yield a sentence about each damaged blob."""
+        yield from self._engine.faults()
+        cursor: object = None
+        while True:
+            rows, cursor = self._engine.scan(cursor, _SCAN_BYTES)
+            for row, stored in rows:
+                yield from self._faults_of(row, stored)
+            if cursor is None:
+                return
 
-    def _damage_of_piece(self, digest: bytes, raw_len: int, codec: int, stored: object) -> Iterator[str]:
+    def _faults_of(self, row: BlobRow, stored: bytes | None) -> Iterator[str]:
+        if row.codec == PARTS:
+            faults = list(self._damage(row))
+            kept = row.stored if faults else self._kept_in_parts(row)
+        else:
+            faults = list(self._damage_of_piece(row, stored))
+            kept = row.stored if faults else len(stored or b"")
+        yield from faults
+        if kept != row.stored:
+            what = f"it is kept in {kept} bytes, and its row says {row.stored}"
+            yield f"{_ref(row)} is damaged: {what}"
+
+    def _kept_in_parts(self, row: BlobRow) -> int:
+        parts = self._engine.parts(row.digest)
+        rows = self._engine.find(parts)
+        return sum(rows[part].stored for part in parts)
+
+    def _damage_of_piece(self, row: BlobRow, stored: bytes | None) -> Iterator[str]:
+        piece = None if stored is None else Piece(row.digest, row.size, row.codec, stored)
         try:
-            self._zip.unpack(digest, raw_len, codec, stored)
+            self._zip.unpack(row.digest, piece)
         except DamagedBlobError as error:
             yield error.what
 
-    def _damage(self, blob_id: int, digest: bytes, raw_len: int, codec: int) -> Iterator[DamagedBlobError]:
+    def _damage(self, row: BlobRow) -> Iterator[str]:
         try:
-            _check_pieces(self._pieces(blob_id, digest, raw_len, codec), digest, raw_len)
+            _check_pieces(self._pieces(row), row)
         except DamagedBlobError as error:
-            yield error
+            yield error.what
+
+
+class _Stream:
+    """A binary file that is read once, hashed and measured on the way."""
+
+    def __init__(self, head: bytes, file: BinaryIO, wanted: bytes | None, expected: int | None) -> None:
+        self.head = head
+        self.size = 0
+        self._file = file
+        self._wanted = wanted
+        self._expected = expected
+        self._hasher = blake3()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield all of it; raise InputError as soon as it is longer than expected."""
+        block = self.head
+        while block:
+            self._hasher.update(block)
+            self.size += len(block)
+            wrong = self._expected is not None and self.size > self._expected
+            _check_size(self.size, self._expected if wrong else None)
+            yield block
+            block = _read(self._file, PART_BYTES)
+
+    def digest(self) -> bytes:
+        """Return the hash of all of it; raise InputError when it is not what was expected."""
+        _check_size(self.size, self._expected)
+        return _check_hash(self._hasher.digest(), self._wanted)
 
 
 def digests_of(refs: Iterable[Name]) -> list[bytes]:
@@ -534,9 +524,12 @@ def digests_of(refs: Iterable[Name]) -> list[bytes]:
     return [digest_of(ref) for ref in refs]
 
 
-def _record(digest: bytes, row: Row | tuple[int, ...] | None, *, new: bool = False) -> Blob:
-    assert row is not None
-    return Blob(digest.hex(), row[1], row[2], _CODECS[row[3]], new)
+def _record(row: BlobRow, *, new: bool = False) -> Blob:
+    return Blob(row.digest.hex(), row.size, row.stored, _CODECS[row.codec], new)
+
+
+def _ref(row: Stored) -> str:
+    return PREFIX + (row.digest or b"").hex()
 
 
 def flat(data: Bytes) -> memoryview:
@@ -547,15 +540,15 @@ def flat(data: Bytes) -> memoryview:
     return view.cast("B") if view.c_contiguous else memoryview(bytes(view))
 
 
-def _check_pieces(pieces: Iterable[bytes], digest: bytes, raw_len: int) -> None:
+def _check_pieces(pieces: Iterable[bytes], row: Stored) -> None:
     """Raise DamagedBlobError unless pieces make up the bytes that they should."""
     hasher = blake3()
     size = 0
     for piece in pieces:
         hasher.update(piece)
         size += len(piece)
-    if size != raw_len or hasher.digest() != digest:
-        raise DamagedBlobError(PREFIX + digest.hex())
+    if size != row.size or hasher.digest() != row.digest:
+        raise DamagedBlobError(_ref(row))
 
 
 def _read(file: BinaryIO, size: int) -> bytes:

@@ -12,7 +12,7 @@ from eventq.event import Batch, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Event",
     "Imported",
     "Move",
+    "NewTurn",
     "OpenInfo",
     "OutputInfo",
     "Page",
@@ -186,6 +187,27 @@ class Turn:
     def ref(self) -> str:
         """The name of the payload's blob."""
         return f"blob:blake3:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn that is to be appended.
+
+    `payload` is bytes, text or a binary file; or a value, of which `canonical` names the rule that
+    makes bytes (`eventq-json-1`). `refs` are the blobs that it names. `type_id`, `type_version`,
+    `encoding` and `flags` are application-defined. A payload that is not that of `expect_hash` and
+    `expect_size` is refused.
+    """
+
+    payload: Any
+    type_id: str = "message"
+    type_version: int = 1
+    encoding: int = 0
+    flags: int = 0
+    canonical: str | None = None
+    refs: Iterable[str | bytes] = ()
+    expect_hash: str | bytes | None = None
+    expect_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,7 +372,7 @@ class Thread:
             from eventq.dag.contexts import Contexts
             from eventq.dag.turns import Turns
 
-            self._contexts = Contexts(Turns(self.database, self.blobs, self.push))
+            self._contexts = Contexts(Turns(self.database, self.blobs, self.log.check_source))
         return self._contexts
 
     @property
@@ -381,7 +381,7 @@ class Thread:
         if self._runs is None:
             from eventq.dag.runs import Runs
 
-            self._runs = Runs(self.contexts, self.push)
+            self._runs = Runs(self.contexts)
         return self._runs
 
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:

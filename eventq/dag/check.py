@@ -5,23 +5,28 @@ from __future__ import annotations
 from eventq.blobs import digest_of
 from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode, told_refs
 from eventq.dag.runs import COMPACTED
-from eventq.errors import LogicError, StoreError
+from eventq.errors import LogicError, StoreError, UnknownRunError
 from eventq.event import REF
-from eventq.storage.sqlite.roots import RootTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from eventq.dag.nodes import Node
     from eventq.dag.runs import Runs
+    from eventq.storage.rows import TurnRow
+
+_PAGE = 1_000
 
 
 def faults(runs: Runs) -> Iterator[str]:
     """Say each broken invariant in one sentence: of the graph, of the bytes, all of which are read, of the runs."""
-    turns, roots = runs.turns, RootTable(runs.turns.database)
-    for look in (turns.table.faults, roots.faults, turns.blobs.faults, runs.table.faults, _Nodes(runs).faults):
+    turns = runs.turns
+    rows = turns.database.turns
+    looks = (
+        rows.faults, rows.root_faults, turns.blobs.faults, runs.engine.faults, _Nodes(runs).faults,
+    )  # fmt: skip
+    for look in looks:
         try:
             yield from look()
         except StoreError as error:  # too broken to be looked at
@@ -34,37 +39,55 @@ class _Nodes:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._turns = runs.turns
-        self._starts = runs.table.starts()
+        self._starts = runs.engine.starts()
         self._near: dict[int, Node] = {}  # nodes by turn, of the pages read last
 
     def faults(self) -> Iterator[str]:
-        """Say what is wrong with nodes, then with runs."""
-        for rows in self._runs.table.nodes((START_TYPE, STATE_TYPE)):
+        """Yield a sentence for each fault of the nodes, then of the runs."""
+        for rows in self._pages():
             before, self._near = self._near, {}
-            named = self._runs.table.named(row[2] for row in rows)
+            refs = self._refs_of([row.digest or b"" for row in rows])
             for row in rows:
-                yield from self._look(row, named.get(row[2], set()), before)
-        for rows in self._runs.table.all_attempts():
-            named = self._runs.table.named(row[2] for row in rows)
-            for attempt, _, blob_id, digest in rows:
-                yield from self._of_attempt(attempt, digest, named.get(blob_id, set()))
+                yield from self._look(row, refs.get(row.digest or b"", set()), before)
+        yield from self._of_attempts()
         for info in self._runs.list():
             yield from self._of_run(info.run_id)
 
-    def _look(self, row: Any, named: set[str], before: dict[int, Node]) -> Iterator[str]:
-        turn_id, parent, _, digest, flags = row
+    def _pages(self) -> Iterator[list[TurnRow]]:
+        after, turns = 0, self._turns.database.turns
+        while rows := turns.page(after, _PAGE, (START_TYPE, STATE_TYPE)):
+            yield rows
+            after = rows[-1].turn
+
+    def _refs_of(self, digests: list[bytes]) -> dict[bytes, set[str]]:
+        """Return the refs that are stored with each of some blobs."""
+        found = self._turns.database.blobs.refs(digests)
+        return {digest: {REF + ref.hex() for ref in refs} for digest, refs in found.items()}
+
+    def _of_attempts(self) -> Iterator[str]:
+        after = 0
+        while rows := self._runs.engine.all_attempts(after, _PAGE):
+            refs = self._refs_of([digest for _, digest in rows])
+            for attempt, digest in rows:
+                yield from self._of_attempt(attempt, digest, refs[digest])
+            after = rows[-1][0]
+
+    def _look(self, row: TurnRow, named: set[str], before: dict[int, Node]) -> Iterator[str]:
+        turn_id, parent, digest = row.turn, row.parent, row.digest or b""
         if not self._is_ours(turn_id, parent):
             return
         try:
             parent = self._nearest(parent)
             node = self._node(turn_id)
-            above = before.get(parent) or self._near.get(parent) or (self._node(parent) if parent else None)
+            above = before.get(parent) or self._near.get(parent)
+            above = above or (self._node(parent) if parent else None)
         except (StoreError, LogicError) as error:
             yield f"turn {turn_id}: {error.what}"
             return
         self._near[turn_id] = node
         yield from self._refs(f"turn {turn_id}", digest, node, named)
-        if isinstance(node, StateNode) and (node.compact is not None) != bool(flags & COMPACTED):
+        compacted = bool(row.flags & COMPACTED)
+        if isinstance(node, StateNode) and (node.compact is not None) != compacted:
             yield f"turn {turn_id} and its node disagree on whether it is a compaction"
         if isinstance(node, StateNode):
             yield from self._beside(turn_id, node, parent, above)
@@ -84,7 +107,8 @@ class _Nodes:
             yield f"{what} lists other refs than it names"
         if not isinstance(node, StateNode):
             return
-        content = self._runs.table.content(digest_of(node.content))
+        digest = digest_of(node.content)
+        content = self._refs_of([digest])[digest]
         try:
             found = decode(self._turns.blobs.get(node.content) or b"", node.content)
         except StoreError as error:
@@ -126,19 +150,20 @@ class _Nodes:
             yield f"turn {turn_id} names {node.start} as its start, not {start}"
 
     def _of_run(self, run_id: int) -> Iterator[str]:
-        spot = self._runs.table.spot(run_id)
-        if spot is None:
+        try:
+            state = self._runs.engine.state(run_id)
+        except UnknownRunError:
             return
-        _, head, _, start, _ = spot
+        head, start = state.head, state.start
         try:
             if not head or not self._turns.is_above(start, head):
                 yield f"run {run_id} stands at turn {head}, which does not come from its start, turn {start}"
                 return
-            node = self._node(self._nearest(head)) if spot[0] == "active" else None
+            node = self._node(self._nearest(head)) if state.status == "active" else None
         except (StoreError, LogicError) as error:
             yield f"run {run_id}: {error.what}"
             return
         ended = isinstance(node, StateNode) and node.role == END
-        op = self._runs.table.last_op(run_id)  # none in a run that was imported
-        if ended and spot[0] == "active" and op not in ("resume", "import", None):
+        op = self._runs.engine.last_op(run_id)  # none in a run that was imported
+        if ended and state.status == "active" and op not in ("resume", "import", None):
             yield f"run {run_id} is active, and its head is an end that nobody resumed from"

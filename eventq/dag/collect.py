@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from eventq import system
-from eventq.dag.turns import KEY_MS
+from eventq.blobs import PARTS
 from eventq.errors import DamagedError, DiskError, UsageError
 from eventq.records import Collected
-from eventq.storage.sqlite import collect as table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eventq.storage.rows import BlobRow
     from eventq.storage.sqlite.database import Database
 
 GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
@@ -33,14 +32,10 @@ def collect(db: Database, check: Callable[[], list[str]], *, apply: bool, grace:
             f"nothing was deleted, as the thread does not check out: {faults[0]}{more}",
             "run 'eventq check', mend what it says, then collect again",
         )
-    now = system.milliseconds()
-    times = now - int(grace * 1000) + (grace == 0), now - KEY_MS  # without grace, what was stored just now goes too
+    found = _result(*db.blobs.sweep(int(grace * 1000), apply=apply), applied=apply)
     if not apply:
-        return _result(*table.find(db, *times), applied=False)
-    with db.write():
-        turns, rows = table.delete(db, *times)
-    found = _result(turns, rows, applied=True)
-    if turns or rows or db.free_bytes():
+        return found
+    if found.turns or found.blobs or db.free_bytes():
         _give_back(db, found)
     return found
 
@@ -56,6 +51,8 @@ def _give_back(db: Database, found: Collected) -> None:
         ) from error
 
 
-def _result(turns: int, rows: list[tuple[str, int, int, int]], *, applied: bool) -> Collected:
-    hashes = tuple(row[0] for row in rows if not row[3])
-    return Collected(applied, turns, len(hashes), sum(row[1] for row in rows), sum(row[2] for row in rows), hashes)
+def _result(turns: int, rows: list[BlobRow], *, applied: bool) -> Collected:
+    hashes = tuple([row.digest.hex() for row in rows if not row.part])
+    size = sum(row.size for row in rows if not row.part)
+    stored = sum(row.stored for row in rows if row.codec != PARTS)
+    return Collected(applied, turns, len(hashes), size, stored, hashes)

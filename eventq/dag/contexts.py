@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
-from eventq.dag.turns import Turns, View, check_head, check_u32, encoded, run_conflict
-from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError, UnknownTurnError
+from eventq.dag.turns import Turns, View, check_u32, encoded
+from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError
 from eventq.event import check_name, check_natural, check_positive
-from eventq.records import ContextInfo, Move, OpenInfo, Turn
-from eventq.storage.sqlite.roots import RootTable
+from eventq.records import ContextInfo, Move, NewTurn, OpenInfo, Turn
+from eventq.storage.rows import AppendTo, GoneError
+from eventq.storage.rules import open_conflict, run_conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eventq.blobs import Name
-    from eventq.storage.sqlite.turns import TurnTable
 
     Which = int | str  # a context's id, or its name
     Ids = list[int]
@@ -31,36 +31,28 @@ class Contexts:
     def __init__(self, turns: Turns) -> None:
         """Use the turns of a thread."""
         self.turns = turns
+        self._engine = turns.database.contexts
 
     def create(self, name: str | None = None, *, base: int = 0) -> Context:
-        """Make a context that is empty, or whose head is any turn there is, and give it.
+        """Make a context that is empty, or whose head is any turn there is, and return it.
 
-        A name is unique, and no number. Raises ConflictError for one that is taken, UnknownTurnError.
+        A name is unique, and no number. Raises ConflictError for one that is taken,
+        UnknownTurnError.
         """
-        return self._add(name, base, None)
-
-    def fork(self, context: Context | Which, *, at: int | None = None, name: str | None = None) -> Context:
-        """Make a context at the head of another one or at a turn of its chain, and give it: one row, nothing copied."""
-        return self._handle(context).fork(at=at, name=name)
-
-    def _add(self, name: str | None, base: int, fork_of: int | None) -> Context:
         if name is not None:
             check_context_name(name)
-        check_natural(base, "base")
-        table = self.turns.table
-        with self.turns.database.write():
-            if base and table.link(base) is None:
-                raise UnknownTurnError(base)
-            if name is not None and (owner := table.named(name)) is not None:
-                raise ConflictError(f"the name '{name}' is taken by context {owner}", "choose another name", owner)
-            return Context(self.turns, table.add_context(name, base or None, fork_of, system.milliseconds()))
+        return Context(self.turns, self._engine.create(name, check_natural(base, "base"), None))
+
+    def fork(self, context: Context | Which, *, at: int | None = None, name: str | None = None) -> Context:
+        """Make a context at the head of another or at a turn of its chain, and return it."""
+        return self._handle(context).fork(at=at, name=name)
 
     def get(self, context: Which) -> Context:
-        """Give the context of an id or a name. Raises UnknownContextError."""
-        found = self.turns.table.named(context) if isinstance(context, str) else context
-        if found is None and isinstance(context, str) and context.isascii() and context.isdigit() and len(context) < 19:
+        """Return the context of an id or a name. Raises UnknownContextError."""
+        found = self._engine.named(context) if isinstance(context, str) else context
+        if found is None and isinstance(context, str) and _is_number(context):
             found = int(context)
-        if found is None or self.turns.table.head(check_natural(found, "context")) is None:
+        if found is None or self._engine.head(check_natural(found, "context")) is None:
             raise UnknownContextError(context)
         return Context(self.turns, found)
 
@@ -68,20 +60,20 @@ class Contexts:
         return context if isinstance(context, Context) else self.get(context)
 
     def list(self, after: int = 0) -> Iterator[ContextInfo]:
-        """Give all contexts after an id, by id, lazily."""
+        """Yield all contexts after an id, by id, lazily."""
         return self._list(check_natural(after, "after"))
 
     def _list(self, after: int) -> Iterator[ContextInfo]:
-        while rows := self.turns.table.contexts(after, _PAGE):
-            yield from (ContextInfo(*row) for row in rows)
-            after = rows[-1][0]
+        while page := self._engine.page(after, _PAGE):
+            yield from page
+            after = page[-1].context_id
 
     def __iter__(self) -> Iterator[ContextInfo]:
-        """Give all contexts, by id."""
+        """Yield all contexts, by id."""
         return self.list()
 
     def head(self, context: Context | Which) -> int:
-        """Give the id of the newest turn of a context, 0 for none. Raises UnknownContextError."""
+        """Return the newest turn of a context, 0 for none. Raises UnknownContextError."""
         return self._handle(context).head_id()
 
     def compare_and_set(self, context: Context | Which, to: int, *, expected_head: int) -> ContextInfo:
@@ -93,7 +85,7 @@ class Contexts:
         self._handle(context).delete()
 
     def history(self, context: Context | Which) -> Iterator[Move]:
-        """Give the moves of a head, oldest first; those of a deleted context are found by its id."""
+        """Yield the moves of a head, oldest first; those of a deleted context by its id."""
         if isinstance(context, str):
             context = self.get(context)
         elif not isinstance(context, Context):
@@ -101,17 +93,18 @@ class Contexts:
         return context.history()
 
     def turn(self, turn_id: int, *, payload: bool = True, as_of: int | None = None) -> Turn:
-        """Give any turn. Raises UnknownTurnError."""
+        """Return any turn. Raises UnknownTurnError."""
         return self.turns.turn(turn_id, payload=payload, as_of=as_of)
 
     def at(self, turn_id: int) -> View:
-        """Give the chain from its root to any turn. Raises UnknownTurnError."""
+        """Return the chain from its root to any turn. Raises UnknownTurnError."""
         self.turns.depth(check_natural(turn_id, "turn"))
         return View(self.turns, turn_id)
 
     def children(self, turn_id: int, limit: int = 100) -> Ids:
-        """Give the ids of the turns whose parent is this one, of whatever context."""
-        return self.turns.table.children(check_natural(turn_id, "turn"), check_positive(limit, "limit"))
+        """Return the turns whose parent is this one, of whatever context."""
+        check_natural(turn_id, "turn")
+        return self.turns.database.turns.children(turn_id, check_positive(limit, "limit"))
 
     def patch(
         self,
@@ -124,46 +117,50 @@ class Contexts:
         expect_hash: Name | None = None,
         expect_size: int | None = None,
     ) -> int:
-        """Lay another payload over a turn's, wherever it is read, and give the overlay's seq; see `View.last`.
+        """Lay another payload over a turn's, wherever it is read; return the patch's number.
 
-        Both payloads are kept. Raises UnknownTurnError.
+        Both payloads are kept; see `View.last`. Raises UnknownTurnError.
         """
         turns = self.turns
-        new = turns.prepare(
-            payload, canonical=canonical, refs=refs, flags=flags, expect_hash=expect_hash, expect_size=expect_size
-        )
-        with turns.database.write():
-            turns.depth(check_natural(turn_id, "turn"))
-            blob_id, _ = turns.blobs.hold(new.ready)
-            turns.blobs.add_refs(blob_id, new.refs)
-            return turns.table.add_patch(turn_id, blob_id, flags, system.milliseconds())
+        new = NewTurn(
+            payload, canonical=canonical, refs=refs, flags=flags, expect_hash=expect_hash,
+            expect_size=expect_size,
+        )  # fmt: skip
+        prepared, ready = turns.prepare(new)
+        check_natural(turn_id, "turn")
+        try:
+            return turns.database.turns.patch(turn_id, prepared.blob, flags)
+        except GoneError as gone:
+            return turns.database.turns.patch(turn_id, turns.blobs.again(ready, gone), flags)
 
     def tombstone(self, turn_id: int, *, flags: int = 0) -> int:
-        """Hide a turn's payload wherever it is read, and give the overlay's seq. Raises UnknownTurnError."""
+        """Hide a turn's payload wherever it is read; return the patch's number.
+
+        Raises UnknownTurnError.
+        """
         check_u32(flags, "flags")
-        with self.turns.database.write():
-            self.turns.depth(check_natural(turn_id, "turn"))
-            return self.turns.table.add_patch(turn_id, None, flags, system.milliseconds())
+        return self.turns.database.turns.patch(check_natural(turn_id, "turn"), None, flags)
 
     def attach(self, turn_id: int, root: Name) -> None:
         """Give a turn the root of a file tree, by hash, in place of its own if it has one.
 
-        What follows the turn has it too, down to the next turn with one of its own. A blob of that hash is kept as
-        long as the turn is; it need not be stored. Raises UnknownTurnError, InputError.
+        What follows the turn has it too, down to the next turn with one of its own. A blob of that
+        hash is kept as long as the turn is; it need not be stored. Raises UnknownTurnError,
+        InputError.
         """
         digest = digest_of(root)
-        with self.turns.database.write():
-            self.turns.depth(check_natural(turn_id, "turn"))
-            RootTable(self.turns.database).set(turn_id, digest)
+        self.turns.database.turns.attach(check_natural(turn_id, "turn"), digest)
 
     def root(self, turn_id: int) -> bytes | None:
-        """Give the root of a turn, or of its nearest ancestor with one, 32 bytes, or None. Raises UnknownTurnError."""
-        self.turns.depth(check_natural(turn_id, "turn"))
-        return RootTable(self.turns.database).find(turn_id)
+        """Return the root of a turn, or of its nearest ancestor with one; None for none.
+
+        Raises UnknownTurnError.
+        """
+        return self.turns.database.turns.root(check_natural(turn_id, "turn"))
 
     def open_turns(self) -> Iterator[OpenInfo]:
         """Give the turns of all contexts that are still being written."""
-        return (OpenInfo(*row) for row in self.turns.table.opened())
+        return (OpenInfo(*row) for row in self.turns.database.turns.opened())
 
     def open_turn(self, open_id: int) -> OpenTurn:
         """Give a turn that is still being written, to go on with it or to seal it. Raises ConflictError for none."""
@@ -179,31 +176,25 @@ class Context(View):
         """Stand for the context of an id; nothing is read."""
         super().__init__(turns, 0)
         self.id = context_id
+        self._engine = turns.database.contexts
 
     def __repr__(self) -> str:
         """Name the context."""
         return f"<eventq.Context {self.id}>"
 
-    @property
-    def _table(self) -> TurnTable:
-        return self.turns.table
-
     def head_id(self) -> int:
-        """Give the id of the newest turn, 0 for none. Raises UnknownContextError once it is deleted."""
-        return self._spot()[0]
-
-    def _spot(self) -> tuple[int, int]:
-        found = self._table.head(self.id)
-        if found is None:
+        """Return the newest turn, 0 for none. Raises UnknownContextError once it is deleted."""
+        head = self._engine.head(self.id)
+        if head is None:
             raise UnknownContextError(self.id)
-        return found
+        return head
 
     def info(self) -> ContextInfo:
-        """Give name, head, depth and lineage. Raises UnknownContextError."""
-        row = self._table.context(self.id)
-        if row is None:
+        """Return name, head, depth and lineage. Raises UnknownContextError."""
+        info = self._engine.get(self.id)
+        if info is None:
             raise UnknownContextError(self.id)
-        return ContextInfo(*row)
+        return info
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -233,13 +224,9 @@ class Context(View):
         hours the first turn is given and nothing is stored. `emit` pushes an event of type `record`, subtype `turn` in
         the same transaction. Raises ConflictError, UnknownTurnError, UnknownBlobError, InputError, TooLargeError.
         """
-        new = self.turns.prepare(
-            payload, type_id=type_id, type_version=type_version, encoding=encoding, flags=flags, canonical=canonical,
-            refs=refs, expect_hash=expect_hash, expect_size=expect_size,
-        )  # fmt: skip
-        return self.turns.append(
-            self.id, new, parent=parent, expected_head=expected_head, key=key, source=source if emit else None
-        )
+        new = NewTurn(payload, type_id, type_version, encoding, flags, canonical, refs, expect_hash, expect_size)
+        to = AppendTo(parent, expected_head, key, b"", source if emit else None)
+        return self.turns.append(self.id, new, to)
 
     def patch(self, turn_id: int, payload: object, *, canonical: str | None = None, refs: Iterable[Name] = ()) -> int:
         """Lay another payload over that of a turn of this chain; see `Contexts.patch`."""
@@ -252,45 +239,34 @@ class Context(View):
         return Contexts(self.turns).tombstone(turn_id)
 
     def fork(self, *, at: int | None = None, name: str | None = None) -> Context:
-        """Make a context at the head or at a turn of this chain, and give it: one row, nothing is copied."""
-        with self.turns.database.write():
-            head = self.head_id()
-            if at:
-                self._check_on(at)
-            return Contexts(self.turns)._add(name, head if at is None else at, self.id)
+        """Make a context at the head or at a turn of this chain, and return it: nothing is copied."""
+        if at is not None:
+            check_natural(at, "turn")
+        if name is not None:
+            check_context_name(name)
+        return Context(self.turns, self._engine.create(name, at, self.id))
 
     def move(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
-        """Move the head to any turn, 0 for none, and log it; with `expected_head` only if it is there now.
+        """Move the head to any turn, 0 for none, and log it; return where it stands then.
 
-        The head of a run is not moved: fork the run. Raises ConflictError with the actual head, UnknownTurnError.
+        With `expected_head` only if it is there now. The head of a run is not moved: fork the run.
+        Raises ConflictError with the actual head, UnknownTurnError.
         """
         check_natural(to, "turn")
-        with self.turns.database.write():
-            if self._table.is_run(self.id):
-                raise run_conflict(self.id)
-            return self.move_inside(to, expected_head=expected_head)
-
-    def move_inside(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
-        """Do what `move` does, also for a run."""
-        with self.turns.database.write():
-            head, version = self._spot()
-            check_head(self.id, head, expected_head)
-            if to and self._table.link(to) is None:
-                raise UnknownTurnError(to)
-            self._table.move(self.id, version + 1, "move", head, to, system.milliseconds())
-            return self.info()
+        if expected_head is not None:
+            check_natural(expected_head, "expected_head")
+        return self._engine.move(self.id, to, "move", expected=expected_head)
 
     def history(self) -> Iterator[Move]:
-        """Give the moves of the head, oldest first, and of a deleted context too: a lost head is found here."""
-        row = self._table.context(self.id)
-        if row is not None:
-            info = ContextInfo(*row)
+        """Yield the moves of the head, oldest first, of a deleted context too."""
+        info = self._engine.get(self.id)
+        if info is not None:
             yield Move(0, "create", 0, info.base_turn_id, info.created_at_ms)
         after = -1
-        while rows := self._table.moves(self.id, after, _PAGE):
-            yield from (Move(*row) for row in rows)
-            after = rows[-1][0]
-        if row is None and after < 0:
+        while page := self._engine.history(self.id, after, _PAGE):
+            yield from page
+            after = page[-1].version
+        if info is None and after < 0:
             raise UnknownContextError(self.id)
 
     def delete(self) -> None:
@@ -298,18 +274,7 @@ class Context(View):
 
         Raises ConflictError while turns of it are open, UnknownContextError.
         """
-        with self.turns.database.write():
-            head, version = self._spot()
-            if opened := self._table.opened(self.id):
-                raise ConflictError(
-                    f"context {self.id} has turns that are still open ({len(opened)})",
-                    "seal or discard them first",
-                    opened[0][0],
-                )
-            info = self.info()
-            self._table.log(self.id, 0, "create", 0, info.base_turn_id, info.created_at_ms)
-            self._table.log(self.id, version + 1, "delete", head, 0, system.milliseconds())
-            self._table.drop_context(self.id)
+        self._engine.delete(self.id)
 
     # --- open turns -----------------------------------------------------------------------------------------------
 
@@ -319,15 +284,15 @@ class Context(View):
         check_u32(type_version, "type_version")
         check_u32(encoding, "encoding")
         with self.turns.database.write():
-            self._spot()
-            if self._table.is_run(self.id):
+            self.head_id()
+            if self.turns.database.runs.has(self.id):
                 raise run_conflict(self.id)
-            open_id = self._table.open(self.id, type_id, type_version, encoding, system.milliseconds())
+            open_id = self.turns.database.turns.open(self.id, type_id, type_version, encoding, system.milliseconds())
         return OpenTurn(self.turns, open_id)
 
     def open_turns(self) -> list[OpenInfo]:
         """Give the turns of this context that are still being written, also by a process that has crashed."""
-        return [OpenInfo(*row) for row in self._table.opened(self.id)]
+        return [OpenInfo(*row) for row in self.turns.database.turns.opened(self.id)]
 
 
 class OpenTurn:
@@ -340,15 +305,13 @@ class OpenTurn:
 
     def info(self) -> OpenInfo:
         """Give what is stored of it. Raises ConflictError when it was sealed or discarded."""
-        row = self.turns.table.open_row(self.id)
+        row = self.turns.database.turns.open_row(self.id)
         if row is None:
             raise self._gone()
         return OpenInfo(*row)
 
     def _gone(self) -> ConflictError:
-        return ConflictError(
-            f"there is no open turn {self.id}", "see 'eventq turn opened': it was perhaps sealed or discarded", self.id
-        )
+        return open_conflict(self.id, growing=False)
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
         """Append bytes, or text as UTF-8, durably, and give how many there are now.
@@ -363,7 +326,7 @@ class OpenTurn:
         with self.turns.database.write():
             now = system.milliseconds()
             for start in range(0, len(view) or 1, PART_BYTES):
-                found = self.turns.table.add_delta(self.id, view[start : start + PART_BYTES], now, PIECE_BYTES)
+                found = self.turns.database.turns.add_delta(self.id, view[start : start + PART_BYTES], now, PIECE_BYTES)
                 if found is None:
                     raise self._gone()
                 size = found
@@ -375,7 +338,7 @@ class OpenTurn:
         """Give the bytes so far, in pieces of at most a MiB."""
         self.info()
         position = 0
-        while (piece := self.turns.table.piece(self.id, position)) is not None:
+        while (piece := self.turns.database.turns.piece(self.id, position)) is not None:
             yield piece
             position += 1
 
@@ -394,24 +357,15 @@ class OpenTurn:
         Raises ConflictError, also when somebody is still writing to it.
         """
         info = self.info()
-        new = self.turns.prepare(
-            _Pieces(self.read()), type_id=info.type_id, type_version=info.type_version, encoding=info.encoding,
-            flags=flags, refs=refs,
-        )  # fmt: skip
-
-        def close() -> None:
-            if self.info().size != new.ready.size:
-                raise ConflictError(f"somebody is still writing to open turn {self.id}", "seal it again", self.id)
-            self.turns.table.close(self.id)
-
-        return self.turns.append(
-            info.context_id, new, expected_head=expected_head, key=key, source=source if emit else None, also=close
-        )
+        pieces = _Pieces(self.read())
+        new = NewTurn(pieces, info.type_id, info.type_version, info.encoding, flags, refs=refs)
+        to = AppendTo(None, expected_head, key, b"", source if emit else None, self.id)
+        return self.turns.append(info.context_id, new, to)
 
     def discard(self) -> None:
         """Forget what was written. Raises ConflictError when it was sealed or discarded already."""
         with self.turns.database.write():
-            if not self.turns.table.close(self.id):
+            if not self.turns.database.turns.close(self.id):
                 raise self._gone()
 
 
@@ -433,3 +387,7 @@ def check_context_name(name: str) -> None:
         raise InputError(f"the name is longer than {_LONGEST_NAME} characters", "shorten it")
     if name.isascii() and name.isdigit():
         raise InputError(f"'{name}' is a number, not a name", "give a name with a letter in it: ids are numbers")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -6,14 +6,10 @@ makes what chains them (start, ancestors, refs); callers give what a role put ou
 
 from __future__ import annotations
 
-import json
-
-from blake3 import blake3
-
 from eventq import system as machine
 from eventq.blobs import digest_of, digests_of
 from eventq.dag import canonical, messages
-from eventq.dag.contexts import Context, Contexts
+from eventq.dag.contexts import Context, Contexts, check_context_name
 from eventq.dag.nodes import (
     COMPACT,
     END,
@@ -27,7 +23,7 @@ from eventq.dag.nodes import (
     ancestors_after,
     decode,
 )
-from eventq.dag.turns import KEY_MS
+from eventq.dag.turns import digest_of_key
 from eventq.errors import (
     ConflictError,
     DamagedBlobError,
@@ -39,34 +35,36 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
-from eventq.records import RunInfo, RunText, Step
-from eventq.storage.sqlite.runs import RunTable
+from eventq.records import NewTurn, RunInfo, RunText, Step
+from eventq.storage.rows import AppendTo, GoneError, PreparedAttempt, PreparedRun, PreparedStep
+from eventq.storage.rules import status_conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.blobs import Name, Prepared
+    from eventq.blobs import Blobs, Name, Prepared
     from eventq.dag.nodes import Node
-    from eventq.dag.turns import Chain, NewTurn, Push, View
+    from eventq.dag.turns import Chain, View
     from eventq.records import Turn
+    from eventq.storage.rows import PreparedBlob, PreparedTurn, RunState
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
 ABORTED = 130
 _NEAR = 256  # nodes that are held
+_PAGE = 1_000
 _GROUP = 256  # steps whose contents are fetched together
 
 
 class Runs:
     """The workflow runs of one thread."""
 
-    def __init__(self, contexts: Contexts, push: Push) -> None:
-        """Use the contexts of a thread; `push` tells of changes."""
+    def __init__(self, contexts: Contexts) -> None:
+        """Use the contexts of a thread."""
         self.contexts = contexts
         self.turns = contexts.turns
-        self.table = RunTable(self.turns.database)
-        self.push = push
+        self.engine = self.turns.database.runs
         self.near: dict[bytes, Node] = {}
 
     def start(
@@ -103,36 +101,46 @@ class Runs:
         if not hasattr(system or {}, "items"):
             raise InputError("the system texts are one of each role", "give a mapping of role and text")
         _check_task_in_system(task_in_system, system)
-        with self.turns.database.write():
-            node = StartNode(
-                name,
-                self._put(prompt, "prompt"),
-                group,
-                max_rounds,
-                depth,
-                {_role(role): self._put(text, f"system text of {role}") for role, text in (system or {}).items()},
-                None if parent_state is None else REF + digest_of(parent_state).hex(),
-                summary_cap,
-                task_in_system,
-            )
-            context = self.contexts.create(label)
-            turn = self.turns.append(context.id, self.new(node, START_TYPE))
-            self.table.add(context.id, name, group, turn.turn_id)
-            run = Run(self, context)
-            run._tell("start", source)
-        return run
-
-    def _put(self, text: str, what: str) -> str:
-        _check_text(text, what)
-        return self.turns.blobs.put(text.encode()).ref
-
-    def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> NewTurn:
-        """Give a node as a turn that can be appended."""
-        new = self.turns.prepare(
-            node.encode(), type_id=type_id, type_version=VERSION, flags=flags, refs=node.refs(), new=True
+        self._check_source(source)
+        if label is not None:
+            check_context_name(label)
+        texts: list[Prepared] = []
+        node = StartNode(
+            name,
+            self._text(texts, prompt, "prompt"),
+            group,
+            max_rounds,
+            depth,
+            {_role(role): self._text(texts, text, f"system text of {role}") for role, text in (system or {}).items()},
+            None if parent_state is None else REF + digest_of(parent_state).hex(),
+            summary_cap,
+            task_in_system,
         )
-        new.canonical = canonical.EVENTQ_JSON_1
-        return new
+        first = self.new(node, START_TYPE)
+        while True:
+            blobs = tuple([text.blob for text in texts])
+            new = PreparedRun(name, group, label, blobs, first, source, AppendTo())
+            try:
+                return Run(self, Context(self.turns, self.engine.start(new)))
+            except GoneError as gone:
+                for text in texts:
+                    self.turns.blobs.again(text, gone)
+
+    def _check_source(self, source: str | None) -> None:
+        if source is not None:
+            self.turns.check_source(source)
+
+    def _text(self, texts: list[Prepared], text: str, what: str) -> str:
+        """Prepare a text, and return its ref."""
+        _check_text(text, what)
+        ready = self.turns.blobs.prepare(text.encode())
+        texts.append(ready)
+        return REF + ready.blob.digest.hex()
+
+    def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> PreparedTurn:
+        """Prepare a node as a turn that can be appended."""
+        new = NewTurn(node.encode(), type_id, VERSION, 0, flags, refs=node.refs())
+        return self.turns.prepare(new)[0]._replace(canonical=canonical.EVENTQ_JSON_1)
 
     def node(self, digest: bytes) -> Node:
         """Give the node of a hash; those of the last steps are held."""
@@ -146,6 +154,15 @@ class Runs:
             self.remember(digest, found)
         return found
 
+    def check(self, how: _How) -> None:
+        """Refuse what cannot be written, or be the key or the source of a step."""
+        self.turns.database.check_writable()
+        if how.to.key is not None:
+            check_name(how.to.key, "key")
+        if how.to.expected_head is not None:
+            check_natural(how.to.expected_head, "expected_head")
+        self._check_source(how.source)
+
     def remember(self, digest: bytes, node: Node) -> None:
         """Hold a node that the next step will ask for."""
         if len(self.near) >= _NEAR:
@@ -158,32 +175,34 @@ class Runs:
             context = self.contexts.get(run)
         except UnknownContextError as error:
             raise UnknownRunError(run) from error
-        if self.table.spot(context.id) is None:
+        if not self.engine.has(context.id):
             raise UnknownRunError(run)
         return Run(self, context)
 
     def active(self, group: str | None = None) -> Iterator[RunInfo]:
-        """Give the runs that are under way (active or suspended), by id, of all groups or of one."""
-        return (RunInfo(*row) for row in self.table.active(group))
+        """Yield the runs that are under way (active or suspended), by id, of all groups or of one."""
+        return _all(lambda after: self.engine.active(after, _PAGE, group))
 
     def history(self, day: str, group: str | None = None) -> Iterator[RunInfo]:
-        """Give the runs that were completed on a day, `2026-03-18`, of UTC."""
-        return (RunInfo(*row) for row in self.table.completed(_day(day), group))
+        """Yield the runs that were completed on a day, `2026-03-18`, of UTC."""
+        day = _day(day)
+        return _all(lambda after: self.engine.completed(after, _PAGE, group, day))
 
     def index_entries(self, group: str | None = None) -> Iterator[str]:
-        """Give what `active` gives as JSON: `threadId`, `head`, `start`, `updatedAt`."""
-        return (row[1] for row in self.table.active(group, entries=True))
+        """Yield what `active` does as JSON: `threadId`, `head`, `start`, `updatedAt`."""
+        return _lines(lambda after: self.engine.active_lines(after, _PAGE, group))
 
     def history_entries(self, day: str, group: str | None = None) -> Iterator[str]:
-        """Give what `history` gives as JSON: `threadId`, `head`, `start`, `completedAt`."""
-        return (row[1] for row in self.table.completed(_day(day), group, entries=True))
+        """Yield what `history` does as JSON: `threadId`, `head`, `start`, `completedAt`."""
+        day = _day(day)
+        return _lines(lambda after: self.engine.completed_lines(after, _PAGE, group, day))
 
     def list(self, group: str | None = None) -> Iterator[RunInfo]:
-        """Give all runs, by id, whatever their status."""
-        return (RunInfo(*row) for row in self.table.all(group))
+        """Yield all runs, by id, whatever their status."""
+        return _all(lambda after: self.engine.page(after, _PAGE, group))
 
     def __iter__(self) -> Iterator[RunInfo]:
-        """Give all runs, by id."""
+        """Yield all runs, by id."""
         return self.list()
 
 
@@ -194,7 +213,7 @@ class Run:
         """Stand for the run of a context; nothing is read."""
         self._runs = runs
         self._turns = runs.turns
-        self._table = runs.table
+        self._engine = runs.engine
         self.context = context
 
     @property
@@ -208,16 +227,10 @@ class Run:
 
     def info(self) -> RunInfo:
         """Give name, group, status, head and start. Raises UnknownRunError."""
-        row = self._table.row(self.id)
-        if row is None:
+        info = self._engine.get(self.id)
+        if info is None:
             raise UnknownRunError(self.id)
-        return RunInfo(*row)
-
-    def _spot(self) -> tuple[str, int, int, int, bytes]:
-        found = self._table.spot(self.id)
-        if found is None:
-            raise UnknownRunError(self.id)
-        return found
+        return info
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
@@ -249,59 +262,77 @@ class Run:
         """
         if extracted is not None:
             meta, content, refs = _extracted(extracted, meta, content, refs)
-        return self._step(
-            _role(role), meta, content, refs, edge_prompt=edge_prompt, agent=agent, attempts=attempts, compact=compact,
-            child=child, expected_head=expected_head, key=key, source=source, op="step",
+        body = self._body(_Made(_role(role), meta, content, refs, edge_prompt, agent, compact, child))
+        tried = [self._tried(one) for one in attempts]
+        how = _How("step", AppendTo(expected_head=expected_head, key=key), source, tuple(tried))
+        return self._step(body, how)
+
+    def _step(self, body: _Body, how: _How) -> Step:
+        """Take a step after the head, again when the run has moved meanwhile."""
+        self._runs.check(how)
+        while True:
+            state = self._engine.state(self.id, how.to.key)
+            if state.keyed:
+                return self._again(state.keyed, body)
+            self._check_takes_steps(state, how.statuses)
+            if (step := self._take(state, body, how)) is not None:
+                return step
+
+    def _take(self, state: RunState, body: _Body, how: _How) -> Step | None:
+        """Take a step where a run stands; return None when it has moved, or must be tried again."""
+        new, node = self._prepared(state, body, how)
+        try:
+            turn = self._engine.step(self.id, new)
+        except GoneError as gone:
+            body.prepare_again(self._turns.blobs, how.tried, gone)
+            return None
+        if turn is None:
+            return None
+        self._runs.remember(new.turn.blob.digest, node)
+        return _step_of(self._turns.made(turn), node, body.node)
+
+    def _prepared(self, state: RunState, body: _Body, how: _How) -> tuple[PreparedStep, StateNode]:
+        """Prepare a step that goes where a run stands, and what was tried before it."""
+        turn_id, digest, refs = state.head, state.digest, self._attempts_after(state)
+        if how.replaces:
+            turn_id, digest, refs = self._above(state)
+        before, ref = self._before(digest, turn_id)
+        nodes, refs = self._tried_nodes(how.tried, before, ref, refs)
+        node = body.node_after(before, ref, refs)
+        turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
+        to = how.to if how.to.key is None else how.to._replace(key_digest=digest_of_key(turn))
+        blobs = [blob for one in (*how.tried, body) for blob in one.blobs()]
+        new = PreparedStep(
+            turn, to, state, tuple(blobs), nodes, how.op, how.source, how.becomes,
+            how.replaces,
         )  # fmt: skip
+        return new, node
 
-    def _step(
-        self,
-        role: str,
-        meta: Any,
-        content: str,
-        refs: Iterable[Name],
-        *,
-        op: str,
-        edge_prompt: str = "",
-        agent: str = "",
-        attempts: Iterable[Mapping[str, Any]] = (),
-        compact: str | None = None,
-        child: Name | None = None,
-        expected_head: int | None = None,
-        key: str | None = None,
-        source: str | None = None,
-        suspended: bool = False,
-        also: Callable[[], None] | None = None,
-    ) -> Step:
-        body = self._body(role, meta, content, refs, edge_prompt, agent, compact, child)
-        with self._turns.database.write():
-            if key is not None and (known := self._first(key)):
-                return self._again(known, body)
-            place = self._writable(suspended=suspended)
-            for one in attempts:
-                self._attempt(one)
-                place.tried = True
-            if compact is not None:
-                self._runs._put(compact, "summary")
-            node = self._node_after(place, body)
-            new = self._runs.new(node, STATE_TYPE, flags=COMPACTED if compact is not None else 0)
-            turn = self._turns.append_inside(
-                self.id, new, expected_head=expected_head, key=key, node=True, spot=place.spot
-            )
-            self._runs.remember(new.ready.digest, node)
-            if also is not None:
-                also()
-            self._tell(op, source)
-        return _step_of(turn, node, body.node)
+    def _tried_nodes(
+        self, tried: Iterable[_Body], before: Node, ref: str, refs: tuple[str, ...]
+    ) -> tuple[tuple[PreparedBlob, ...], tuple[str, ...]]:
+        """Prepare attempts, each of which names those before it; return them and all refs then."""
+        nodes = []
+        for one in tried:
+            node = self._runs.new(one.node_after(before, ref, refs), STATE_TYPE).blob
+            nodes.append(node)
+            refs = (*refs, REF + node.digest.hex())
+        return tuple(nodes), refs
 
-    def _first(self, key: str) -> int | None:
-        """Give the turn that was appended with a key in the last 24 hours, or None."""
-        check_name(key, "key")
-        found = self._turns.table.key(self.id, key, machine.milliseconds() - KEY_MS)
-        return found[0] if found else None
+    def _attempts_after(self, state: RunState) -> tuple[str, ...]:
+        if not state.tried:
+            return ()
+        return tuple([REF + digest.hex() for digest in self._engine.attempts(state.head)])
+
+    def _above(self, state: RunState) -> tuple[int, bytes, tuple[str, ...]]:
+        """Return turn, digest and attempts of what a step comes after that replaces the last."""
+        turn_id = self._turns.parent(state.head)
+        digest = bytes.fromhex(self._turns.turn(turn_id, payload=False, as_of=0).hash)
+        refs = [REF + digest.hex() for digest in self._engine.attempts(turn_id)]
+        return turn_id, digest, (*refs, REF + state.digest.hex())
 
     def _again(self, turn_id: int, body: _Body) -> Step:
-        """Give the step that has a key already; raise ConflictError when it was another one."""
+        """Return the step that has a key already; raise ConflictError when it was another one."""
         step = self._read([self._turns.turn(turn_id, as_of=0)])[0]
         before = (
             step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent, step.compact, step.child,
@@ -312,66 +343,30 @@ class Run:
             )
         return step
 
-    def _writable(self, *, suspended: bool = False) -> _Place:
-        """Give where the next step of a run goes. Raises ConflictError for a run that takes none."""
-        found = self._table.place(self.id)
-        if found is None:
-            raise UnknownRunError(self.id)
-        status, start, digest, tried, *spot = found
-        if status != "active" and not (suspended and status == "suspended"):
-            raise ConflictError(f"run {self.id} is {status}", "resume it first", spot[0])
-        if not spot[0]:
-            raise ConflictError(
-                f"the head of run {self.id} was taken away", f"move it back to turn {start} or after", 0
-            )
-        return _Place(spot[0], digest, tried, tuple(spot))
+    def _check_takes_steps(self, state: RunState, statuses: tuple[str, ...] = ("active",)) -> None:
+        if state.status not in statuses:
+            raise status_conflict(self.id, state.status, state.head)
+        if not state.head:
+            raise status_conflict(self.id, "", state.start)
 
-    def _body(
-        self,
-        role: str,
-        meta: Any,
-        content: str,
-        refs: Iterable[Name],
-        edge_prompt: str,
-        agent: str,
-        compact: str | None = None,
-        child: Name | None = None,
-    ) -> _Body:
+    def _body(self, made: _Made) -> _Body:
         """Check and hash what a role put out, ahead of the transaction."""
-        for text, what in ((content, "content"), (edge_prompt, "edge prompt"), (agent, "agent")):
+        texts = (made.content, "content"), (made.edge_prompt, "edge prompt"), (made.agent, "agent")
+        for text, what in texts:
             _check_text(text, what)
-        digests = list(dict.fromkeys(digests_of(refs)))
-        node = ContentNode(content, tuple(REF + digest.hex() for digest in digests))
-        ready = self._turns.blobs.prepare(node.encode())
-        kept = canonical.parse(canonical.dump(meta))  # as it is read, and no more the caller's
-        summary = None if compact is None else _ref_of(compact, "summary")
-        called = None if child is None else REF + digest_of(child).hex()
-        return _Body(role, kept, edge_prompt, agent, node, ready, digests, summary, called)
+        digests = list(dict.fromkeys(digests_of(made.refs)))
+        node = ContentNode(made.content, tuple([REF + digest.hex() for digest in digests]))
+        ready = self._turns.blobs.prepare(node.encode(), digests)
+        meta = canonical.parse(canonical.dump(made.meta))  # as it is read, and no more the caller's
+        child = None if made.child is None else REF + digest_of(made.child).hex()
+        summary = None
+        if made.compact is not None:
+            _check_text(made.compact, "summary")
+            summary = self._turns.blobs.prepare(made.compact.encode())
+        return _Body(made, meta, node, ready, summary, child)
 
-    def _node_after(self, place: _Place, body: _Body) -> StateNode:
-        """Give the state that comes after the head; its content is stored, inside `write`."""
-        blobs = self._turns.blobs
-        blob_id, _ = blobs.hold(body.ready)
-        blobs.add_refs(blob_id, body.refs)
-        before, ref = self._before(place)
-        attempts = self._table.attempts(place.head) if place.tried else []
-        return StateNode(
-            role=body.role,
-            meta=body.meta,
-            start=before.start if isinstance(before, StateNode) else ref,
-            content=REF + body.ready.digest.hex(),
-            ancestors=ancestors_after(ref, before),
-            timestamp=machine.milliseconds(),
-            compact=body.compact,
-            edge_prompt=body.edge_prompt,
-            agent=body.agent,
-            attempts=tuple(REF + one.hex() for one in attempts),
-            child=body.child,
-        )
-
-    def _before(self, place: _Place) -> tuple[Node, str]:
-        """Give the node that a step comes after, and its ref: the nearest, where turns of other types lie between."""
-        digest, turn_id = place.digest, place.head
+    def _before(self, digest: bytes, turn_id: int) -> tuple[Node, str]:
+        """Return the node that a step comes after, and its ref: the nearest, past other turns."""
         while digest not in self._runs.near:
             turn = self._turns.turn(turn_id, payload=False, as_of=0)
             if turn.type_id in (START_TYPE, STATE_TYPE):
@@ -391,23 +386,29 @@ class Run:
         agent: str = "",
         source: str | None = None,
     ) -> str:
-        """Keep a step that failed, without moving the head, and give its ref; the next step names it."""
-        body = self._body(_role(role), meta, content, refs, edge_prompt, agent)
-        with self._turns.database.write():
-            place = self._writable()
-            node = self._node_after(place, body)
-            blob = self._turns.blobs.put(node.encode(), refs=node.refs())
-            self._table.add_attempt(place.head, self._turns.blobs.blob_id(digest_of(blob.hash)), node.timestamp)
-            self._tell("attempt", source)
-        return blob.ref
+        """Keep a step that failed, without moving the head, and return its ref; the next step names it."""
+        body = self._body(_Made(_role(role), meta, content, refs, edge_prompt, agent))
+        self._runs.check(_How("attempt", AppendTo(), source))
+        while True:
+            state = self._engine.state(self.id)
+            self._check_takes_steps(state)
+            before, ref = self._before(state.digest, state.head)
+            (node,), _ = self._tried_nodes((body,), before, ref, self._attempts_after(state))
+            new = PreparedAttempt(state, body.blobs(), node, source)
+            try:
+                if self._engine.attempt(self.id, new):
+                    return REF + node.digest.hex()
+            except GoneError as gone:
+                body.prepare_again(self._turns.blobs, (), gone)
 
-    def _attempt(self, told: Mapping[str, Any]) -> None:
+    def _tried(self, told: Mapping[str, Any]) -> _Body:
+        """Check an attempt that came before a step."""
         known = {"role", "meta", "content", "refs", "edge_prompt", "agent"}
         if not hasattr(told, "keys") or "role" not in told or set(told) - known:
             raise InputError(
                 f"{told!r} is no attempt", f"give a role, and perhaps {', '.join(sorted(known - {'role'}))}"
             )
-        self.attempt(**told)
+        return self._body(_Made(**{**told, "role": _role(told["role"])}))
 
     def poke(
         self,
@@ -423,18 +424,24 @@ class Run:
 
         Its edge prompt and agent are those of the old one unless given; a compaction and a child stay with it.
         """
-        with self._turns.database.write():
-            head = self._writable().head
-            old = self._last_step(head)
-            link = self._turns.table.link(head)
-            above = link[0] if link else 0
-            self._table.add_attempt(above, self._turns.blobs.blob_id(digest_of(old.ref)), machine.milliseconds())
-            self.context.move_inside(above, expected_head=head)
-            return self._step(
-                old.role, meta, content, refs, op="poke", agent=old.agent if agent is None else agent, child=old.child,
-                edge_prompt=old.edge_prompt if edge_prompt is None else edge_prompt, source=source,
-                compact=None if old.compact is None else self._text(old.compact),
-            )  # fmt: skip
+        how = _How("poke", AppendTo(), source, replaces=True)
+        self._runs.check(how)
+        while True:
+            state = self._engine.state(self.id)
+            self._check_takes_steps(state)
+            old = self._last_step(state.head)
+            made = _Made(
+                old.role,
+                meta,
+                content,
+                refs,
+                old.edge_prompt if edge_prompt is None else edge_prompt,
+                old.agent if agent is None else agent,
+                None if old.compact is None else self._text(old.compact),
+                old.child,
+            )
+            if (step := self._take(state, self._body(made), how)) is not None:
+                return step
 
     def _last_step(self, head: int) -> Step:
         found = self._read([self._turns.turn(head, as_of=0)])
@@ -444,7 +451,8 @@ class Run:
 
     def compact(self, summary: str, *, source: str | None = None) -> Step:
         """Say in a text what has happened so far: models are shown it in place of the steps before; none is deleted."""
-        return self._step(COMPACT, {}, summary, (), compact=summary, op="compact", source=source)
+        body = self._body(_Made(COMPACT, {}, summary, compact=summary))
+        return self._step(body, _How("compact", AppendTo(), source))
 
     # --- status ---------------------------------------------------------------------------------------------------
 
@@ -460,43 +468,23 @@ class Run:
         if type(code) is not int:
             raise InputError(f"the return code must be a whole number, not {code!r}", "give 0 for success")
         meta = {"returnCode": code, "summary": summary}
-
-        def close() -> None:
-            done = machine.milliseconds() if status == "completed" else None
-            self._table.set_status(self.id, status, done)
-
-        return self._step(END, meta, summary, (), op="end", source=source, also=close, suspended=status == "cancelled")
+        statuses = ("active", "suspended") if status == "cancelled" else ("active",)
+        how = _How("end", AppendTo(), source, becomes=status, statuses=statuses)
+        return self._step(self._body(_Made(END, meta, summary)), how)
 
     def suspend(self, *, source: str | None = None) -> RunInfo:
         """Set an active run aside: it takes no steps until it is resumed. Raises ConflictError."""
-        with self._turns.database.write():
-            self._writable()
-            return self._set("suspended", "suspend", source)
+        return self._set("suspended", "suspend", source)
 
     def resume(self, *, source: str | None = None) -> RunInfo:
         """Let a run that was suspended, completed or cancelled take steps again; an end node stays in the chain."""
-        with self._turns.database.write():
-            if self._spot()[0] == "active":
-                raise ConflictError(f"run {self.id} is active", "there is nothing to resume", self._spot()[1])
-            return self._set("active", "resume", source)
+        return self._set("active", "resume", source)
 
     def _set(self, status: str, op: str, source: str | None) -> RunInfo:
-        table = self._turns.table
-        head, version = table.head(self.id) or (0, 0)
-        self._table.set_status(self.id, status, None)
-        table.move(self.id, version + 1, op, head, head, machine.milliseconds())
-        self._tell(op, source)
-        return self.info()
-
-    def _tell(self, op: str, source: str | None) -> None:
-        """Push an event about a change, in its transaction."""
-        if source is None:
-            return
-        info = self.info()
-        told = {"op": op, "run_id": info.run_id, "name": info.name, "group": info.group, "status": info.status}
-        told |= {"step": info.depth, "head": info.head, "start": info.start}
-        content = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-        self._runs.push(source, "record", content, "run")
+        self._turns.database.check_writable()
+        if source is not None:
+            self._turns.check_source(source)
+        return self._engine.set_status(self.id, status, op, source)
 
     # --- forks ----------------------------------------------------------------------------------------------------
 
@@ -510,15 +498,13 @@ class Run:
         """
         if at is not None and role is not None:
             raise UsageError("a fork takes a step's number or a role, and not both", "give one of the two")
-        with self._turns.database.write():
-            turn_id = self._turn_at(at) if at is not None else self._fork_point(role)
-            start = self._spot()[3]
-            info = self.info()
-            context = self.context.fork(at=turn_id, name=label)
-            self._table.add(context.id, info.name, info.group, start)
-            made = Run(self._runs, context)
-            made._tell("fork", source)
-        return made
+        if source is not None:
+            self._turns.check_source(source)
+        if label is not None:
+            check_context_name(label)
+        turn_id = self._turn_at(at) if at is not None else self._fork_point(role)
+        made = self._engine.fork(self.id, turn_id, label, source)
+        return Run(self._runs, Context(self._turns, made))
 
     def _turn_at(self, number: int) -> int:
         found = self.context.ancestor(check_natural(number, "at"))
@@ -558,7 +544,7 @@ class Run:
 
     def start_node(self) -> StartNode:
         """Give the node that the run began with."""
-        turn = self._turns.turn(self._spot()[3], as_of=0)
+        turn = self._turns.turn(self._engine.state(self.id).start, as_of=0)
         node = _node(turn)
         if not isinstance(node, StartNode):
             raise DamagedError(f"{turn.ref} is no start of a run", "run 'eventq check' on the thread")
@@ -618,7 +604,7 @@ class Run:
 
     def _since_compact(self) -> tuple[str, Iterator[Step]]:
         view: View = self.context.at(self.context.head_id())
-        at = self._turns.table.flagged(view.head_id(), COMPACTED)
+        at = self._turns.nearest(view.head_id(), COMPACTED)
         if at is None:
             return "", self._steps(view.replay(start_depth=1, as_of=0))
         turn_id, depth = at
@@ -684,7 +670,7 @@ class Run:
                 break
             told.append(text)
             size += len(text)
-        omitted = self._spot()[2] - len(told)
+        omitted = self.info().depth - len(told)
         head = [f"({omitted} earlier steps omitted)"] if omitted else []
         return RunText("\n\n".join([*head, *reversed(told)]), len(told), omitted)
 
@@ -697,16 +683,51 @@ class Run:
             page = self.context.before(page.next_cursor, 64, as_of=0)
 
 
-class _Place:
-    """Where the next step goes: the head, the hash of its node, whether something was tried after it."""
+class _Made:
+    """What a role put out, as it was given."""
 
-    __slots__ = ("digest", "head", "spot", "tried")
+    def __init__(
+        self,
+        role: str,
+        meta: Any = None,
+        content: str = "",
+        refs: Iterable[Name] = (),
+        edge_prompt: str = "",
+        agent: str = "",
+        compact: str | None = None,
+        child: Name | None = None,
+    ) -> None:
+        self.role = role
+        self.meta = meta
+        self.content = content
+        self.refs = refs
+        self.edge_prompt = edge_prompt
+        self.agent = agent
+        self.compact = compact
+        self.child = child
 
-    def __init__(self, head: int, digest: bytes, tried: bool, spot: tuple[Any, ...]) -> None:  # noqa: FBT001 (a column)
-        self.head = head
-        self.digest = digest
-        self.tried = tried
-        self.spot = spot
+
+class _How:
+    """Under which conditions a step is taken, and what else changes with it."""
+
+    def __init__(
+        self,
+        op: str,
+        to: AppendTo,
+        source: str | None,
+        tried: tuple[_Body, ...] = (),
+        *,
+        becomes: str | None = None,
+        statuses: tuple[str, ...] = ("active",),
+        replaces: bool = False,
+    ) -> None:
+        self.op = op
+        self.to = to
+        self.source = source
+        self.tried = tried  # attempts that failed before it
+        self.becomes = becomes
+        self.statuses = statuses
+        self.replaces = replaces
 
 
 class _Body:
@@ -714,32 +735,73 @@ class _Body:
 
     def __init__(
         self,
-        role: str,
+        made: _Made,
         meta: Any,
-        edge_prompt: str,
-        agent: str,
         node: ContentNode,
         ready: Prepared,
-        refs: list[bytes],
-        compact: str | None,
+        summary: Prepared | None,
         child: str | None,
     ) -> None:
-        self.role = role
-        self.meta = meta
-        self.edge_prompt = edge_prompt
-        self.agent = agent
+        self._made = made
+        self._meta = meta
         self.node = node
-        self.ready = ready
-        self.refs = refs
-        self.compact = compact
-        self.child = child
+        self._ready = ready
+        self._summary = summary
+        self.compact = None if summary is None else REF + summary.blob.digest.hex()
+        self._child = child
+
+    def blobs(self) -> tuple[PreparedBlob, ...]:
+        """Return what is stored ahead of the node."""
+        ready = self._ready.blob
+        return (ready,) if self._summary is None else (ready, self._summary.blob)
+
+    def prepare_again(self, blobs: Blobs, others: tuple[_Body, ...], gone: GoneError) -> None:
+        """Prepare all of it anew, and that of others: a collection came in between."""
+        for one in (self, *others):
+            for ready in (one._ready, one._summary):
+                if ready is not None:
+                    blobs.again(ready, gone)
+
+    def node_after(self, before: Node, ref: str, attempts: tuple[str, ...]) -> StateNode:
+        """Return the state that comes after another, of that ref."""
+        made = self._made
+        return StateNode(
+            role=made.role,
+            meta=self._meta,
+            start=before.start if isinstance(before, StateNode) else ref,
+            content=REF + self._ready.blob.digest.hex(),
+            ancestors=ancestors_after(ref, before),
+            timestamp=machine.milliseconds(),
+            compact=self.compact,
+            edge_prompt=made.edge_prompt,
+            agent=made.agent,
+            attempts=attempts,
+            child=self._child,
+        )
 
     def same(self) -> bytes:
-        """Give what tells this from another one under the same key: all but the time."""
-        node = self.node
+        """Return what tells this from another one under the same key: all but the time."""
+        made, node = self._made, self.node
         return canonical.dump(
-            [self.role, self.meta, node.text, node.artifacts, self.edge_prompt, self.agent, self.compact, self.child]
-        )
+            [
+                made.role, self._meta, node.text, node.artifacts, made.edge_prompt, made.agent,
+                self.compact, self._child,
+            ]
+        )  # fmt: skip
+
+
+def _all(page: Callable[[int], list[RunInfo]]) -> Iterator[RunInfo]:
+    after = 0
+    while infos := page(after):
+        yield from infos
+        after = infos[-1].run_id
+
+
+def _lines(page: Callable[[int], list[tuple[int, str]]]) -> Iterator[str]:
+    after = 0
+    while rows := page(after):
+        yield from [line for _, line in rows]
+        after = rows[-1][0]
 
 
 def _node(turn: Turn) -> Node | None:
@@ -782,12 +844,6 @@ def _check_task_in_system(told: object, system: Mapping[str, str] | None) -> Non
         raise InputError(
             "there is no system text that could state the task", "give system texts, or have the task added"
         )
-
-
-def _ref_of(text: str, what: str) -> str:
-    """Give the ref that a text has once it is stored."""
-    _check_text(text, what)
-    return REF + blake3(text.encode()).hexdigest()
 
 
 def _role(role: str) -> str:

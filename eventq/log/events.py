@@ -204,6 +204,11 @@ class EventLog:
         if rows:
             yield rows
 
+    def check_source(self, source: str) -> None:
+        """Refuse what cannot be the source of an event that tells of a turn or a run."""
+        if type(source) is not str or (source, "record", None) not in self._known:
+            self._check_names(source, "record", None)
+
     def _check(self, source: str, kind: str, subtype: str | None, content: str) -> None:
         """Refuse what cannot be stored."""
         if (

@@ -82,10 +82,10 @@ class Outputs:
         return self._blobs.prepare(content, what="content")
 
     def _publish(self, output_id: str, ready: Prepared) -> OutputInfo:
-        blob_id, _ = self._blobs.hold(ready)
+        row, _ = self._blobs.store(ready)
         now = system.milliseconds()
-        version = self.table.add_output(output_id, blob_id, now)
-        return OutputInfo(output_id, version, ready.digest.hex(), ready.size, now)
+        version = self.table.add_output(output_id, row.digest, now)
+        return OutputInfo(output_id, version, row.digest.hex(), row.size, now)
 
     def _pass_by(self, output_id: str) -> None:
         """Have the counters of an id and its parents go on after it."""
@@ -188,7 +188,7 @@ class Outputs:
             if found is None:
                 self._pass_by(output_id)
                 now = system.milliseconds() if created is None else created
-                number = self.table.add_output(output_id, self._blobs.blob_id(digest), now)
+                number = self.table.add_output(output_id, digest, now)
             else:
                 number = found
             taken.add((output_id, number))

@@ -73,7 +73,7 @@ class Produced:
         """Note the SHA-256 that other tools name a blob by; give False, and note nothing, when it is not that."""
         if not self.is_named(name, sha256):
             return False
-        self.artifacts.table.name_blob(sha256, self.blobs.blob_id(digest_of(name)))
+        self.artifacts.table.name_blob(sha256, digest_of(name))
         return True
 
     def is_named(self, name: str | bytes, sha256: bytes) -> bool:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from typing import Any
 
     from eventq.event import (
         Appended,
@@ -29,7 +30,19 @@ if TYPE_CHECKING:
         Popped,
     )
     from eventq.records import ContextInfo, Move, OpenInfo, RunInfo
-    from eventq.storage.rows import BlobRow, HeadState, Piece, PreparedBlob, TurnRow
+    from eventq.storage.rows import (
+        AppendTo,
+        BlobRow,
+        Link,
+        Piece,
+        PreparedAttempt,
+        PreparedBlob,
+        PreparedRun,
+        PreparedStep,
+        PreparedTurn,
+        RunState,
+        TurnRow,
+    )
 
 
 class Events(Protocol):
@@ -159,18 +172,24 @@ class Blobs(Protocol):
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
 
-    def read(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the pieces of those that have one, as they are kept; at most 8 MiB a call."""
+    def read(self, digests: Sequence[bytes]) -> dict[bytes, Piece]:
+        """Return the pieces of those that are stored, as they are kept.
 
-    def put(self, blob: PreparedBlob, *, heal: bool = False) -> tuple[BlobRow, bool]:
-        """Store a blob and its refs; return its row, and whether it was not there before.
-
-        With `heal` the stored bytes are replaced. Raises UnknownBlobError for a ref to a blob that
-        is not stored, BusyError for a part that is not.
+        One that is a list, or has lost its bytes, is left out. The caller bounds what it asks for at
+        once.
         """
 
-    def put_parts(self, pieces: Sequence[Piece], *, heal: bool = False) -> set[bytes]:
-        """Store parts ahead of the blob that will list them; return the digests that were there."""
+    def put(self, blob: PreparedBlob) -> tuple[BlobRow, bool]:
+        """Store a blob and its refs; return its row, and whether it was new.
+
+        New is also what was only a part of others. Stored bytes that differ from the prepared ones
+        are replaced, which heals a damaged blob; a sound one is noted as put again. Raises
+        UnknownBlobError for a ref to a blob that is not stored, GoneError for a part, or a blob
+        that comes without bytes, that is not.
+        """
+
+    def put_parts(self, pieces: Sequence[Piece]) -> None:
+        """Store parts ahead of the blob that will list them; damaged ones are replaced."""
 
     def add_refs(self, digest: bytes, refs: Sequence[bytes]) -> None:
         """Note that a blob names others. Raises UnknownBlobError."""
@@ -181,109 +200,254 @@ class Blobs(Protocol):
     def scan(self, cursor: object, room: int) -> tuple[list[tuple[BlobRow, bytes | None]], object]:
         """Return the next blobs, parts included, in the order they lie, each with its piece.
 
-        None begins, and comes back at the end; in between the cursor is the engine's business.
+        At most `room` bytes of pieces, or one blob. None begins, and comes back at the end; in
+        between the cursor is the engine's business.
         """
 
     def count(self) -> int:
         """Return the number of blobs, parts left out."""
 
     def refs(self, digests: Sequence[bytes]) -> dict[bytes, list[bytes]]:
-        """Return the digests that each of some blobs names, sorted."""
+        """Return the digests that each of some blobs names, sorted; [] for what is not stored."""
 
     def holders(self, digest: bytes, limit: int) -> list[tuple[str, str]]:
         """Return kind and name of what keeps a blob, at most `limit` of a kind."""
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
-        """Pin or unpin a blob; return whether that changed anything."""
+        """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""
 
     def pins(self) -> list[tuple[str, bytes]]:
         """Return owner and digest of every pin, sorted."""
 
+    def sweep(self, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
+        """Return how many turns are unreachable, and the unreachable blobs by digest.
 
-class Turns(Protocol):
-    """The graph of turns, their patches and roots."""
-
-    def append(self, context: int, new: PreparedTurn) -> tuple[TurnRow, bool]:
-        """Store a turn after the head, or after `new.parent`, and move the head to it.
-
-        Blob, turn, head, move, key, the end of the open turn that it seals and the event that
-        tells of it are one change. Return the turn, and whether its blob was stored just now; with
-        a key that was used before, the first turn. Raises ConflictError, UnknownContextError,
-        UnknownTurnError, UnknownBlobError.
+        What is younger than `grace` milliseconds is spared. With `apply` they are deleted.
         """
 
-    def chain(self, turn: int, count: int, as_of: int | None) -> list[TurnRow]:
-        """Return a turn and those above it, newest first, with patches up to `as_of` (None: all)."""
+    def faults(self) -> Iterable[str]:
+        """Return a sentence for each fault that reading the blobs does not show."""
 
-    def ancestor(self, turn: int, depth: int) -> int:
+
+class OpenTurns(Protocol):
+    """Turns that are still being written; their rows are the fields of `OpenInfo`."""
+
+    def open(self, context_id: int, type_id: str, version: int, encoding: int, now: int) -> int:
+        """Begin an open turn and return its id."""
+
+    def opened(self, context_id: int | None = None) -> list[Any]:
+        """Return the open turns of a context, or all."""
+
+    def open_row(self, open_id: int) -> tuple[Any, ...] | None:
+        """Return an open turn, or None."""
+
+    def add_delta(self, open_id: int, data: bytes | memoryview, now: int, piece_bytes: int) -> int | None:
+        """Append bytes to an open turn; return its size, or None when there is none."""
+
+    def piece(self, open_id: int, position: int) -> bytes | None:
+        """Return a piece of an open turn, or None after the last."""
+
+    def close(self, open_id: int) -> bool:
+        """Forget an open turn; return False when there is none."""
+
+
+class Turns(OpenTurns, Protocol):
+    """The graph of turns, their patches and roots."""
+
+    def append(self, context_id: int, new: PreparedTurn, to: AppendTo) -> TurnRow:
+        """Store a turn after the head, or after `to.parent`, and move the head to it; return it.
+
+        Blob, turn, head, move, key, the end of the open turn that it seals and the event that tells
+        of it are one change. With a key that was used before, return the first turn and store only
+        refs. Raises ConflictError, UnknownContextError, UnknownTurnError, UnknownBlobError,
+        GoneError.
+        """
+
+    def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
+        """Return a turn and those above it, newest first, patched up to `as_of` (None: all)."""
+
+    def page(self, after: int, limit: int, types: Sequence[str]) -> list[TurnRow]:
+        """Return the next turns of some types by id, without patches."""
+
+    def link(self, turn_id: int) -> Link | None:
+        """Return where a turn stands, or None."""
+
+    def last_id(self) -> int:
+        """Return the id of the newest turn there ever was, 0 when there was none."""
+
+    def ancestor(self, turn_id: int, depth: int) -> int:
         """Return the turn at a depth at or above another, 0 when there is none."""
 
     def common(self, one: int, other: int) -> int:
-        """Return the nearest common ancestor of two turns, 0 for none."""
+        """Return the nearest common ancestor of two turns at one depth, 0 for none."""
 
-    def nearest(self, turn: int, flag: int) -> tuple[int, int] | None:
+    def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
         """Return id and depth of the nearest turn at or above another with a flag, or None."""
 
-    def children(self, turn: int, limit: int) -> list[int]:
+    def children(self, turn_id: int, limit: int) -> list[int]:
         """Return the first turns whose parent is this one."""
 
-    def patch(self, turn: int, blob: PreparedBlob | None, flags: int) -> int:
-        """Lay a payload, or None for a tombstone, over a turn's; return the patch's number."""
+    def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
+        """Lay a payload, or None for a tombstone, over a turn's; return the patch's number.
+
+        Raises UnknownTurnError, UnknownBlobError, GoneError.
+        """
 
     def last_patch(self) -> int:
-        """Return the number of the newest patch there ever was."""
+        """Return the number of the newest patch there ever was, 0 when there was none."""
 
-    def attach(self, turn: int, root: bytes) -> None:
-        """Give a turn the root of a file tree."""
+    def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
+        """Give a turn the root of a file tree; with `only_new` it keeps its own, if it has one.
 
-    def root(self, turn: int) -> bytes | None:
-        """Return the root of a turn or of its nearest ancestor with one."""
+        Return the root that it has then. Raises UnknownTurnError.
+        """
 
+    def root(self, turn_id: int) -> bytes | None:
+        """Return the root of a turn or of its nearest ancestor with one; raise UnknownTurnError."""
 
-class PreparedTurn(Protocol):
-    """What `Turns.append` stores; see `eventq.dag.turns`."""
+    def faults(self) -> Iterable[str]:
+        """Return a sentence for each fault of turns and contexts."""
 
-    blob: PreparedBlob
-    type_id: str
-    type_version: int
-    encoding: int
-    flags: int
-    canonical: str | None
-    parent: int | None
-    expected_head: int | None
-    key: str | None
-    key_digest: bytes
-    source: str | None  # of the event that tells of the turn, or None
-    seals: int | None  # the open turn that becomes this one
-    seals_size: int
+    def root_faults(self) -> Iterable[str]:
+        """Return a sentence for each fault of roots."""
 
 
 class Contexts(Protocol):
     """Heads that move over turns."""
 
-    def create(self, name: str | None, base: int | None, fork_of: int | None) -> ContextInfo:
-        """Store a context. Raises ConflictError for a name that is taken."""
+    def create(self, name: str | None, base: int | None, fork_of: int | None) -> int:
+        """Store a context at a turn, 0 for none; return its id.
 
-    def get(self, which: int | str) -> ContextInfo | None:
-        """Return a context by its id or name."""
+        A fork begins at a turn of the other's chain, or with None at its head. Raises ConflictError
+        for a name that is taken and a turn that is not on the chain, UnknownTurnError,
+        UnknownContextError.
+        """
 
-    def head(self, context: int) -> HeadState | None:
-        """Return where a context stands."""
+    def get(self, context_id: int) -> ContextInfo | None:
+        """Return a context, or None."""
+
+    def head(self, context_id: int) -> int | None:
+        """Return the newest turn of a context, 0 for none; None when there is no context."""
+
+    def named(self, name: str) -> int | None:
+        """Return the id of the context of a name, or None."""
 
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
 
-    def move(self, context: int, to: int, op: str, *, expected: int | None) -> ContextInfo:
-        """Move a head and log it. Raises ConflictError, UnknownTurnError."""
+    def move(self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False) -> ContextInfo:
+        """Move a head and log it; return where the context stands then.
 
-    def history(self, context: int, after: int, limit: int) -> list[Move]:
-        """Return the next moves of a head."""
+        The head of a run moves only with `run`. Raises ConflictError, with the actual head where
+        it is not the `expected` one, UnknownContextError, UnknownTurnError.
+        """
 
-    def delete(self, context: int) -> None:
-        """Delete a context; its turns and moves stay. Raises ConflictError while turns are open."""
+    def history(self, context_id: int, after: int, limit: int) -> list[Move]:
+        """Return the next moves of a head, of a deleted context too."""
 
-    def key(self, context: int, key: str) -> tuple[int, bytes] | None:
-        """Return turn and digest of an append with a key in the last 24 hours."""
+    def delete(self, context_id: int) -> None:
+        """Delete a context; its turns stay, and its moves are kept.
+
+        Raises ConflictError while turns of it are open, UnknownContextError.
+        """
+
+
+class Runs(Protocol):
+    """Workflow runs: contexts with a status, whose turns are steps."""
+
+    def start(self, new: PreparedRun) -> int:
+        """Store a run, its context, its texts and its first turn; return its id.
+
+        Raises ConflictError for a label that is taken, UnknownBlobError, GoneError.
+        """
+
+    def fork(self, run_id: int, at: int, label: str | None, source: str | None) -> int:
+        """Store a run that goes on from a turn of another; return its id.
+
+        Raises ConflictError for a label that is taken, UnknownRunError.
+        """
+
+    def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
+        """Store a step: its blobs, its attempts, its turn and the run's status, as one change.
+
+        None, and nothing is stored, when the run does not stand where `new.after` says. Raises
+        ConflictError for a head that is not the expected one, UnknownRunError, UnknownBlobError,
+        GoneError.
+        """
+
+    def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
+        """Keep a step that failed beside the chain; return False as `step` returns None."""
+
+    def set_status(self, run_id: int, status: str, op: str, source: str | None) -> RunInfo:
+        """Suspend or resume a run, and log it; return where it stands then.
+
+        Raises ConflictError when it is not active, or is already; UnknownRunError.
+        """
+
+    def state(self, run_id: int, key: str | None = None) -> RunState:
+        """Return where a run stands, and what has a key; raise UnknownRunError."""
+
+    def has(self, context_id: int) -> bool:
+        """Return whether a context is that of a run."""
+
+    def get(self, run_id: int) -> RunInfo | None:
+        """Return a run, or None for a context that is none."""
+
+    def page(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
+        """Return the next runs by id, of all groups or of one."""
+
+    def active(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
+        """Return the next runs that are active or suspended, by id."""
+
+    def completed(self, after: int, limit: int, group: str | None, day: str) -> list[RunInfo]:
+        """Return the next runs that were completed on a day (UTC), by id."""
+
+    def active_lines(self, after: int, limit: int, group: str | None) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `active` returns."""
+
+    def completed_lines(self, after: int, limit: int, group: str | None, day: str) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `completed` returns."""
+
+    def attempts(self, parent: int) -> list[bytes]:
+        """Return the digests of what was tried after a turn, oldest first."""
+
+    def all_attempts(self, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return number and digest of the next attempts of all runs."""
+
+    def starts(self) -> set[int]:
+        """Return the turns that runs start at."""
+
+    def last_op(self, run_id: int) -> str | None:
+        """Return what the newest move of a run's head was."""
+
+    def faults(self) -> Iterable[str]:
+        """Return a sentence for each fault of the rows of runs."""
+
+
+class Memory(Protocol):
+    """What the memory needs of a database: blobs, turns, contexts and runs, and one change."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """The bytes."""
+
+    @property
+    def turns(self) -> Turns:
+        """The graph."""
+
+    @property
+    def contexts(self) -> Contexts:
+        """The heads."""
+
+    @property
+    def runs(self) -> Runs:
+        """The runs."""
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the database was opened to read."""
+
+    def write(self) -> AbstractContextManager[object]:
+        """Return a context manager that makes everything inside it one change."""
 
 
 class Streams(Protocol):
@@ -293,31 +457,11 @@ class Streams(Protocol):
         """Return the turns that are still being written, of a context or all."""
 
 
-class Runs(Protocol):
-    """The workflow runs on contexts."""
-
-    def get(self, context: int) -> RunInfo | None:
-        """Return a run, or None for a context that is none."""
-
-    def page(self, after: int, limit: int, *, group: str | None, active: bool) -> list[RunInfo]:
-        """Return the next runs by id."""
-
-
 class Log(Protocol):
     """The events of a thread and their consumers."""
 
     events: Events
     consumers: Consumers
-
-
-class Memory(Protocol):
-    """What was said."""
-
-    blobs: Blobs
-    turns: Turns
-    contexts: Contexts
-    streams: Streams
-    runs: Runs
 
 
 class Database(Log, Protocol):

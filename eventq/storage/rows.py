@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 
+from eventq.errors import BusyError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
         stored: bytes | bytearray | memoryview
 
     class PreparedBlob(NamedTuple):
-        """A blob that is one piece, or the list `parts`, of which `pieces` brings those not yet stored."""
+        """A blob that is one piece, or the list `parts`; `pieces` brings what is not stored ahead.
+
+        With neither it is one that was found stored, and verified.
+        """
 
         digest: bytes
         size: int
@@ -56,13 +61,86 @@ if TYPE_CHECKING:
         size: int
         codec: int
 
-    class HeadState(NamedTuple):
-        """Where a context stands: its head (0 for none), the head's depth, and the moves so far."""
+    class Link(NamedTuple):
+        """Where a turn stands in the graph; `parent` is 0 for a root."""
 
-        head: int
+        parent: int
         depth: int
-        version: int
-        is_run: bool
+
+    class PreparedTurn(NamedTuple):
+        """A turn that can be appended: checked and hashed by the domain."""
+
+        blob: PreparedBlob
+        type_id: str
+        type_version: int
+        encoding: int
+        flags: int
+        canonical: str | None
+
+    class AppendTo(NamedTuple):
+        """Where a turn goes, under which conditions, and what changes with it.
+
+        `key_digest` stands for the payload of the `key`. An event from `source` tells of the turn.
+        The open turn `seals`, if it is as long as the payload, becomes this one.
+        """
+
+        parent: int | None = None
+        expected_head: int | None = None
+        key: str | None = None
+        key_digest: bytes = b""
+        source: str | None = None
+        seals: int | None = None
+
+    class RunState(NamedTuple):
+        """Where a run stands: its head (0 for none) and the digest of the head's payload.
+
+        `tried` grows with each attempt after the head, 0 for none; `keyed` is the turn that has the
+        key that was asked for, 0 for none.
+        """
+
+        status: str
+        head: int
+        start: int
+        digest: bytes
+        tried: int
+        keyed: int
+
+    class PreparedRun(NamedTuple):
+        """A run that can be started: `texts` are the blobs that its first turn names."""
+
+        name: str
+        group: str
+        label: str | None
+        texts: tuple[PreparedBlob, ...]
+        first: PreparedTurn
+        source: str | None
+        to: AppendTo
+
+    class PreparedAttempt(NamedTuple):
+        """A step that failed where `after` says; `blobs` are stored ahead of its node."""
+
+        after: RunState
+        blobs: tuple[PreparedBlob, ...]
+        node: PreparedBlob
+        source: str | None
+
+    class PreparedStep(NamedTuple):
+        """A step that can be taken if the run stands where `after` says.
+
+        `blobs` are stored ahead of it, `attempts` kept beside the chain. With `replaces` it takes
+        the place of the last step, which becomes an attempt. The run's status `becomes` another, or
+        stays. An event from `source` tells of it as `op`.
+        """
+
+        turn: PreparedTurn
+        to: AppendTo
+        after: RunState
+        blobs: tuple[PreparedBlob, ...]
+        attempts: tuple[PreparedBlob, ...]
+        op: str
+        source: str | None
+        becomes: str | None = None
+        replaces: bool = False
 
 else:
     BlobRow = namedtuple("BlobRow", "digest size stored codec part")
@@ -72,4 +150,25 @@ else:
         "TurnRow",
         "turn parent depth type_id type_version encoding flags at canonical patch digest size codec",
     )
-    HeadState = namedtuple("HeadState", "head depth version is_run")
+    Link = namedtuple("Link", "parent depth")
+    PreparedTurn = namedtuple("PreparedTurn", "blob type_id type_version encoding flags canonical")
+    AppendTo = namedtuple(
+        "AppendTo",
+        "parent expected_head key key_digest source seals",
+        defaults=(None, None, None, b"", None, None),
+    )
+    RunState = namedtuple("RunState", "status head start digest tried keyed")
+    PreparedRun = namedtuple("PreparedRun", "name group label texts first source to")
+    PreparedAttempt = namedtuple("PreparedAttempt", "after blobs node source")
+    PreparedStep = namedtuple(
+        "PreparedStep",
+        "turn to after blobs attempts op source becomes replaces",
+        defaults=(None, False),
+    )
+
+
+class GoneError(BusyError):
+    """What was found or stored ahead of a transaction was collected before it."""
+
+    def __init__(self) -> None:
+        super().__init__("a collection deleted parts of what was being stored", "nothing was stored; give it again")

@@ -31,16 +31,16 @@ class KnownTurns:
         """Read from a table; `is_free` tells whether a turn here stands for none that came yet."""
         self._table = table
         self._is_free = is_free
-        self._groups: dict[tuple[int, int], dict[Any, Ids]] = {}
+        self._groups: dict[tuple[int, bytes], dict[Any, Ids]] = {}
 
-    def find(self, record: TurnRecord, parent: int, blob_id: int) -> int | None:
+    def find(self, record: TurnRecord, parent: int, digest: bytes) -> int | None:
         """Return the turn here that a record stands for, that of its own id first, or None."""
-        group = self._groups.get((parent, blob_id))
+        group = self._groups.get((parent, digest))
         if group is None:
-            rows = self._table.alike(parent, blob_id, _FEW + 1)
+            rows = self._table.alike(parent, digest, _FEW + 1)
             group = self._grouped(rows)
             if len(rows) > _FEW:
-                group = self._groups[parent, blob_id] = self._grouped(self._table.alike(parent, blob_id))
+                group = self._groups[parent, digest] = self._grouped(self._table.alike(parent, digest))
         ids = group.get((record.codec, record.flags, record.created_at_ms, record.type_tag))
         if not ids:
             return None

@@ -17,7 +17,6 @@ from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
 from eventq.dag.nodes import START_TYPE, STATE_TYPE, Node, StartNode, StateNode, decode
 from eventq.dag.packfile import HeadRecord, MetaRecord, PackWriter, TurnRecord
-from eventq.dag.turns import place
 from eventq.errors import (
     BusyError,
     ConflictError,
@@ -32,8 +31,8 @@ from eventq.event import REF, check_name
 from eventq.output.artifacts import hash_of, tool_name
 from eventq.output.produced import Produced
 from eventq.records import ArtifactInfo, Imported
+from eventq.storage.rules import place
 from eventq.storage.sqlite.packs import PackTable
-from eventq.storage.sqlite.roots import RootTable
 from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.known import KnownContexts, KnownRows, KnownTurns
@@ -124,7 +123,7 @@ class _Import:
 
     def __init__(self, contexts: Contexts, produced: Produced, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
-        self._db = contexts.turns.database
+        self._db = produced.artifacts.table.database
         self._blobs = contexts.turns.blobs
         self._produced = produced
         self._table = PackTable(self._db)
@@ -165,7 +164,7 @@ class _Import:
             self._import_turns()
             known = self._import_heads()
             self._import_extra(known)
-            if self._highest > self._turns.table.last_id():
+            if self._highest > self._db.turns.last_id():
                 self._table.raise_last_turn(self._highest)
         return Imported(
             new_blobs, self._new_turns, len(self._made), len(self._moved), tuple(self._notes), self._new_artifacts,
@@ -336,7 +335,7 @@ class _Import:
         if parent is None:
             self._drop(record, f"its parent, turn {record.parent}, is not there")
             return
-        above = self._turns.table.spot(parent) if parent else ()
+        above = self._db.turns.spot(parent) if parent else ()
         if above is None or record.depth != (above[0] + 1 if above else 0):
             self._drop(record, f"its depth, {record.depth}, does not follow from its parent's")
             return
@@ -344,7 +343,7 @@ class _Import:
             self._drop(record, f"its time, {record.created_at_ms}, is none")
             return
         try:
-            blob_id, size = self._blobs.id_and_size(record.payload_hash)
+            size = self._blobs.size_of(record.payload_hash)
             meta = said.checked(record, meta, size)
             if meta is not None and meta.type_id in (START_TYPE, STATE_TYPE):
                 self._check_node(record.payload_hash)
@@ -352,9 +351,9 @@ class _Import:
             self._check_collected(record.payload_hash)
             self._drop(record, error.what)
             return
-        here = self._known_turns.find(record, parent, blob_id)
+        here = self._known_turns.find(record, parent, record.payload_hash)
         if here is None:
-            here = self._add(record, parent, above, blob_id, meta, rule)
+            here = self._add(record, parent, above, meta, rule)
         self._seen.append(record.turn_id)
         if here != record.turn_id:
             self._renamed[record.turn_id] = here
@@ -366,7 +365,7 @@ class _Import:
         """Return a node; raise UnknownBlobError when something that it names is not here: it could not be read."""
         node = decode(self._blobs.get(digest) or b"", REF + digest.hex())
         for named in node.refs():
-            self._blobs.blob_id(digest_of(named))
+            self._blobs.size_of(digest_of(named))
         return node
 
     def _is_node(self, digest: bytes, kind: type[Node]) -> bool:
@@ -412,18 +411,19 @@ class _Import:
         record: TurnRecord,
         parent: int,
         above: Any,
-        blob_id: int,
         meta: MetaRecord | None,
         rule: str | None,
     ) -> int:
         type_id, version = (meta.type_id, meta.type_version) if meta else ("", 0)
         tag = None if type_tag(type_id) == record.type_tag else _signed(record.type_tag)
-        free = self._turns.table.last_id() < record.turn_id <= LARGEST_ID
+        free = self._db.turns.last_id() < record.turn_id <= LARGEST_ID
         self._new_turns += 1
-        return self._turns.table.add(
-            parent or None, *place(parent, above), type_id, version, tag, record.codec, rule, blob_id, record.flags,
-            record.created_at_ms, turn_id=record.turn_id if free else None,
+        row = (
+            parent or None, *place(parent, above), type_id, version, tag, record.codec, rule,
+            record.flags, record.created_at_ms,
         )  # fmt: skip
+        turn_id = record.turn_id if free else None
+        return self._table.add_turn(turn_id, record.payload_hash, row)
 
     # --- heads ----------------------------------------------------------------------------------------------------
 
@@ -496,7 +496,7 @@ class _Import:
         found = known.same(record.context_id, at, name)
         if found is None and name is not None:
             found = known.named(at, name)
-            if found is None and self._turns.table.named(name) is None:
+            if found is None and self._db.contexts.named(name) is None:
                 return None
         if found is None:
             found = known.at_head(at, head)
@@ -520,8 +520,7 @@ class _Import:
                 f"context {context_id} went another way here: it stays at turn {here}, the pack's head is turn {head}"
             )
         elif head != here == shared:
-            _, version = self._turns.table.head(context_id) or (0, 0)
-            self._turns.table.move(context_id, version + 1, "import", here, head, system.milliseconds())
+            self._db.contexts.move(context_id, head, "import", run=True)
             self._moved.add(context_id)
 
     def _rebuild_heads(self, found: set[int], lost: dict[int, HeadRecord], known: dict[int, int]) -> None:
@@ -571,7 +570,7 @@ class _Import:
             return False
         if name is not None:
             check_context_name(name)
-            if self._turns.table.named(name) is None:
+            if self._db.contexts.named(name) is None:
                 self._table.name(here or 0, name)
             else:
                 self._notes.append(f"context {here} has no name here: '{name}' is another one's")
@@ -586,8 +585,8 @@ class _Import:
         check_name(told["group"], "group", empty=True)
         done = told.get("completed_at_ms")
         sound = told["status"] in STATUSES and (told["status"] == "completed") == _is_time(done)
-        head = self._turns.table.head(here or 0)
-        if not sound or not start or not head or not self._turns.is_above(start, head[0]) or self._turns.depth(start):
+        head = self._db.contexts.head(here or 0)
+        if not sound or not start or not head or not self._turns.is_above(start, head) or self._turns.depth(start):
             return False
         turn = self._turns.turn(start, payload=False, as_of=0)
         if turn.type_id != START_TYPE or not self._is_node(digest_of(turn.ref), StartNode):
@@ -599,9 +598,11 @@ class _Import:
         turn_id, flags, at = self._here(told["patch"]), told["flags"], told["created_at_ms"]
         if not turn_id or not 0 <= flags < 1 << 32 or not _is_time(at):
             return False
-        blob_id = None if told["blob"] is None else self._blobs.blob_id(digest_of(told["blob"]))
-        if not self._patches.take(turn_id, blob_id, flags, at):
-            self._table.add_patch(turn_id, blob_id, flags, at)
+        digest = None if told["blob"] is None else digest_of(told["blob"])
+        if digest is not None:
+            self._blobs.size_of(digest)  # it must be here
+        if not self._patches.take(turn_id, digest, flags, at):
+            self._table.add_patch(turn_id, digest, flags, at)
         return True
 
     def _import_root(self, told: dict[str, Any], _: dict[int, int]) -> bool:
@@ -609,7 +610,7 @@ class _Import:
         turn_id, root = self._here(told["root"]), digest_of(told["hash"])
         if not turn_id:
             return False
-        kept = RootTable(self._db).add(turn_id, root)
+        kept = self._db.turns.attach(turn_id, root, only_new=True)
         if kept != root:
             self._notes.append(f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}")
         return True
@@ -619,13 +620,12 @@ class _Import:
         digest = digest_of(told["blob"])
         if not parent or not _is_time(at) or not self._is_node(digest, StateNode):
             return False
-        blob_id = self._blobs.blob_id(digest)
-        if not self._attempts.take(parent, blob_id, at):
-            self._table.add_attempt(parent, blob_id, at)
+        if not self._attempts.take(parent, digest, at):
+            self._table.add_attempt(parent, digest, at)
         return True
 
     def _import_ref(self, told: dict[str, Any], _: dict[int, int]) -> bool:
-        self._blobs.add_refs(self._blobs.blob_id(digest_of(told["blob"])), [digest_of(told["ref"])])
+        self._blobs.add_refs(told["blob"], [told["ref"]])
         return True
 
     def _import_pin(self, told: dict[str, Any], _: dict[int, int]) -> bool:

@@ -12,7 +12,7 @@ from io import BufferedReader
 from itertools import chain
 
 from eventq import system
-from eventq.blobs import digest_of, parse_ref
+from eventq.blobs import parse_ref
 from eventq.dag.contexts import check_context_name
 from eventq.errors import ConflictError, InputError, LogicError, TooLargeError, UnknownContextError, UsageError
 from eventq.event import REF, refs_in
@@ -68,7 +68,7 @@ class Sessions:
         """Keep turns and blobs in one thread."""
         self._contexts = contexts
         self._produced = produced
-        self._db = contexts.turns.database
+        self._db = produced.artifacts.table.database
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class _Import:
         entry = _entry(line) if self._folder is not None and SHA256.encode() in line else None
         if entry is not None and (foreign := self._foreign(entry)):
             with self._sessions._db.write():
-                self._blobs.add_refs(self._blobs.blob_id(digest_of(turn.ref)), sorted(foreign))
+                self._blobs.add_refs(turn.ref, sorted(foreign))
 
     def _name(self) -> str:
         info = self._context.info()

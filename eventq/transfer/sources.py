@@ -190,7 +190,7 @@ class ThreadSource:
 
     def _follow_names(self) -> None:
         """Choose the artifacts and outputs that what is chosen names in its text, and so on."""
-        todo: list[Iterable[bytes]] = [self._blobs.stream(digest) for _, digest, _, _ in self._table.blobs()]
+        todo: list[Iterable[bytes]] = [self._blobs.stream(digest) for _, digest in self._table.blobs()]
         while todo:
             for number, output in sorted(_names_in(todo.pop())):
                 if output:
@@ -209,12 +209,13 @@ class ThreadSource:
 
     def blobs(self) -> Iterator[tuple[int, BlobRecord]]:
         """Give the number of each blob, and its record; each is checked, one of many parts in memory whole."""
-        for blob_id, digest, raw_len, codec in self._table.blobs():
-            yield blob_id, BlobRecord(digest, *self._blobs.kept(blob_id, digest, raw_len, codec))
+        for blob_id, digest in self._table.blobs():
+            _, size, codec, stored = self._blobs.kept(digest)
+            yield blob_id, BlobRecord(digest, codec, size, bytes(stored))
 
     def blob_hashes(self) -> set[bytes]:
         """Give the hashes of the blobs."""
-        return {digest for _, digest, _, _ in self._table.blobs()}
+        return {digest for _, digest in self._table.blobs()}
 
     def turns(self) -> Iterator[TurnRecord]:
         """Give the turns."""

@@ -748,7 +748,7 @@ def _chain(chain: Chain, _: str, __: BoundArguments) -> object:
     A payload that fits into no frame is refused when it comes first, before it is read.
     """
     turns, start = chain.turns, chain._start
-    as_of = turns.table.last_seq() if chain._as_of is None else chain._as_of
+    as_of = turns.last_patch() if chain._as_of is None else chain._as_of
     if start >= chain._end:
         return [as_of, []]
     if chain._end > turns.depth(chain._head) + 1:
@@ -763,7 +763,7 @@ def _chain(chain: Chain, _: str, __: BoundArguments) -> object:
 
 
 def _row_size(row: Any, *, payload: bool) -> int:
-    return _TURN_TOLD + len(row[3]) + ((row[12] or 0) if payload else 0)
+    return _TURN_TOLD + len(row.type_id) + (row.size if payload else 0)
 
 
 def _count_fitting(rows: list[Any], *, payload: bool) -> int:
@@ -773,8 +773,8 @@ def _count_fitting(rows: list[Any], *, payload: bool) -> int:
     """
     told = size = 0
     for count, row in enumerate(rows):
-        length = (row[12] or 0) if payload else 0
-        told += _TURN_TOLD + len(json.dumps(row[3]))
+        length = row.size if payload else 0
+        told += _TURN_TOLD + len(json.dumps(row.type_id))
         if not count:
             _fitting_size(length)
         elif told > PAGE_BYTES or size + told + length > ROOM:
@@ -787,7 +787,7 @@ def _count_fitting(rows: list[Any], *, payload: bool) -> int:
 
 def _open_turns(contexts: Contexts, _: str, __: BoundArguments) -> Iterator[OpenInfo]:
     """Give open turns, of which only the numbers are held meanwhile; one that was sealed since is left out."""
-    table = contexts.turns.table
+    table = contexts.turns.database.turns
     numbers = [opened.open_id for opened in contexts.open_turns()]
     return (OpenInfo(*row) for number in numbers if (row := table.open_row(number)) is not None)
 

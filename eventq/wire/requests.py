@@ -5,7 +5,6 @@ from __future__ import annotations
 import zstandard
 from blake3 import blake3
 
-from eventq.blobs import CUT_BYTES
 from eventq.errors import (
     DamagedError,
     EventqError,
@@ -16,7 +15,8 @@ from eventq.errors import (
     UnknownTurnError,
 )
 from eventq.event import MAX_NAME, REF, check_name
-from eventq.storage.sqlite.roots import RootTable
+from eventq.records import NewTurn
+from eventq.storage.rows import AppendTo
 from eventq.wire import frames
 from eventq.wire.calls import LARGE, QUICK, READ, WRITE, Plan, Sized, need_nothing, read_once_it_fits
 from eventq.wire.frames import (
@@ -132,15 +132,18 @@ def _append(request: AppendTurn, check_root: CheckRoot, *, keys: bool) -> Callab
                 turns.depth(parent)
             if request.fs_root not in (None, request.hash):
                 check_root(thread, request.fs_root)
-        new = turns.prepare(
-            payload, type_id=request.type_id, type_version=request.type_version, encoding=request.encoding,
-            expect_hash=request.hash, expect_size=request.uncompressed_len, new=len(payload) < CUT_BYTES,
+        new = NewTurn(
+            payload, request.type_id, request.type_version, request.encoding,
+            expect_hash=request.hash, expect_size=request.uncompressed_len,
         )  # fmt: skip
-        with thread.write():
-            turn = turns.append_inside(context_id, new, parent=parent, key=key)
-            if request.fs_root is not None:
+        to = AppendTo(parent, key=key)
+        if request.fs_root is None:
+            turn = turns.append(context_id, new, to)
+        else:
+            with thread.write():
+                turn = turns.append(context_id, new, to)
                 check_root(thread, request.fs_root)  # it may be the payload itself
-                RootTable(thread.database).add(turn.turn_id, request.fs_root)
+                thread.database.turns.attach(turn.turn_id, request.fs_root, only_new=True)
         return frames.Appended(context_id, turn.turn_id, turn.depth, request.hash)
 
     return append
@@ -219,17 +222,17 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[li
     They are read in steps: type ids may be long, and all of them are too much before anybody knows their size. All
     steps show the overlays of one moment, whoever patches meanwhile.
     """
-    as_of, size, steps = turns.table.last_seq(), 0, []
+    as_of, size, steps = turns.last_patch(), 0, []
     while count > 0 and end:
         rows = turns.rows(end, min(count, STEP), as_of)
         if not rows:
             raise DamagedError(f"turn {end} is not there", "run 'eventq check', or restore a backup")
-        size += sum(frames.turn_size(row[3], (row[12] or 0) if payloads else None) for row in rows)
+        size += sum(frames.turn_size(row.type_id, row.size if payloads else None) for row in rows)
         if size > MAX_FRAME - frames.TURNS_HEAD:
             raise TooLargeError(size, MAX_FRAME, "reply", "ask for fewer turns at once, or for their blobs one by one")
         steps.append(rows)
         count -= len(rows)
-        end = rows[0][1]
+        end = rows[0].parent
     return [row for rows in reversed(steps) for row in rows], size
 
 

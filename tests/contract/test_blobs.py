@@ -541,7 +541,7 @@ def test_threads_that_put_the_same(thread: eventq.Thread) -> None:
 
 def test_all_blobs_in_the_order_of_their_hashes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Iterating gives every blob once, sorted, over several pages, and parts are left out; len counts them."""
-    monkeypatch.setattr("eventq.storage.sqlite.blobs.PAGE", 7)
+    monkeypatch.setattr("eventq.blobs._PAGE", 7)
     made = [thread.blobs.put(b"%d" % number) for number in range(50)] + [thread.blobs.put(TEXT[:200_000])]
     found = list(thread.blobs)
     assert [blob.hash for blob in found] == sorted(blob.hash for blob in made)
@@ -551,7 +551,7 @@ def test_all_blobs_in_the_order_of_their_hashes(thread: eventq.Thread, monkeypat
 
 def test_iterating_while_others_put(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is put or collected while all blobs are listed disturbs nobody: each that stays is given exactly once."""
-    monkeypatch.setattr("eventq.storage.sqlite.blobs.PAGE", 3)
+    monkeypatch.setattr("eventq.blobs._PAGE", 3)
     stay = {thread.blobs.put(b"stay %d" % number).hash for number in range(20)}
     for name in stay:
         thread.blobs.pin(name, "me")

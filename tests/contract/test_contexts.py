@@ -544,7 +544,7 @@ def test_nothing_acknowledged_is_lost(thread: Thread, context: Context, monkeypa
         data = b"".join(opened.read())
         assert size <= len(data) == opened.info().size
         assert data.split(b";")[-1:] == [b""]
-        assert [*thread.contexts.turns.table.faults(), *thread.blobs.faults()] == []
+        assert [*thread.database.turns.faults(), *thread.blobs.faults()] == []
     assert promised
     assert [text for text in stored.values() if int(text.split()[1]) % 2 == 0] == [
         stored[int(event.content.split('"turn_id":')[1].split(",")[0])] for event in thread.peek(limit=None)

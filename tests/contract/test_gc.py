@@ -803,11 +803,6 @@ def test_bytes_without_any_grace(thread: eventq.Thread, monkeypatch: pytest.Monk
     with eventq.open(thread.path) as other:
         for data in (b"few", TEXT, NOISE):
             thread.blobs.put(data)  # so that there is something to meet, and to lose
-            hold = thread.blobs.hold
-
-            def late(ready: Any, hold: Any = hold) -> Any:
-                return hold(ready)
-
             prepare = thread.blobs.prepare
 
             def prepared(*given: Any, prepare: Any = prepare, **named: Any) -> Any:
@@ -817,7 +812,6 @@ def test_bytes_without_any_grace(thread: eventq.Thread, monkeypatch: pytest.Monk
 
             with monkeypatch.context() as patch:
                 patch.setattr(thread.blobs, "prepare", prepared)
-                patch.setattr(thread.blobs, "hold", late)
                 blob = thread.blobs.put(data)
                 assert other.blobs.get(blob.ref) == data
                 new = thread.contexts.create().append(data + b"!")

@@ -24,7 +24,6 @@ from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.packs import PackTable
-from eventq.storage.sqlite.turns import TurnTable
 from eventq.transfer import packs, sources
 from tests.contract.support import chain
 
@@ -1535,8 +1534,8 @@ class Stop(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name", "nth"),
     [
-        (TurnTable, "add", 1),
-        (TurnTable, "add", 8),
+        (PackTable, "add_turn", 1),
+        (PackTable, "add_turn", 8),
         (PackTable, "add_context", 1),
         (PackTable, "add_context", 4),
         (PackTable, "name", 2),
@@ -1609,8 +1608,7 @@ KILLED = """
 import os, signal, sys
 import eventq
 from eventq.storage.sqlite.packs import PackTable
-from eventq.storage.sqlite.turns import TurnTable
-owner, name, left = {"add": TurnTable, "add_patch": PackTable}[sys.argv[3]], sys.argv[3], [int(sys.argv[4])]
+owner, name, left = PackTable, sys.argv[3], [int(sys.argv[4])]
 real = getattr(owner, name)
 def die(*given, **more):
     found = real(*given, **more)
@@ -1624,7 +1622,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
-@pytest.mark.parametrize(("name", "nth"), [("add", 4), ("add_patch", 3)])
+@pytest.mark.parametrize(("name", "nth"), [("add_turn", 4), ("add_patch", 3)])
 def test_a_killed_import(name: str, nth: int, pack: Path, path: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     """An import whose process is killed leaves no turn and no head; the next one brings all."""
     words = [sys.executable, "-c", KILLED, path, str(pack), name, str(nth)]

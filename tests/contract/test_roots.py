@@ -13,7 +13,6 @@ from blake3 import blake3
 import eventq
 from eventq import InputError, UsageError
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
-from eventq.storage.sqlite.roots import RootTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,12 +79,12 @@ def test_a_root_is_replaced(thread: eventq.Thread) -> None:
 
 
 def test_add_keeps_what_is_there(thread: eventq.Thread) -> None:
-    """`add` gives a root to a turn without one of its own, whatever it inherits, and says what the turn has."""
+    """`attach` with `only_new` gives a root to a turn without one of its own, whatever it inherits, and says what the turn has."""
     main = thread.contexts.create()
     main.append("one")
     main.append("two")
-    table = RootTable(thread.database)
-    assert [table.add(1, A), table.add(1, B), table.add(2, B), table.add(2, B)] == [A, A, B, B]
+    given = [(1, A), (1, B), (2, B), (2, B)]
+    assert [thread.database.turns.attach(*one, only_new=True) for one in given] == [A, A, B, B]
     assert roots(thread) == {1: A, 2: B}
 
 

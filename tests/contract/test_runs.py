@@ -1012,7 +1012,7 @@ def test_completing_is_one_moment(thread: Thread, monkeypatch: pytest.MonkeyPatc
             assert ref == "-" or ref in {step.ref for step in thread.runs.get(run_id).replay()}
             if word == "end":  # nobody resumes it later without saying so, but for what was under way
                 assert run_id in history or thread.runs.get(run_id).context.info().version > infos[run_id].depth + 1
-        assert [*thread.contexts.turns.table.faults(), *thread.blobs.faults()] == []
+        assert [*thread.database.turns.faults(), *thread.blobs.faults()] == []
     assert said
     assert thread.push("self", "note", "the next push, which makes the mirror whole").id > 1
 
@@ -1688,7 +1688,7 @@ def test_a_context_that_was_moved(thread: Thread, clock: Clock) -> None:
     assert run.info().head_turn_id > 1
     with pytest.raises(ConflictError, match="is that of a run"):
         run.context.move(run.context.ancestor(0))
-    run.context.move_inside(run.context.ancestor(0))
+    thread.database.contexts.move(run.id, run.context.ancestor(0), "move", run=True)
     clock.move(1000 * DAY)
     collect(thread)
     assert (run.info().depth, run.prompt(), list(run.replay())) == (0, "full prompt", [])

@@ -215,13 +215,13 @@ def test_a_value_that_is_held_whole_is_bounded(inbox: str, words: list[str]) -> 
     with eventq.open(inbox) as thread:
         thread.contexts.create("main").append("first")
         thread.runs.start("solve", "p", system={"r": "x"}, label="build")
-        before = thread.contexts.turns.database.one("SELECT max(turn_id) FROM turns")
+        before = thread.database.one("SELECT max(turn_id) FROM turns")
     done, most = measured(*words, "--thread", inbox, given="/dev/zero")
     assert (done.code, done.out) == (1, "")
     assert "is too large (more than the limit of 67108864 bytes) - " in done.err
     assert most < 250 * MIB
     with eventq.open(inbox) as thread:
-        assert thread.contexts.turns.database.one("SELECT max(turn_id) FROM turns") == before
+        assert thread.database.one("SELECT max(turn_id) FROM turns") == before
         assert thread.check() == []
 
 

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 
 import eventq
 from eventq.dag import turns as turns_module
-from eventq.dag.turns import place
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
+from eventq.storage.rules import place
+from eventq.storage.sqlite.packs import PackTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,8 +301,8 @@ class Machine(RuleBasedStateMachine):
             assert (info.fork_of, info.base_turn_id) == model.forks[number]
             assert info.version == len(model.moves[number]) - 1
             assert [seen(turn) for turn in self.contexts.get(number).last(1000)] == [*map(model.shown, chain)]
-        assert self.contexts.turns.table.last_id() == len(model.parents)
-        assert self.contexts.turns.table.last_seq() == len(model.overlays)
+        assert self.thread.database.turns.last_id() == len(model.parents)
+        assert self.thread.database.turns.last_patch() == len(model.overlays)
 
     @rule(context=SHARES)
     def history(self, context: float) -> None:
@@ -333,12 +334,11 @@ def test_turns_are_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
     """Store turns by the library's own `place`, without its appends, and give the depth of each; turn n is the n-th."""
-    table = thread.contexts.turns.table
+    table = PackTable(thread.database)
     depths = [0]
     with thread.write():
         first = thread.contexts.create().append(b"x")
         thread.contexts.get(1).move(0)
-        (blob_id,) = thread.database.run("SELECT blob_id FROM turns WHERE turn_id = ?", (first.turn_id,))[0]
         thread.database.run("DELETE FROM turns")
         thread.database.run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
         jumps = [(0, 0)]  # of each turn, as it is stored: where to, and how deep
@@ -349,14 +349,16 @@ def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
                 far, far_depth = jumps[jump] if jump else (None, None)
                 above = [depths[parent], jump_depth if jump else None, far or None, far_depth if far else None]
             depth, to, at = place(parent, above)
-            table.add(parent or None, depth, to, at, "x", 1, None, 0, None, blob_id, 0, 0)
+            table.add_turn(
+                None, bytes.fromhex(first.hash), (parent or None, depth, to, at, "x", 1, None, 0, None, 0, 0)
+            )
             depths.append(depth)
             jumps.append((to or 0, at or 0))
     return depths
 
 
 def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
-    """Walk to a depth by jumps and parents as `TurnTable.ancestor` does; give where that ends and the rows read."""
+    """Walk to a depth by jumps and parents as `Turns.ancestor` does; give where that ends and the rows read."""
     sql = "SELECT parent_id, depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
     read = 0
     while True:
@@ -408,7 +410,6 @@ def test_a_deep_chain_is_short_to_cross(quick: None, thread: Thread, monkeypatch
     """Row 32: on 100,000 turns every depth is found in at most 40 rows, and so is where two branches part."""
     plant(thread, iter([*range(DEEP), DEEP // 2, *range(DEEP + 1, DEEP + DEEP // 2)]))
     turns = thread.contexts.turns
-    table = turns.table
     steps = [*range(0, DEEP, 997), *range(64), *range(DEEP - 64, DEEP), *(1 << n for n in range(17)), 65534, 65535]
     most = 0
     for depth in steps:
@@ -417,7 +418,7 @@ def test_a_deep_chain_is_short_to_cross(quick: None, thread: Thread, monkeypatch
         most = max(most, read)
     assert most <= MOST_HOPS
     assert turns.ancestor(DEEP, DEEP) == 0
-    read_links = count_calls(monkeypatch, table, "link")
+    read_links = count_calls(monkeypatch, thread.database.turns, "_jump")
     tip = DEEP + DEEP // 2
     assert turns.common(DEEP, tip) == DEEP // 2
     assert turns.common(tip, DEEP - 3) == DEEP // 2

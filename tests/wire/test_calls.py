@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 REASONS = {
     "contexts": {},
-    "context": {"move_inside": "moves a run, which only its steps may"},
+    "context": {},
     "view": {},
     "chain": {"__len__": "is told by start and end", "__iter__": "is asked for page by page"},
     "open": {},

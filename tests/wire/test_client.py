@@ -24,7 +24,7 @@ from eventq.blobs import Blobs
 from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
 from eventq.records import Page
-from eventq.storage.sqlite.turns import TurnTable
+from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import client
 from eventq.wire.calls import CALLS, LOCAL, WRITE, Calls, failure
 from eventq.wire.client import Connection, Pages, Remote, connect, parse
@@ -1300,12 +1300,12 @@ def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.Mon
 
     def damaged(self: Blobs, wanted: Any) -> Any:
         rows = list(wanted)
-        if bad[0] in [row[1] for row in rows]:
+        if bad[0] in [row.digest for row in rows]:
             raise DamagedBlobError("blob:blake3:" + bad[0].hex())
         return load(self, rows)
 
-    def lost(self: TurnTable, turn_id: int, count: int, upto: int) -> list[Any]:
-        rows = chain(self, turn_id, count, upto)
+    def lost(self: TurnTable, turn_id: int, count: int, as_of: Any) -> list[Any]:
+        rows = chain(self, turn_id, count, as_of)
         return next((rows[:at] for at, row in enumerate(rows) if row[0] == bad[1]), rows)
 
     with peer.connect() as connection, monkeypatch.context() as patch:

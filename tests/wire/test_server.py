@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
 from eventq.storage.sqlite.database import Database
-from eventq.storage.sqlite.turns import TurnTable
+from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import requests, workers
 from eventq.wire.calls import READ, WRITE
 from eventq.wire.frames import (

@@ -1,201 +1,344 @@
-"""The SQL of blobs: their rows, their bytes, and what refers to them. No hash is made or checked here."""
+"""The blobs of one database: their rows, their pieces, and what refers to them.
+
+No hash is made or checked here: the domain does both. A row id never leaves the engine.
+"""
 
 from __future__ import annotations
 
+from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
+
+from eventq.errors import UnknownBlobError
+from eventq.event import REF
+from eventq.storage.rows import BlobRow, GoneError, Piece
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from eventq.storage.rows import PreparedBlob
     from eventq.storage.sqlite.database import Database
 
 NONE, ZSTD, PARTS = 0, 1, 2  # codecs
-PAGE = 500
+_KNOWN = 4096  # row ids that are remembered
+_FIRST = -1 << 63  # before the first row id
+_piece: Callable[[Any], Piece] = partial(tuple.__new__, Piece)  # a row as it is: `_make` costs 3 x
+_blob_row: Callable[[Any], BlobRow] = partial(tuple.__new__, BlobRow)
+
+ADD = (
+    "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
+    " VALUES (?, ?, ?, ?, 0, ?) ON CONFLICT (hash) DO NOTHING"
+)
+ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 
 
-class BlobTable:
-    """The tables of blobs in one store."""
+class Blobs:
+    """The tables of blobs in one database."""
 
     def __init__(self, db: Database) -> None:
-        """Use the store's connection and transactions."""
-        self.database = db
+        """Use the connection and transactions of a database."""
+        self._db = db
         self._run = db.run
         self._one = db.one
+        self._ids: dict[bytes, int] = {}  # row ids of digests that were returned lately
 
-    # --- one blob -------------------------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
-    def find(self, digest: bytes) -> tuple[int, int, int, int, int] | None:
-        """Give blob_id, raw_len, stored_len, codec and whether it is a part only, or None."""
-        rows = self._run("SELECT blob_id, raw_len, stored_len, codec, part FROM blobs WHERE hash = ?", (digest,))
-        return rows[0] if rows else None
+    def put(self, blob: PreparedBlob) -> tuple[BlobRow, bool]:
+        """Store a blob and its refs; return its row, and whether it was new; see `storage.base`."""
+        with self._db.write():
+            now = self._db.milliseconds()
+            blob_id, new = self.keep(blob, now)
+            if not new:  # it was asked for: a collection must not take it before it is named
+                sql = "UPDATE blobs SET touched_at_ms = ? WHERE blob_id = ?"
+                self._run(sql, (now, blob_id))
+            return self._row(blob, blob_id), new
 
-    def row(self, blob_id: int) -> tuple[bytes, int, int] | None:
-        """Give hash, raw_len and codec of a blob, or None."""
-        rows = self._run("SELECT hash, raw_len, codec FROM blobs WHERE blob_id = ?", (blob_id,))
-        return rows[0] if rows else None
+    def _row(self, blob: PreparedBlob, blob_id: int) -> BlobRow:
+        if not blob.parts and blob.pieces:
+            _, size, codec, stored = blob.pieces[0]
+            return BlobRow(blob.digest, size, len(stored), codec, part=False)
+        sql = "SELECT hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id = ?"
+        return BlobRow(*self._run(sql, (blob_id,))[0])
 
-    def bytes_of(self, blob_id: int) -> bytes | None:
-        """Give the bytes as they are kept, or None."""
-        return self._one("SELECT bytes FROM blob_bytes WHERE blob_id = ?", (blob_id,))  # type: ignore[no-any-return]
+    def keep(self, blob: PreparedBlob, now: int) -> tuple[int, bool]:
+        """Store a blob and its refs inside `write`; return its row id, and whether it was new.
 
-    def bytes_of_many(self, blob_ids: list[int]) -> list[tuple[int, bytes]]:
-        """Give blob_id and kept bytes of each of some blobs that has them."""
-        sql = "SELECT blob_id, bytes FROM json_each(?) JOIN blob_bytes ON blob_id = value"
-        return self._run(sql, (str(blob_ids),)) if blob_ids else []
+        Stored bytes that differ from the prepared ones are replaced. Those are what the domain
+        hashed, so nothing needs to be verified: damage heals, and a sound piece that another
+        version compressed is written once more.
+        """
+        if blob.parts:
+            found = self._keep_list(blob, now)
+        elif blob.pieces:
+            found = self._keep_piece(blob.pieces[0], now)
+        else:
+            found = self._keep_known(blob.digest), False
+        if blob.refs:
+            self._add_refs(found[0], blob.refs)
+        return found
 
-    def stored_len(self, blob_id: int) -> int:
-        """Give the number of bytes that a blob is kept in."""
-        return int(self._one("SELECT stored_len FROM blobs WHERE blob_id = ?", (blob_id,)))
+    def _keep_piece(self, piece: Piece, now: int) -> tuple[int, bool]:
+        digest, size, codec, stored = piece
+        self._run(ADD, (digest, size, len(stored), codec, now))
+        connection = self._db.connection
+        if not connection.changes():
+            return self.match(piece, now)
+        blob_id = connection.last_insert_rowid()
+        self._run(ADD_BYTES, (blob_id, stored))
+        return blob_id, True
 
-    def parts(self, blob_id: int) -> list[int]:
-        """Give the blob_ids of the parts of a blob, in order."""
-        sql = "SELECT part_id FROM blob_parts WHERE blob_id = ? ORDER BY position"
-        return [row[0] for row in self._run(sql, (blob_id,))]
-
-    def add(self, digest: bytes, raw_len: int, stored_len: int, codec: int, *, part: bool, now: int) -> int | None:
-        """Store the row of a new blob and give its blob_id, or None when there is one."""
+    def match(self, piece: Piece, now: int) -> tuple[int, bool]:
+        """Have a blob that is there be one piece; return its row id, and whether it was a part."""
+        digest, size, codec, stored = piece
+        shape = (size, len(stored), codec)
         sql = (
-            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (hash) DO NOTHING"
+            "SELECT blob_id, raw_len, stored_len, codec, part, bytes IS ?2"
+            " FROM blobs LEFT JOIN blob_bytes USING (blob_id) WHERE hash = ?1"
         )
-        self._run(sql, (digest, raw_len, stored_len, codec, part, now))
-        connection = self.database.connection
-        return connection.last_insert_rowid() if connection.changes() else None
+        blob_id, *found, part, same = self._run(sql, (digest, stored))[0]
+        if not same or tuple(found) != shape:
+            self._mend(blob_id, shape, now)
+            self._run(ADD_BYTES, (blob_id, stored))
+        elif part:
+            sql = "UPDATE blobs SET part = 0, touched_at_ms = ? WHERE blob_id = ?"
+            self._run(sql, (now, blob_id))
+        return blob_id, bool(part)
 
-    def mend(self, blob_id: int, raw_len: int, stored_len: int, codec: int, *, part: bool) -> None:
-        """Put the row of a damaged blob right and forget its bytes and parts."""
-        sql = "UPDATE blobs SET raw_len = ?, stored_len = ?, codec = ?, part = ? WHERE blob_id = ?"
-        self._run(sql, (raw_len, stored_len, codec, part, blob_id))
+    def _mend(self, blob_id: int, shape: tuple[int, int, int], now: int) -> None:
+        """Put the row of a blob right, which is no part from now on, and forget its bytes."""
+        sql = "UPDATE blobs SET raw_len = ?, stored_len = ?, codec = ?, part = 0, touched_at_ms = ? WHERE blob_id = ?"
+        self._run(sql, (*shape, now, blob_id))
         self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
         self._run("DELETE FROM blob_parts WHERE blob_id = ?", (blob_id,))
 
-    def set_bytes(self, blob_id: int, stored: bytes | bytearray | memoryview) -> None:
-        """Store the bytes of a blob that has none."""
-        self._run("INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)", (blob_id, stored))
+    def _keep_known(self, digest: bytes) -> int:
+        """Return the row id of a blob that the domain has found and verified."""
+        blob_id: int | None = self._one("SELECT blob_id FROM blobs WHERE hash = ?", (digest,))
+        if blob_id is None:
+            raise GoneError
+        return blob_id
 
-    def set_parts(self, blob_id: int, parts: list[int]) -> None:
-        """Store the list of parts of a blob that has none."""
-        sql = "INSERT INTO blob_parts (blob_id, position, part_id) VALUES (?, ?, ?)"
-        for position, part in enumerate(parts):
-            self._run(sql, (blob_id, position, part))
-
-    def touch(self, blob_id: int, now: int) -> None:
-        """Note that a blob was put again: by itself now, if it was only a part before."""
-        self._run("UPDATE blobs SET touched_at_ms = ?, part = 0 WHERE blob_id = ?", (now, blob_id))
-
-    def renew(self, blob_id: int, now: int) -> None:
-        """Note that a part was met again."""
-        self._run("UPDATE blobs SET touched_at_ms = ? WHERE blob_id = ?", (now, blob_id))
-
-    # --- all of them ----------------------------------------------------------------------------------------------
-
-    def page(self, after: bytes) -> list[Any]:
-        """Give hash, blob_id, raw_len, stored_len and codec of the next PAGE blobs in the order of their hashes.
-
-        What is a part only is left out.
-        """
+    def _keep_list(self, blob: PreparedBlob, now: int) -> tuple[int, bool]:
+        """Store a blob that is a list of parts, and those of its parts that come with it."""
+        if blob.pieces:
+            self._keep_parts(blob.pieces, now)
+        self._run(ADD, (blob.digest, blob.size, 0, PARTS, now))
+        connection = self._db.connection
+        if connection.changes():
+            blob_id, new = connection.last_insert_rowid(), True
+        else:
+            blob_id, new, same = self._match_list(blob, now)
+            if same:
+                return blob_id, new
+        before = connection.total_changes()
+        sql = "INSERT INTO blob_parts SELECT ?, ?, blob_id FROM blobs WHERE hash = ? AND codec < 2"
+        self._db.many(sql, [(blob_id, at, part) for at, part in enumerate(blob.parts)])
+        if connection.total_changes() - before != len(blob.parts):
+            raise GoneError
         sql = (
-            "SELECT hash, blob_id, raw_len, stored_len, codec FROM blobs WHERE hash > ? AND part = 0"
-            " ORDER BY hash LIMIT ?"
+            "UPDATE blobs SET stored_len = (SELECT total(stored_len) FROM blob_parts p"
+            " JOIN blobs b ON b.blob_id = p.part_id WHERE p.blob_id = ?1) WHERE blob_id = ?1"
         )
-        return self._run(sql, (after, PAGE))
+        self._run(sql, (blob_id,))
+        return blob_id, new
 
-    def count(self) -> int:
-        """Give the number of blobs that are not parts only."""
-        return int(self._one("SELECT count(*) FROM blobs WHERE part = 0"))
-
-    def stored_len_of_parts(self, blob_id: int) -> int:
-        """Give the number of bytes that the parts of a blob are kept in."""
-        sql = "SELECT total(stored_len) FROM blob_parts p JOIN blobs b ON b.blob_id = p.part_id WHERE p.blob_id = ?"
-        return int(self._one(sql, (blob_id,)))
-
-    def pages_by_id(self) -> Iterator[list[Any]]:
-        """Give all blobs, in the order they were stored, in pages.
-
-        Columns: blob_id, hash, raw_len, stored_len, codec and the kept bytes.
-        """
+    def _match_list(self, blob: PreparedBlob, now: int) -> tuple[int, bool, bool]:
+        """Return row id of a blob that is there, whether it was a part, and whether it is this list."""
         sql = (
-            "SELECT b.blob_id, hash, raw_len, stored_len, codec, bytes"
-            " FROM blobs b LEFT JOIN blob_bytes USING (blob_id)"
-            " WHERE b.blob_id > ? AND b.blob_id <= ? ORDER BY b.blob_id"
+            "SELECT blob_id, raw_len = ? AND codec = ? AND part = 0 AND NOT EXISTS"
+            " (SELECT 1 FROM blob_bytes y WHERE y.blob_id = b.blob_id), part"
+            " FROM blobs b WHERE hash = ?"
         )
-        for low, high in self._ranges():
-            if rows := self._run(sql, (low, high)):
-                yield rows
+        blob_id, same, part = self._run(sql, (blob.size, PARTS, blob.digest))[0]
+        if same and tuple(self.parts(blob.digest)) == blob.parts:
+            return blob_id, False, True
+        self._mend(blob_id, (blob.size, 0, PARTS), now)
+        return blob_id, bool(part), False
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Give ranges of blob_ids, each of a few MiB kept."""
+    def put_parts(self, pieces: Sequence[Piece]) -> None:
+        """Store parts ahead of the blob that will list them; see `storage.base`."""
+        with self._db.write():
+            self._keep_parts(pieces, self._db.milliseconds())
+
+    def _keep_parts(self, pieces: Sequence[Piece], now: int) -> None:
         sql = (
-            "SELECT max(blob_id) FROM (SELECT blob_id, sum(stored_len * (codec < 2)) OVER (ORDER BY blob_id) AS kept"
-            " FROM (SELECT blob_id, stored_len, codec FROM blobs WHERE blob_id > ?1 ORDER BY blob_id LIMIT 500))"
-            " WHERE kept <= 4194304 OR blob_id = (SELECT min(blob_id) FROM blobs WHERE blob_id > ?1)"
+            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
+            " VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (hash) DO UPDATE SET raw_len = excluded.raw_len,"
+            " stored_len = excluded.stored_len, codec = excluded.codec,"
+            " touched_at_ms = excluded.touched_at_ms"
         )
-        low = -1 << 63
-        while (high := self._one(sql, (low,))) is not None:
-            yield low, high
-            low = high
-
-    # --- edges ----------------------------------------------------------------------------------------------------
-
-    def find_many(self, digests: list[bytes]) -> list[tuple[int, bytes, int, int]]:
-        """Give blob_id, hash, raw_len and codec of each of some blobs that is stored, and not as a part only."""
+        self._db.many(sql, [(d, size, len(stored), codec, now) for d, size, codec, stored in pieces])
         sql = (
-            "SELECT blob_id, hash, raw_len, codec FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
-            " WHERE part = 0"
+            "INSERT INTO blob_bytes (blob_id, bytes) SELECT blob_id, ?2 FROM blobs WHERE hash = ?1"
+            " ON CONFLICT (blob_id) DO UPDATE SET bytes = excluded.bytes"
+            " WHERE bytes IS NOT excluded.bytes"
         )
-        return self._run(sql, (_list(digests),))
+        self._db.many(sql, [(piece.digest, piece.stored) for piece in pieces])
+        sql = "DELETE FROM blob_parts WHERE blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)"
+        self._db.many(sql, [(piece.digest,) for piece in pieces])  # of one that was a list itself
 
-    def add_refs(self, blob_id: int, digests: list[bytes]) -> int:
-        """Note that a blob names others, as far as they are stored, and give how many of these notes are new."""
+    # --- refs -------------------------------------------------------------------------------------
+
+    def add_refs(self, digest: bytes, refs: Sequence[bytes]) -> None:
+        """Note that a blob names others; see `storage.base`."""
+        with self._db.write():
+            self._add_refs(self.row_id(digest), refs)
+
+    def _add_refs(self, blob_id: int, refs: Sequence[bytes]) -> None:
         sql = (
             "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, blob_id FROM json_each(?)"
             " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
         )
-        self._run(sql, (blob_id, _list(digests)))
-        return self.database.connection.changes()
+        self._run(sql, (blob_id, _list(refs)))
+        if self._db.connection.changes() == len(set(refs)):
+            return
+        found = self.find(refs)
+        for digest in refs:
+            if digest not in found or found[digest].part:
+                raise UnknownBlobError(REF + digest.hex())
 
-    def refs(self, blob_id: int) -> list[bytes]:
-        """Give the hashes of what a blob names, sorted."""
-        sql = "SELECT hash FROM blob_refs JOIN blobs ON blobs.blob_id = ref_id WHERE blob_refs.blob_id = ? ORDER BY 1"
-        return [row[0] for row in self._run(sql, (blob_id,))]
+    def row_id(self, digest: bytes) -> int:
+        """Return the row id of a blob, for the engine's other tables. Raises UnknownBlobError."""
+        sql = "SELECT blob_id FROM blobs WHERE hash = ? AND part = 0"
+        blob_id: int | None = self._one(sql, (digest,))
+        if blob_id is None:
+            raise UnknownBlobError(REF + digest.hex())
+        return blob_id
 
-    def holders(self, blob_id: int, limit: int) -> list[tuple[str, Any]]:
-        """Give kind and name of what keeps a blob: turns, patches, blobs, events, pins, outputs, roots.
-
-        At most `limit` of a kind.
-        """
-        found: list[tuple[str, Any]] = []
-        outputs = (_OUTPUTS,) if self.database.has_output() else ()
-        roots = (_ROOTS,) if self.database.has_roots() else ()
-        for sql in (*_HOLDERS, *outputs, *roots):
-            found += self._run(sql, (blob_id, limit))
+    def refs(self, digests: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+        """Return the digests that each of some blobs names, sorted."""
+        sql = (
+            "SELECT a.hash, b.hash FROM json_each(?) CROSS JOIN blobs a ON a.hash = unhex(value)"
+            " CROSS JOIN blob_refs r ON r.blob_id = a.blob_id"
+            " CROSS JOIN blobs b ON b.blob_id = r.ref_id"
+        )
+        found: dict[bytes, list[bytes]] = {digest: [] for digest in digests}
+        for digest, ref in self._run(sql, (_list(list(found)),)):
+            found[digest].append(ref)
+        for refs in found.values():
+            refs.sort()
         return found
 
-    def pin(self, name: str, blob_id: int, now: int) -> None:
-        """Keep a blob under a name."""
-        self._run("INSERT OR IGNORE INTO pins (name, blob_id, created_at_ms) VALUES (?, ?, ?)", (name, blob_id, now))
+    # --- reading ----------------------------------------------------------------------------------
 
-    def unpin(self, name: str, blob_id: int) -> bool:
-        """Keep a blob under a name no more; give False when it was not."""
-        self._run("DELETE FROM pins WHERE name = ? AND blob_id = ?", (name, blob_id))
-        return bool(self.database.connection.changes())
+    def find(self, digests: Sequence[bytes]) -> dict[bytes, BlobRow]:
+        """Return the rows of those that are stored, parts included."""
+        columns = "hash, raw_len, stored_len, codec, part, blob_id"
+        if len(digests) == 1:
+            rows = self._run(f"SELECT {columns} FROM blobs WHERE hash = ?", (digests[0],))  # noqa: S608
+        else:
+            sql = f"SELECT {columns} FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"  # noqa: S608
+            rows = self._run(sql, (_list(digests),))
+        self.remember({row[0]: row[5] for row in rows})
+        return {row[0]: _blob_row(row[:5]) for row in rows}
+
+    def parts(self, digest: bytes) -> list[bytes]:
+        """Return the digests of a blob's parts, in order; [] for one in one piece."""
+        sql = (
+            "SELECT hash FROM blob_parts p JOIN blobs b ON b.blob_id = part_id WHERE p.blob_id ="
+            " (SELECT blob_id FROM blobs WHERE hash = ?) ORDER BY position"
+        )
+        return [row[0] for row in self._run(sql, (digest,))]
+
+    def read(self, digests: Sequence[bytes]) -> dict[bytes, Piece]:
+        """Return the pieces of those that are stored; see `storage.base`."""
+        ids = self._ids
+        by_id = [ids[digest] for digest in digests if digest in ids]
+        found: dict[bytes, Piece] = {}
+        if by_id:  # half as long as by digest; whether a row is that of another blob now is seen
+            rows = self._run(f"{_PIECE} b.blob_id = value {_BYTES}", (str(by_id),))
+            found = {row[0]: _piece(row) for row in rows}
+        if missing := [digest for digest in digests if digest not in found]:
+            rows = self._run(f"{_PIECE} hash = unhex(value) {_BYTES}", (_list(missing),))
+            found.update((row[0], _piece(row)) for row in rows)
+        return found
+
+    def remember(self, ids: dict[bytes, int]) -> None:
+        """Remember row ids of digests that are about to be read."""
+        if len(self._ids) > _KNOWN:
+            self._ids = {}
+        self._ids.update(ids)
+
+    def page(self, after: bytes, limit: int) -> list[BlobRow]:
+        """Return the next blobs in the order of their digests, parts left out."""
+        sql = (
+            "SELECT hash, raw_len, stored_len, codec, part FROM blobs WHERE hash > ? AND part = 0 ORDER BY hash LIMIT ?"
+        )
+        return [BlobRow(*row) for row in self._run(sql, (after, limit))]
+
+    def count(self) -> int:
+        """Return the number of blobs, parts left out."""
+        return int(self._one("SELECT count(*) FROM blobs WHERE part = 0"))
+
+    def scan(self, cursor: object, room: int) -> tuple[list[tuple[BlobRow, bytes | None]], object]:
+        """Return the next blobs in the order of their rows, and where to go on; see `base`."""
+        low = _FIRST if cursor is None else cursor
+        high = self._one(_RANGE, (low, room))
+        if high is None:
+            return [], None
+        sql = (
+            "SELECT hash, raw_len, stored_len, codec, part, bytes"
+            " FROM blobs b LEFT JOIN blob_bytes USING (blob_id)"
+            " WHERE b.blob_id > ? AND b.blob_id <= ? ORDER BY b.blob_id"
+        )
+        return [(BlobRow(*row[:5]), row[5]) for row in self._run(sql, (low, high))], high
+
+    # --- what holds what --------------------------------------------------------------------------
+
+    def holders(self, digest: bytes, limit: int) -> list[tuple[str, str]]:
+        """Return kind and name of what keeps a blob, at most `limit` of a kind."""
+        blob_id = self.row_id(digest)
+        found: list[tuple[str, str]] = []
+        outputs = (_OUTPUTS,) if self._db.has_output() else ()
+        roots = (_ROOTS,) if self._db.has_roots() else ()
+        for sql in (*_HOLDERS, *outputs, *roots):
+            found += [(kind, str(name)) for kind, name in self._run(sql, (blob_id, limit))]
+        return found
+
+    def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
+        """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""
+        with self._db.write():
+            blob_id = self.row_id(digest)
+            if keep:
+                sql = "INSERT OR IGNORE INTO pins (name, blob_id, created_at_ms) VALUES (?, ?, ?)"
+                self._run(sql, (owner, blob_id, self._db.milliseconds()))
+            else:
+                self._run("DELETE FROM pins WHERE name = ? AND blob_id = ?", (owner, blob_id))
+            return bool(self._db.connection.changes())
 
     def pins(self) -> list[tuple[str, bytes]]:
-        """Give name and hash of every pin, sorted."""
-        return self._run("SELECT name, hash FROM pins JOIN blobs USING (blob_id) ORDER BY 1, 2")
+        """Return owner and digest of every pin, sorted."""
+        sql = "SELECT name, hash FROM pins JOIN blobs USING (blob_id) ORDER BY 1, 2"
+        return [(name, digest) for name, digest in self._run(sql)]
+
+    def sweep(self, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
+        """Find turns and blobs that are reachable no more, delete them; see `storage.base`."""
+        from eventq.storage.sqlite import collect
+
+        return collect.sweep(self._db, grace, apply=apply)
 
     def faults(self) -> Iterator[str]:
-        """Say what is wrong with the rows of blobs that reading them does not show."""
+        """Yield a sentence for each fault of the rows that reading the blobs does not show."""
         for sql in _FAULTS:
             for digest, what in self._run(sql):
-                yield f"blob:blake3:{digest.hex()} is damaged: {what}"
+                yield f"{REF}{digest.hex()} is damaged: {what}"
 
 
-def _list(digests: list[bytes]) -> str:
-    """Give hashes as a JSON list of their digits."""
+def _list(digests: Sequence[bytes]) -> str:
+    """Return digests as a JSON list of their digits."""
     return '["' + '","'.join([digest.hex() for digest in digests]) + '"]'
 
 
+_PIECE = "SELECT hash, raw_len, codec, bytes FROM json_each(?) CROSS JOIN blobs b ON"
+_BYTES = "CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id"
+_RANGE = (  # where a few MiB of what is kept end, at most 500 blobs on
+    "SELECT max(blob_id) FROM (SELECT blob_id,"
+    " sum(stored_len * (codec < 2)) OVER (ORDER BY blob_id) AS kept"
+    " FROM (SELECT blob_id, stored_len, codec FROM blobs WHERE blob_id > ?1"
+    " ORDER BY blob_id LIMIT 500))"
+    " WHERE kept <= ?2 OR blob_id = (SELECT min(blob_id) FROM blobs WHERE blob_id > ?1)"
+)
 _FAULTS = (
     (
         "SELECT hash, 'it is in parts, and has bytes of its own' FROM blobs JOIN blob_bytes USING (blob_id)"

@@ -1,6 +1,9 @@
-"""The SQL of a collection: what nothing leads to any more, and its deletion."""
+"""Collection in one database: what is reachable no more, and its deletion."""
 
 from __future__ import annotations
+
+from eventq.storage.rows import BlobRow
+from eventq.storage.rules import KEY_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,21 +42,29 @@ _DEAD_BLOBS = (
     " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN live_blobs"
 )
 _DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
-_BLOBS = "SELECT lower(hex(hash)), raw_len * (part = 0), stored_len * (codec < 2), part FROM "
+_BLOBS = "SELECT hash, raw_len, stored_len, codec, part FROM "
 
 
-def find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
-    """Give how many turns are dead, and of each dead blob the hash, the size, the bytes kept and whether it is a part.
+def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
+    """Return how many turns are dead, and the dead blobs by digest; delete them with `apply`."""
+    now = db.milliseconds()
+    # Without a grace period, what was stored just now goes too.
+    times = now - grace + (grace == 0), now - KEY_MS
+    if apply:
+        with db.write():
+            turns, rows = _delete(db, *times)
+    else:
+        turns, rows = _find(db, *times)
+    return turns, [BlobRow(*row) for row in rows]
 
-    Sorted by hash. `grace` and `keys` are times in ms: what is younger is alive.
-    """
+
+def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     turns = db.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
     blobs = _DEAD_BLOBS if db.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
     return turns, db.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
 
 
-def delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
-    """Delete what `find` would give, inside `write`, and give it."""
+def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     _drop(db)
     try:
         db.run("CREATE TEMP TABLE dead_turns (turn_id INTEGER PRIMARY KEY)")

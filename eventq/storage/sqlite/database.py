@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.event import Commit
+    from eventq.storage.sqlite.blobs import Blobs
+    from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.events import Part
+    from eventq.storage.sqlite.runs import Runs
+    from eventq.storage.sqlite.turns import Turns
 
 BUSY_SECONDS = 30.0
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
@@ -262,6 +266,12 @@ class Joined:
 class Database:
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
+    if TYPE_CHECKING:
+        blobs: Blobs
+        turns: Turns
+        contexts: Contexts
+        runs: Runs
+
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
         """Open the database in `directory`; `write=False` never creates or changes a file.
 
@@ -306,6 +316,15 @@ class Database:
         except EventqError:
             self.close()
             raise
+
+    def __getattr__(self, name: str) -> object:
+        """Make an area of the memory when it is first used: a push needs none of them."""
+        if name not in ("blobs", "turns", "contexts", "runs"):
+            raise AttributeError(name)
+        module = __import__(f"eventq.storage.sqlite.{name}", fromlist=(name,))
+        area = getattr(module, name.capitalize())(self)
+        setattr(self, name, area)
+        return area
 
     # --- the connection -------------------------------------------------------------------------------------------
 
@@ -791,6 +810,10 @@ class Database:
         """Run one statement and give the first column of its first row, or None."""
         rows = self.run(sql, bindings)
         return rows[0][0] if rows else None
+
+    def milliseconds(self) -> int:
+        """Return the time of this engine, in milliseconds since 1970."""
+        return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
 
     def data_version(self) -> int:
         """Return a number that changes when another process has committed."""

@@ -9,7 +9,7 @@ import apsw
 
 from eventq import system
 from eventq.errors import DamagedError, InputError
-from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage
+from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
 from eventq.storage.sqlite.values import is_utf8, name_of
 
 try:
@@ -113,6 +113,11 @@ class Events:
         if found:
             found = [(place, first - number - 1 if number < 0 else number) for place, number in found]
         return Appended(first, last, at, found)
+
+    def announce(self, source: str, content: str, subtype: str) -> None:
+        """Store the event that tells of another change in the same transaction; it keeps what it names."""
+        new: Any = (source, "record", content, subtype, None)
+        self.append((new,), {0: refs_in(content)})
 
     def _split(self, new: Sequence[NewEvent]) -> tuple[Sequence[NewEvent], Sequence[int] | None, list[tuple[int, int]]]:
         """Return the events that are new, their places, and place and id of those found by key.

@@ -155,8 +155,9 @@ class OutputTable:
 
     # --- outputs of agents ----------------------------------------------------------------------------------------
 
-    def add_output(self, output_id: str, blob_id: int, now: int) -> int:
-        """Store a version of an output and give its number."""
+    def add_output(self, output_id: str, digest: bytes, now: int) -> int:
+        """Store a version of an output and return its number. Raises UnknownBlobError."""
+        blob_id = self.database.blobs.row_id(digest)
         sql = (
             "INSERT INTO agent_outputs (output_id, version, blob_id, created_at_ms) SELECT ?1,"
             " 1 + coalesce(max(version), 0), ?2, ?3 FROM agent_outputs WHERE output_id = ?1 RETURNING version"
@@ -191,8 +192,9 @@ class OutputTable:
 
     # --- names of blobs -------------------------------------------------------------------------------------------
 
-    def name_blob(self, sha256: bytes, blob_id: int) -> None:
-        """Note the SHA-256 of a blob's bytes."""
+    def name_blob(self, sha256: bytes, digest: bytes) -> None:
+        """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
+        blob_id = self.database.blobs.row_id(digest)
         self._run("INSERT OR IGNORE INTO blob_names (sha256, blob_id) VALUES (?, ?)", (sha256, blob_id))
 
     def named(self, sha256: bytes) -> bytes | None:

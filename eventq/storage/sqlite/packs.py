@@ -78,10 +78,10 @@ class PackTable:
 
     # --- out ------------------------------------------------------------------------------------------------------
 
-    def blobs(self) -> Iterator[tuple[int, bytes, int, int]]:
-        """Give blob_id, hash, raw_len and codec of every blob that is not a part only, in the order they came."""
+    def blobs(self) -> Iterator[tuple[int, bytes]]:
+        """Yield a number, and the hash of every blob that is no part only, in the order they came."""
         return self._pages(
-            "SELECT blob_id, hash, raw_len, codec FROM chosen_blobs CROSS JOIN blobs USING (blob_id)"
+            "SELECT blob_id, hash FROM chosen_blobs CROSS JOIN blobs USING (blob_id)"
             " WHERE blob_id > ? AND part = 0 ORDER BY blob_id LIMIT ?"
         )
 
@@ -179,16 +179,30 @@ class PackTable:
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def alike(self, parent: int, blob_id: int, limit: int = -1) -> list[Any]:
+    def alike(self, parent: int, digest: bytes, limit: int = -1) -> list[Any]:
         """Return the turns of a parent and a payload, in order: one of them could be an imported one.
 
         Columns: turn_id, type_id, type_tag, encoding, flags, created_at_ms.
         """
         sql = (
             "SELECT turn_id, type_id, type_tag, encoding, flags, created_at_ms FROM turns"
-            " WHERE parent_id IS ? AND blob_id = ? ORDER BY turn_id LIMIT ?"
+            " WHERE parent_id IS ? AND blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)"
+            " ORDER BY turn_id LIMIT ?"
         )
-        return self._run(sql, (parent or None, blob_id, limit))
+        return self._run(sql, (parent or None, digest, limit))
+
+    def add_turn(self, turn_id: int | None, digest: bytes, row: tuple[Any, ...]) -> int:
+        """Store a turn and return its id: the next one unless it is given.
+
+        `row` is parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag, encoding,
+        canonical, flags, created_at_ms.
+        """
+        sql = (
+            "INSERT INTO turns (turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id,"
+            " type_version, type_tag, encoding, canonical, flags, created_at_ms)"
+            " VALUES (?, (SELECT blob_id FROM blobs WHERE hash = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        )
+        return self._db.turns.insert("turns", sql, (turn_id, digest, *row))
 
     def is_reached(self, turn_id: int) -> bool:
         """Tell whether a context stands at a turn, or at one that follows it."""
@@ -222,12 +236,14 @@ class PackTable:
         """Note what an imported context was forked from."""
         self._run("UPDATE contexts SET fork_of = ? WHERE context_id = ?", (fork_of, context_id))
 
-    def overlays(self, turn_id: int) -> list[tuple[int | None, int, int]]:
-        """Return blob_id (None for a tombstone), flags and time of the overlays on a turn."""
-        return self._run("SELECT blob_id, flags, created_at_ms FROM turn_patches WHERE turn_id = ?", (turn_id,))
+    def overlays(self, turn_id: int) -> list[tuple[bytes | None, int, int]]:
+        """Return digest (None for a tombstone), flags and time of the patches on a turn."""
+        sql = "SELECT hash, flags, created_at_ms FROM turn_patches LEFT JOIN blobs USING (blob_id) WHERE turn_id = ?"
+        return self._run(sql, (turn_id,))
 
-    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, at: int) -> None:
-        """Store an overlay."""
+    def add_patch(self, turn_id: int, digest: bytes | None, flags: int, at: int) -> None:
+        """Store a patch."""
+        blob_id = None if digest is None else self._db.blobs.row_id(digest)
         sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
         self._run(sql, (turn_id, blob_id, flags, at))
 
@@ -240,12 +256,14 @@ class PackTable:
         )
         self._run(sql, (context_id, name, group, status, start, completed))
 
-    def attempts_after(self, parent: int) -> list[tuple[int, int]]:
-        """Return blob_id and time of the attempts after a turn."""
-        return self._run("SELECT blob_id, created_at_ms FROM run_attempts WHERE parent_id = ?", (parent,))
+    def attempts_after(self, parent: int) -> list[tuple[bytes, int]]:
+        """Return digest and time of the attempts after a turn."""
+        sql = "SELECT hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id) WHERE parent_id = ?"
+        return self._run(sql, (parent,))
 
-    def add_attempt(self, parent: int, blob_id: int, at: int) -> None:
+    def add_attempt(self, parent: int, digest: bytes, at: int) -> None:
         """Store an attempt."""
+        blob_id = self._db.blobs.row_id(digest)
         sql = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
         self._run(sql, (parent, blob_id, at))
 

@@ -1,15 +1,27 @@
-"""The SQL of workflow runs."""
+"""The workflow runs of one database: statuses of contexts, and what was tried beside their steps."""
 
 from __future__ import annotations
 
+import apsw
+
+from eventq.errors import UnknownRunError
+from eventq.records import RunInfo
+from eventq.storage.rows import RunState
+from eventq.storage.rules import KEY_MS, event_of_run, status_conflict
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from eventq.storage.rows import (
+        PreparedAttempt,
+        PreparedBlob,
+        PreparedRun,
+        PreparedStep,
+        TurnRow,
+    )
     from eventq.storage.sqlite.database import Database
 
-_PAGE = 1_000
 _HEAD = "coalesce('blob:blake3:' || lower(hex(hb.hash)), '')"
 _START = "'blob:blake3:' || lower(hex(sb.hash))"
 _JOINED = (
@@ -38,139 +50,209 @@ _DAY = (
 )
 
 
-class RunTable:
-    """The tables of runs in one store."""
+# A `RunState`, with the digest of the key; then what `Turns.add` asks for.
+_STATE = (
+    "SELECT r.status, coalesce(c.head_id, 0), r.start_id, b.hash,"
+    " (SELECT coalesce(max(attempt_id), 0) FROM run_attempts WHERE parent_id = c.head_id),"
+    " coalesce(k.turn_id, 0), c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM runs r"
+    " CROSS JOIN contexts c USING (context_id) LEFT JOIN turns p ON p.turn_id = c.head_id"
+    " LEFT JOIN blobs b ON b.blob_id = p.blob_id LEFT JOIN turns j ON j.turn_id = p.jump_id"
+    " LEFT JOIN turn_keys k"
+    " ON k.context_id = ?1 AND k.key = ?2 AND k.created_at_ms >= ?3 WHERE r.context_id = ?1"
+)
+
+
+class Runs:
+    """The tables of runs in one database."""
 
     def __init__(self, db: Database) -> None:
-        """Use the store's connection and transactions."""
+        """Use the connection and transactions of a database."""
         self._db = db
         self._run = db.run
+        self._one = db.one
+        self._turns = db.turns
 
-    def add(self, context_id: int, name: str, group: str, start: int) -> None:
-        """Make a run of a context."""
+    # --- changes ----------------------------------------------------------------------------------
+
+    def start(self, new: PreparedRun) -> int:
+        """Make a run with its first turn; return its id; see `storage.base`."""
+        try:
+            with self._db.write():
+                now = self._db.milliseconds()
+                for text in new.texts:
+                    self._db.blobs.keep(text, now)
+                run_id = self._db.contexts.create(new.label, 0, None)
+                state = (0, 0, False, None, None)
+                start = self._turns.add(run_id, state, new.first, new.to, now)
+                self._add(run_id, new.name, new.group, start.turn)
+                self._tell(run_id, "start", new.source)
+                return run_id
+        except apsw.Error as error:
+            raise self._turns.explain(error) from error
+
+    def _add(self, run_id: int, name: str, group: str, start: int) -> None:
         sql = "INSERT INTO runs (context_id, name, grouped, start_id) VALUES (?, ?, ?, ?)"
-        self._run(sql, (context_id, name, group, start))
+        self._run(sql, (run_id, name, group, start))
 
-    def row(self, context_id: int) -> tuple[Any, ...] | None:
-        """Give the row of a run as the fields of `RunInfo`, or None."""
-        rows = self._run(f"{_RUN} WHERE r.context_id = ?", (context_id,))
-        return rows[0] if rows else None
+    def fork(self, run_id: int, at: int, label: str | None, source: str | None) -> int:
+        """Make a run that goes on from a turn of another; return its id; see `storage.base`."""
+        with self._db.write():
+            info = self.get(run_id)
+            if info is None:
+                raise UnknownRunError(run_id)
+            made = self._db.contexts.create(label, at, run_id)
+            start = self._one("SELECT start_id FROM runs WHERE context_id = ?", (run_id,))
+            self._add(made, info.name, info.group, start)
+            self._tell(made, "fork", source)
+            return made
 
-    def spot(self, context_id: int) -> tuple[str, int, int, int, bytes] | None:
-        """Give status, head, the head's depth, the start turn and the hash of the head's node of a run, or None."""
-        sql = (
-            "SELECT status, coalesce(head_id, 0), coalesce(depth, 0), start_id, hash FROM runs"
-            " JOIN contexts USING (context_id) LEFT JOIN turns ON turn_id = head_id LEFT JOIN blobs USING (blob_id)"
-            " WHERE context_id = ?"
-        )
-        rows = self._run(sql, (context_id,))
-        return rows[0] if rows else None
+    def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
+        """Store a step as a run's next turn; None when the run has moved; see `storage.base`."""
+        try:
+            with self._db.write():
+                now = self._db.milliseconds()
+                found = self._state(run_id, new.to.key, now)
+                if found[:6] != new.after:
+                    return None
+                for blob in new.blobs:
+                    self._db.blobs.keep(blob, now)
+                if new.replaces:
+                    found = self._take_back(run_id, found, now)
+                self._add_attempts(found[1], new.attempts, now)
+                state = (found[1], found[6], True, None, None, *found[7:])
+                made = self._turns.add(run_id, state, new.turn, new.to, now)
+                if new.becomes is not None:
+                    self._set_status(run_id, new.becomes, now)
+                self._tell(run_id, new.op, new.source)
+                return made
+        except apsw.Error as error:
+            raise self._turns.explain(error) from error
 
-    def place(self, context_id: int) -> tuple[Any, ...] | None:
-        """Give status, start turn, hash of the head's node and whether something was tried after it, of a run.
+    def _add_attempts(self, parent: int, attempts: tuple[PreparedBlob, ...], now: int) -> None:
+        for attempt in attempts:
+            self._add_attempt(parent, self._db.blobs.keep(attempt, now)[0], now)
 
-        Then what `TurnTable.spot_of_context` gives. None for what is no run.
-        """
-        sql = (
-            "SELECT r.status, r.start_id, b.hash, EXISTS (SELECT 1 FROM run_attempts WHERE parent_id = c.head_id),"
-            " coalesce(c.head_id, 0), c.version, 1, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM runs r"
-            " CROSS JOIN contexts c USING (context_id) LEFT JOIN turns p ON p.turn_id = c.head_id"
-            " LEFT JOIN blobs b ON b.blob_id = p.blob_id LEFT JOIN turns j ON j.turn_id = p.jump_id"
-            " WHERE r.context_id = ?"
-        )
-        rows = self._run(sql, (context_id,))
-        return rows[0] if rows else None
-
-    def set_status(self, context_id: int, status: str, completed: int | None) -> None:
-        """Note how far a run is."""
-        sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"
-        self._run(sql, (status, completed, context_id))
-
-    def active(self, group: str | None, *, entries: bool = False) -> Iterator[Any]:
-        """Give the rows of what is under way, by id; or id and JSON entry of each."""
-        return self._pages((_INDEX if entries else _RUN) + _ACTIVE, group)
-
-    def completed(self, day: str, group: str | None, *, entries: bool = False) -> Iterator[Any]:
-        """Give the rows of what was completed on a day (UTC), by id; or id and JSON entry of each."""
-        return self._pages((_HISTORY if entries else _RUN) + _DAY, group, day)
-
-    def all(self, group: str | None) -> Iterator[Any]:
-        """Give the rows of all runs, by id."""
-        return self._pages(
-            f"{_RUN} WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY r.context_id LIMIT ?3", group
-        )
-
-    def _pages(self, sql: str, group: str | None, *more: str) -> Iterator[Any]:
-        after = 0
-        while rows := self._run(sql, (after, group, _PAGE, *more)):
-            yield from rows
-            after = rows[-1][0]
-
-    def add_attempt(self, parent: int, blob_id: int, now: int) -> None:
-        """Keep a step that failed or was replaced, with the turn that it came after."""
+    def _add_attempt(self, parent: int, blob_id: int, now: int) -> None:
         sql = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
         self._run(sql, (parent, blob_id, now))
 
+    def _take_back(self, run_id: int, found: tuple[Any, ...], now: int) -> tuple[Any, ...]:
+        """Move the head above the last step, which becomes an attempt; return the state then."""
+        sql = "SELECT coalesce(parent_id, 0), blob_id FROM turns WHERE turn_id = ?"
+        above, blob_id = self._run(sql, (found[1],))[0]
+        self._add_attempt(above, blob_id, now)
+        self._db.contexts.move(run_id, above, "move", run=True)
+        return self._state(run_id, None, now)
+
+    def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
+        """Keep a step that failed beside the chain; False when the run has moved; see `base`."""
+        with self._db.write():
+            now = self._db.milliseconds()
+            if self._state(run_id, None, now)[:6] != new.after:
+                return False
+            for blob in new.blobs:
+                self._db.blobs.keep(blob, now)
+            self._add_attempts(new.after.head, (new.node,), now)
+            self._tell(run_id, "attempt", new.source)
+            return True
+
+    def set_status(self, run_id: int, status: str, op: str, source: str | None) -> RunInfo:
+        """Suspend or resume a run and log it; see `storage.base`."""
+        with self._db.write():
+            now = self._db.milliseconds()
+            was, head, start = self._state(run_id, None, now)[:3]
+            if (was == "active") == (status == "active"):
+                raise status_conflict(run_id, was, head)
+            if status != "active" and not head:
+                raise status_conflict(run_id, "", start)
+            self._set_status(run_id, status, None)
+            self._db.contexts.move(run_id, head, op, run=True)
+            self._tell(run_id, op, source)
+            info = self.get(run_id)
+            assert info is not None
+            return info
+
+    def _set_status(self, run_id: int, status: str, now: int | None) -> None:
+        sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"
+        self._run(sql, (status, now if status == "completed" else None, run_id))
+
+    def _tell(self, run_id: int, op: str, source: str | None) -> None:
+        """Store the event that tells of a change, if one is wanted."""
+        if source is not None and (info := self.get(run_id)) is not None:
+            self._db.events.announce(source, event_of_run(op, info), "run")
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _state(self, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+        rows = self._run(_STATE, (run_id, key, now - KEY_MS))
+        if not rows:
+            raise UnknownRunError(run_id)
+        state: tuple[Any, ...] = rows[0]
+        return state
+
+    def state(self, run_id: int, key: str | None = None) -> RunState:
+        """Return where a run stands, and what has a key. Raises UnknownRunError."""
+        return RunState(*self._state(run_id, key, self._db.milliseconds())[:6])
+
+    def has(self, context_id: int) -> bool:
+        """Return whether a context is that of a run."""
+        return bool(self._run("SELECT 1 FROM runs WHERE context_id = ?", (context_id,)))
+
+    def get(self, run_id: int) -> RunInfo | None:
+        """Return a run, or None for a context that is none."""
+        rows = self._run(f"{_RUN} WHERE r.context_id = ?", (run_id,))
+        return RunInfo(*rows[0]) if rows else None
+
+    def page(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
+        """Return the next runs by id, of all groups or of one."""
+        sql = f"{_RUN} WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY r.context_id LIMIT ?3"
+        return [RunInfo(*row) for row in self._run(sql, (after, group, limit))]
+
+    def active(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
+        """Return the next runs that are active or suspended, by id."""
+        return [RunInfo(*row) for row in self._run(_RUN + _ACTIVE, (after, group, limit))]
+
+    def completed(self, after: int, limit: int, group: str | None, day: str) -> list[RunInfo]:
+        """Return the next runs that were completed on a day (UTC), by id."""
+        return [RunInfo(*row) for row in self._run(_RUN + _DAY, (after, group, limit, day))]
+
+    def active_lines(self, after: int, limit: int, group: str | None) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `active` returns."""
+        return self._run(_INDEX + _ACTIVE, (after, group, limit))
+
+    def completed_lines(self, after: int, limit: int, group: str | None, day: str) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `completed` returns."""
+        return self._run(_HISTORY + _DAY, (after, group, limit, day))
+
     def attempts(self, parent: int) -> list[bytes]:
-        """Give the hashes of what was tried after a turn, oldest first."""
+        """Return the digests of what was tried after a turn, oldest first."""
         sql = (
-            "SELECT hash FROM run_attempts INDEXED BY run_attempts_by_parent JOIN blobs USING (blob_id)"
-            " WHERE parent_id = ? ORDER BY attempt_id"
+            "SELECT hash FROM run_attempts INDEXED BY run_attempts_by_parent"
+            " JOIN blobs USING (blob_id) WHERE parent_id = ? ORDER BY attempt_id"
         )
         return [row[0] for row in self._run(sql, (parent,))]
 
-    def nodes(self, types: tuple[str, str]) -> Iterator[list[Any]]:
-        """Give turn_id, parent (0 for none), blob_id, hash and flags of all turns of two types, by id, in pages."""
-        sql = (
-            "SELECT turn_id, coalesce(parent_id, 0), blob_id, hash, flags FROM turns JOIN blobs USING (blob_id)"
-            " WHERE turn_id > ? AND type_id IN (?, ?) ORDER BY turn_id LIMIT ?"
-        )
-        after = 0
-        while rows := self._run(sql, (after, *types, _PAGE)):
-            yield rows
-            after = rows[-1][0]
+    # --- looking for damage -----------------------------------------------------------------------
 
     def starts(self) -> set[int]:
-        """Give the turns that runs start at."""
+        """Return the turns that runs start at."""
         return {row[0] for row in self._run("SELECT DISTINCT start_id FROM runs")}
 
-    def all_attempts(self) -> Iterator[list[Any]]:
-        """Give attempt_id, the turn that it came after, blob_id and hash of everything that was tried, in pages."""
+    def all_attempts(self, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return number and digest of the next attempts of all runs."""
         sql = (
-            "SELECT attempt_id, parent_id, blob_id, hash FROM run_attempts JOIN blobs USING (blob_id)"
+            "SELECT attempt_id, hash FROM run_attempts JOIN blobs USING (blob_id)"
             " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
         )
-        after = 0
-        while rows := self._run(sql, (after, _PAGE)):
-            yield rows
-            after = rows[-1][0]
+        return self._run(sql, (after, limit))
 
-    def named(self, blob_ids: Iterable[int]) -> dict[int, set[str]]:
-        """Give the refs of what each of some blobs names."""
-        sql = (
-            "SELECT r.blob_id, 'blob:blake3:' || lower(hex(hash)) FROM json_each(?) CROSS JOIN blob_refs r"
-            " ON r.blob_id = value CROSS JOIN blobs b ON b.blob_id = r.ref_id"
-        )
-        found: dict[int, set[str]] = {}
-        for blob_id, ref in self._run(sql, (str([*blob_ids]),)):
-            found.setdefault(blob_id, set()).add(ref)
-        return found
-
-    def content(self, digest: bytes) -> set[str]:
-        """Give the refs of what the blob of a hash names."""
-        sql = (
-            "SELECT 'blob:blake3:' || lower(hex(b.hash)) FROM blobs a CROSS JOIN blob_refs r ON r.blob_id = a.blob_id"
-            " CROSS JOIN blobs b ON b.blob_id = r.ref_id WHERE a.hash = ?"
-        )
-        return {row[0] for row in self._run(sql, (digest,))}
-
-    def last_op(self, context_id: int) -> str | None:
-        """Give what the newest move of a run's head was."""
+    def last_op(self, run_id: int) -> str | None:
+        """Return what the newest move of a run's head was."""
         sql = "SELECT op FROM context_log WHERE context_id = ? ORDER BY version DESC LIMIT 1"
-        return self._db.one(sql, (context_id,))  # type: ignore[no-any-return]
+        return self._one(sql, (run_id,))  # type: ignore[no-any-return]
 
     def faults(self) -> list[str]:
-        """Say what is wrong with the rows of runs, a sentence each, at most 20 of a kind."""
+        """Return a sentence for each fault of the rows of runs, at most 20 of a kind."""
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
 
 

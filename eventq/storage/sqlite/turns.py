@@ -1,32 +1,53 @@
-"""The SQL of turns, contexts, overlays, idempotency keys and open turns."""
+"""The turns of one database: appending them, reading chains, patches, roots, open turns."""
 
 from __future__ import annotations
 
-from eventq.errors import DiskError, LogicError
+from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
+
+import apsw
+
+from eventq.errors import DiskError, LogicError, UnknownContextError, UnknownTurnError
+from eventq.storage.rows import Link, TurnRow
+from eventq.storage.rules import (
+    KEY_MS,
+    event_of,
+    head_conflict,
+    key_conflict,
+    open_conflict,
+    place,
+    run_conflict,
+)
+from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from eventq.storage.rows import AppendTo, PreparedBlob, PreparedTurn
     from eventq.storage.sqlite.database import Database
+
+_LATEST = (1 << 63) - 1  # as the number of a patch: all there are
+_MOST_TURNS = 1 << 32  # in a chain
+_row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` costs 3 x
 
 _COLUMNS = (
     "turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags, created_at_ms, canonical, blob_id"
 )
-# A turn as it is read: its own columns, then those of the newest overlay up to a seq, then those of the payload's blob.
+# A `TurnRow`: its own columns, the newest patch up to a number, and the payload's blob, last its id.
 _READ = (
-    "SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags, c.created_at_ms,"
-    " c.canonical, coalesce(p.seq, 0), b.blob_id, b.hash, b.raw_len, b.codec FROM chain c"
-    " LEFT JOIN turn_patches p"
-    " ON p.seq = (SELECT max(seq) FROM turn_patches q WHERE q.turn_id = c.turn_id AND q.seq <= ?2)"
+    "SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,"
+    " c.created_at_ms, c.canonical, coalesce(p.seq, 0), b.hash, coalesce(b.raw_len, 0),"
+    " coalesce(b.codec, 0), b.blob_id FROM chain c LEFT JOIN turn_patches p ON p.seq ="
+    " (SELECT max(seq) FROM turn_patches q WHERE q.turn_id = c.turn_id AND q.seq <= ?2)"
     " LEFT JOIN blobs b ON b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE p.blob_id END"
 )
 _CHAIN = (
-    "WITH RECURSIVE chain (turn_id, parent_id, depth, type_id, type_version, encoding, flags, created_at_ms, canonical,"  # noqa: S608
-    f" blob_id, left) AS (SELECT {_COLUMNS}, ?3 - 1 FROM turns WHERE turn_id = ?1 UNION ALL SELECT"
-    " t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.encoding, t.flags, t.created_at_ms,"
-    " t.canonical, t.blob_id, c.left - 1 FROM chain c CROSS JOIN turns t ON t.turn_id = c.parent_id WHERE c.left > 0) "
-    + _READ
+    "WITH RECURSIVE chain (turn_id, parent_id, depth, type_id, type_version, encoding, flags,"  # noqa: S608
+    f" created_at_ms, canonical, blob_id, left) AS (SELECT {_COLUMNS}, ?3 - 1 FROM turns"
+    " WHERE turn_id = ?1 UNION ALL SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id,"
+    " t.type_version, t.encoding, t.flags, t.created_at_ms, t.canonical, t.blob_id, c.left - 1"
+    " FROM chain c CROSS JOIN turns t ON t.turn_id = c.parent_id WHERE c.left > 0) " + _READ
 )
 _OPEN = (
     "SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms FROM open_turns"
@@ -41,180 +62,288 @@ _ANCESTOR = (
 # Of a parent, and of where its jump goes: what the place of a child follows from.
 _SPOT = "p.depth, p.jump_depth, j.jump_id, j.jump_depth"
 _JUMP = "LEFT JOIN turns j ON j.turn_id = p.jump_id"
-_CONTEXT = (
-    "SELECT context_id, name, coalesce(head_id, 0), coalesce(depth, 0), coalesce(base_id, 0), fork_of, version,"
-    " c.flags, c.created_at_ms, updated_at_ms FROM contexts c LEFT JOIN turns ON turn_id = head_id"
+_STATE = (  # head, version, whether it is a run's, turn and digest of the key, `_SPOT` of the head
+    "SELECT coalesce(head_id, 0), version,"  # noqa: S608
+    " EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id), NULL, NULL,"
+    f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP}"
+    " WHERE c.context_id = ?"
+)
+_STATE_WITH_KEY = (
+    "SELECT coalesce(head_id, 0), version,"  # noqa: S608
+    " EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id), k.turn_id, k.digest,"
+    f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP}"
+    " LEFT JOIN turn_keys k"
+    " ON k.context_id = c.context_id AND k.key = ?2 AND k.created_at_ms >= ?3"
+    " WHERE c.context_id = ?1"
+)
+_ADD = (
+    "INSERT INTO turns (parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding,"
+    " canonical, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_MOVE = "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id = ?"
+_LOG = "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?, 'append', ?, ?, ?)"
+_FORGET_KEYS = (  # two that have expired, if there are any
+    "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2) AND created_at_ms < ?"
+)
+_SET_KEY = "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES (?, ?, ?, ?, ?)"
+# Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest id up to a turn's own
+# that has a root, bounds what is to be found: where there is none the search ends, and where none is above the jump it
+# jumps. It takes as many steps as the way is long, or some thirty for each root that other branches were given on the
+# way, whichever is less. A plain walk takes a million steps where a million turns have no root; to ask of each root,
+# newest first, whether it is above is slow in a thread whose other branches have many; and what a turn inherits cannot
+# be kept with it, as a root given to an old turn changes that of all that follow.
+_NEAREST = (
+    "WITH RECURSIVE up (turn_id, parent_id, jump_id, last) AS ("
+    "SELECT turn_id, parent_id, jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id <= ?1)"
+    " FROM turns WHERE turn_id = ?1 UNION ALL"
+    " SELECT t.turn_id, t.parent_id, t.jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id <= t.turn_id)"
+    " FROM up u CROSS JOIN turns t ON t.turn_id = CASE WHEN u.last <= u.jump_id THEN u.jump_id ELSE u.parent_id END"
+    " WHERE u.last < u.turn_id)"
+    " SELECT root FROM up u CROSS JOIN turn_roots r ON r.turn_id = u.turn_id"
 )
 
 
-class TurnTable:
-    """The tables of turns and contexts in one store."""
+class Turns:
+    """The tables of turns in one database."""
 
     def __init__(self, db: Database) -> None:
-        """Use the store's connection and transactions."""
+        """Use the connection and transactions of a database."""
         self.database = db
         self._run = db.run
         self._one = db.one
+        self._blobs = db.blobs
 
-    # --- turns ----------------------------------------------------------------------------------------------------
+    # --- appending --------------------------------------------------------------------------------
 
-    def link(self, turn_id: int) -> tuple[int, int | None, int] | None:
-        """Give parent (0 for none), jump and depth of a turn, or None."""
-        rows = self._run("SELECT coalesce(parent_id, 0), jump_id, depth FROM turns WHERE turn_id = ?", (turn_id,))
-        return rows[0] if rows else None
+    def append(self, context_id: int, new: PreparedTurn, to: AppendTo) -> TurnRow:
+        """Store a turn and move the head to it; see `storage.base`."""
+        try:
+            with self.database.write():
+                now = self.database.milliseconds()
+                state = self._state(context_id, to.key, now)
+                if state[2]:
+                    raise run_conflict(context_id)
+                if state[3] is not None:
+                    return self._first(state[3], state[4], new, to)
+                return self.add(context_id, state, new, to, now)
+        except apsw.Error as error:
+            raise self.explain(error) from error
 
-    def spot(self, turn_id: int) -> tuple[Any, ...] | None:
-        """Give what a child's place follows from: depth and jump's depth, the jump's jump and its depth; or None."""
-        rows = self._run(f"SELECT {_SPOT} FROM turns p {_JUMP} WHERE p.turn_id = ?", (turn_id,))  # noqa: S608
-        return rows[0] if rows else None
+    def _state(self, context_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+        """Return head, version, whether it is a run's, turn and digest of the key, and `_SPOT`."""
+        execute = self.database.cursor.execute
+        if key is None:
+            rows = execute(_STATE, (context_id,)).fetchall()
+        else:
+            rows = execute(_STATE_WITH_KEY, (context_id, key, now - KEY_MS)).fetchall()
+        if not rows:
+            raise UnknownContextError(context_id)
+        state: tuple[Any, ...] = rows[0]
+        return state
 
-    def spot_of_context(self, context_id: int) -> tuple[Any, ...] | None:
-        """Give head (0 for none) and version of a context, whether it is a run's, then what `spot` says of the head."""
-        sql = (
-            "SELECT coalesce(head_id, 0), version, EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id),"  # noqa: S608
-            f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP} WHERE context_id = ?"
-        )
-        rows = self._run(sql, (context_id,))
-        return rows[0] if rows else None
+    def _first(self, turn_id: int, digest: bytes, new: PreparedTurn, to: AppendTo) -> TurnRow:
+        """Return the turn that was appended with a key before; a retry may know more refs."""
+        if digest != to.key_digest:
+            raise key_conflict(to.key or "", turn_id)
+        if new.blob.refs:
+            self._blobs.add_refs(new.blob.digest, new.blob.refs)
+        if to.seals is not None:
+            self._seal(to.seals, new.blob.size)
+        return self.chain(turn_id, 1, 0)[0]
 
-    def add(self, *row: Any, turn_id: int | None = None) -> int:
-        """Store a turn, given as its columns after the id, and give its id: the next one unless it is given."""
-        sql = (
-            "INSERT INTO turns (turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,"
-            " encoding, canonical, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        )
-        return self._insert("turns", sql, (turn_id, *row))
+    def add(self, context_id: int, state: Sequence[Any], new: PreparedTurn, to: AppendTo, now: int) -> TurnRow:
+        """Store a turn inside `write`; `state` is what `_state` returns."""
+        head, version = state[:2]
+        above = state[5:]
+        if to.expected_head is not None and to.expected_head != head:
+            raise head_conflict(context_id, head, to.expected_head)
+        parent = to.parent or head
+        if parent != head:
+            above = self._above(parent)
+        depth, jump, jump_depth = place(parent, above)
+        execute, connection = self.database.cursor.execute, self.database.connection
+        blob, type_id, type_version, encoding, flags, canonical = new
+        blob_id = self._keep(blob, now)
+        execute(
+            _ADD,
+            (parent or None, depth, jump, jump_depth, type_id, type_version, encoding, canonical,
+             blob_id, flags, now),
+        )  # fmt: skip
+        turn_id = connection.last_insert_rowid()
+        execute(_MOVE, (turn_id, version + 1, now, context_id))
+        execute(_LOG, (context_id, version + 1, head or None, turn_id, now))
+        made = TurnRow(
+            turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
+            blob.digest, blob.size, 0,
+        )  # fmt: skip
+        if to.key is not None:
+            execute(_FORGET_KEYS, (now - KEY_MS,))
+            execute(_SET_KEY, (context_id, to.key, turn_id, to.key_digest, now))
+        if to.seals is not None:
+            self._seal(to.seals, new.blob.size)
+        if to.source is not None:
+            self._tell(context_id, made, to.source)
+        return made
 
-    def _insert(self, table: str, sql: str, bindings: tuple[Any, ...]) -> int:
-        """Store a row whose id counts on, and give the id."""
+    def _keep(self, blob: PreparedBlob, now: int) -> int:
+        """Store a blob inside `write`; return its row id. Most are one piece without refs, and new."""
+        if len(blob.pieces) != 1 or blob.parts or blob.refs:
+            return self._blobs.keep(blob, now)[0]
+        execute, connection = self.database.cursor.execute, self.database.connection
+        digest, size, codec, stored = blob.pieces[0]
+        execute(ADD, (digest, size, len(stored), codec, now))
+        if not connection.changes():
+            return self._blobs.match(blob.pieces[0], now)[0]
+        blob_id = connection.last_insert_rowid()
+        execute(ADD_BYTES, (blob_id, stored))
+        return blob_id
+
+    def _above(self, parent: int) -> Sequence[Any]:
+        spot = self.spot(parent)
+        if spot is None:
+            raise UnknownTurnError(parent)
+        return spot
+
+    def _seal(self, open_id: int, size: int) -> None:
+        """End the open turn that became a turn, of so many bytes."""
+        self._run("DELETE FROM open_turns WHERE open_id = ? AND size = ?", (open_id, size))
+        if not self.database.connection.changes():
+            raise open_conflict(open_id, growing=self.open_row(open_id) is not None)
+
+    def _tell(self, context_id: int, made: TurnRow, source: str) -> None:
+        content = event_of(context_id, made)
+        self.database.events.announce(source, content, "turn")
+
+    def explain(self, error: apsw.Error) -> Exception:
+        """Return eventq's error for one of SQLite's, which takes the last id for a full disk."""
+        if isinstance(error, apsw.FullError):
+            sql = "SELECT name FROM sqlite_sequence WHERE seq = ?"
+            for (table,) in self.database.connection.execute(sql, ((1 << 63) - 1,)).fetchall():
+                return _last_id(str(table))
+        return self.database.explain(error)
+
+    def insert(self, table: str, sql: str, bindings: tuple[Any, ...]) -> int:
+        """Store a row whose id counts on, inside `write`, and return the id."""
         try:
             self._run(sql, bindings)
         except DiskError as error:
-            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past the store: it knows that all is undone
+            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past `run`: it knows that all is undone
             if self.database.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
-                raise LogicError(
-                    f"the store has given the last id that there is in {table}, 2^63-1", "export what is needed"
-                ) from error  # SQLite says that it is full
+                raise _last_id(table) from error  # SQLite says that it is full
             raise
         return self.database.connection.last_insert_rowid()
 
+    # --- reading ----------------------------------------------------------------------------------
+
+    def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
+        """Return a turn and those above it, newest first, with patches up to `as_of`."""
+        upto = _LATEST if as_of is None else as_of
+        rows = self._run(_CHAIN, (turn_id, upto, min(count, _MOST_TURNS)))
+        self._blobs.remember({row[10]: row[13] for row in rows})
+        return [_row(row[:13]) for row in rows]
+
+    def page(self, after: int, limit: int, types: Sequence[str]) -> list[TurnRow]:
+        """Return the next turns of some types by id, without patches."""
+        sql = (
+            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,"
+            " created_at_ms, canonical, 0, hash, raw_len, codec FROM turns JOIN blobs USING (blob_id)"
+            " WHERE turn_id > ? AND type_id IN (SELECT value FROM json_each(?))"
+            " ORDER BY turn_id LIMIT ?"
+        )
+        import json
+
+        return [TurnRow(*row) for row in self._run(sql, (after, json.dumps([*types]), limit))]
+
+    def link(self, turn_id: int) -> Link | None:
+        """Return parent (0 for none) and depth of a turn, or None."""
+        sql = "SELECT coalesce(parent_id, 0), depth FROM turns WHERE turn_id = ?"
+        rows = self._run(sql, (turn_id,))
+        return Link(*rows[0]) if rows else None
+
+    def spot(self, turn_id: int) -> tuple[Any, ...] | None:
+        """Return what a child's place follows from, see `place`, or None."""
+        rows = self._run(f"SELECT {_SPOT} FROM turns p {_JUMP} WHERE p.turn_id = ?", (turn_id,))  # noqa: S608
+        return rows[0] if rows else None
+
     def last_id(self) -> int:
-        """Give the id of the newest turn there ever was, 0 when there was none."""
+        """Return the id of the newest turn there ever was, 0 when there was none."""
         return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turns'") or 0
 
-    def chain(self, turn_id: int, count: int, upto: int) -> list[Any]:
-        """Give a turn and those above it, `count` in all, newest first, with overlays up to a seq.
+    def ancestor(self, turn_id: int, depth: int) -> int:
+        """Return the turn at a depth at or above another, 0 for none; in logarithmic steps."""
+        return self._one(_ANCESTOR, (turn_id, depth)) or 0
 
-        Columns: turn_id, parent_id, depth, type_id, type_version, encoding, flags, created_at_ms, canonical, seq, then
-        blob_id, hash, raw_len and codec of the payload, None each for a tombstone.
-        """
-        return self._run(_CHAIN, (turn_id, upto, count))
+    def common(self, one: int, other: int) -> int:
+        """Return the nearest common ancestor of two turns at one depth; in logarithmic steps."""
+        while one != other:  # at one depth both jump to one depth
+            parent, jump = self._jump(one)
+            parent2, jump2 = self._jump(other)
+            if not parent or not parent2:
+                return 0
+            one, other = (jump, jump2) if jump != jump2 else (parent, parent2)
+        return one
 
-    def ancestor(self, turn_id: int, depth: int) -> int | None:
-        """Give the turn at a depth at or above a turn, in a number of steps that grows with the logarithm."""
-        return self._one(_ANCESTOR, (turn_id, depth))  # type: ignore[no-any-return]
+    def _jump(self, turn_id: int) -> tuple[int, int]:
+        sql = "SELECT coalesce(parent_id, 0), coalesce(jump_id, 0) FROM turns WHERE turn_id = ?"
+        rows = self._run(sql, (turn_id,))
+        return rows[0] if rows else (0, 0)
 
-    def flagged(self, turn_id: int, flag: int) -> tuple[int, int] | None:
-        """Give id and depth of the nearest turn at or above one that has a flag, or None."""
+    def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
+        """Return id and depth of the nearest turn at or above another with a flag, or None."""
         sql = (
             "WITH RECURSIVE up (turn_id, parent_id, depth, flags) AS ("
             "SELECT turn_id, parent_id, depth, flags FROM turns WHERE turn_id = ?1 UNION ALL"
-            " SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up u CROSS JOIN turns t ON t.turn_id = u.parent_id"
-            " WHERE u.flags & ?2 = 0) SELECT turn_id, depth FROM up WHERE flags & ?2 LIMIT 1"
+            " SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up u"
+            " CROSS JOIN turns t ON t.turn_id = u.parent_id WHERE u.flags & ?2 = 0)"
+            " SELECT turn_id, depth FROM up WHERE flags & ?2 LIMIT 1"
         )
         rows = self._run(sql, (turn_id, flag))
         return rows[0] if rows else None
 
     def children(self, turn_id: int, limit: int) -> list[int]:
-        """Give the ids of the first turns whose parent is this one."""
+        """Return the first turns whose parent is this one."""
         sql = "SELECT turn_id FROM turns WHERE parent_id = ? ORDER BY turn_id LIMIT ?"
         return [row[0] for row in self._run(sql, (turn_id, limit))]
 
-    # --- overlays -------------------------------------------------------------------------------------------------
+    # --- patches and roots ------------------------------------------------------------------------
 
-    def add_patch(self, turn_id: int, blob_id: int | None, flags: int, now: int) -> int:
-        """Store an overlay and give its seq."""
-        sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
-        return self._insert("turn_patches", sql, (turn_id, blob_id, flags, now))
+    def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
+        """Lay a payload, or None for a tombstone, over a turn's; return the patch's number."""
+        with self.database.write():
+            self._check(turn_id)
+            now = self.database.milliseconds()
+            blob_id = None if blob is None else self._blobs.keep(blob, now)[0]
+            sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+            return self.insert("turn_patches", sql, (turn_id, blob_id, flags, now))
 
-    def last_seq(self) -> int:
-        """Give the seq of the newest overlay there ever was, 0 when there was none."""
+    def _check(self, turn_id: int) -> None:
+        if self.link(turn_id) is None:
+            raise UnknownTurnError(turn_id)
+
+    def last_patch(self) -> int:
+        """Return the number of the newest patch there ever was, 0 when there was none."""
         return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turn_patches'") or 0
 
-    # --- contexts -------------------------------------------------------------------------------------------------
+    def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
+        """Give a turn a root; with `only_new` it keeps its own. Return the one that it has then."""
+        with self.database.write():
+            self._check(turn_id)
+            if only_new:
+                sql = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO NOTHING"
+                self._run(sql, (turn_id, root))
+                root = self._one("SELECT root FROM turn_roots WHERE turn_id = ?", (turn_id,))
+            else:
+                sql = (
+                    "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?)"
+                    " ON CONFLICT (turn_id) DO UPDATE SET root = excluded.root"
+                )
+                self._run(sql, (turn_id, root))
+            return root
 
-    def add_context(self, name: str | None, base: int | None, fork_of: int | None, now: int) -> int:
-        """Store a context whose head is `base`, and give its id."""
-        sql = (
-            "INSERT INTO contexts (name, head_id, base_id, fork_of, created_at_ms, updated_at_ms)"
-            " VALUES (?1, ?2, ?2, ?3, ?4, ?4)"
-        )
-        return self._insert("contexts", sql, (name, base, fork_of, now))
-
-    def context(self, context_id: int) -> tuple[Any, ...] | None:
-        """Give the row of a context, as the fields of `ContextInfo`, or None."""
-        rows = self._run(f"{_CONTEXT} WHERE context_id = ?", (context_id,))
-        return rows[0] if rows else None
-
-    def named(self, name: str) -> int | None:
-        """Give the id of the context of a name, or None."""
-        return self._one("SELECT context_id FROM contexts WHERE name = ?", (name,))  # type: ignore[no-any-return]
-
-    def contexts(self, after: int, limit: int) -> list[Any]:
-        """Give the rows of the next contexts, by id."""
-        return self._run(f"{_CONTEXT} WHERE context_id > ? ORDER BY context_id LIMIT ?", (after, limit))
-
-    def head(self, context_id: int) -> tuple[int, int] | None:
-        """Give head (0 for none) and version of a context, or None."""
-        rows = self._run("SELECT coalesce(head_id, 0), version FROM contexts WHERE context_id = ?", (context_id,))
-        return rows[0] if rows else None
-
-    def is_run(self, context_id: int) -> bool:
-        """Say whether a context is that of a run."""
-        return bool(self._run("SELECT 1 FROM runs WHERE context_id = ?", (context_id,)))
-
-    def move(self, context_id: int, version: int, op: str, old: int, new: int, now: int) -> None:
-        """Move a head and log it; `version` is the one that the context has after it."""
-        sql = "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id = ?"
-        self._run(sql, (new or None, version, now, context_id))
-        self.log(context_id, version, op, old, new, now)
-
-    def log(self, context_id: int, version: int, op: str, old: int, new: int, now: int) -> None:
-        """Log a move."""
-        sql = "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?, ?, ?, ?, ?)"
-        self._run(sql, (context_id, version, op, old or None, new or None, now))
-
-    def moves(self, context_id: int, after: int, limit: int) -> list[Any]:
-        """Give version, op, old, new and time of the next moves of a context."""
-        sql = (
-            "SELECT version, op, coalesce(old_id, 0), coalesce(new_id, 0), at_ms FROM context_log"
-            " WHERE context_id = ? AND version > ? ORDER BY version LIMIT ?"
-        )
-        return self._run(sql, (context_id, after, limit))
-
-    def drop_context(self, context_id: int) -> None:
-        """Delete the row of a context; its moves stay."""
-        self._run("DELETE FROM contexts WHERE context_id = ?", (context_id,))
-
-    # --- keys -----------------------------------------------------------------------------------------------------
-
-    def key(self, context_id: int, key: str, since: int) -> tuple[int, bytes] | None:
-        """Give turn and digest of an append with a key since a time, or None."""
-        sql = "SELECT turn_id, digest FROM turn_keys WHERE context_id = ? AND key = ? AND created_at_ms >= ?"
-        rows = self._run(sql, (context_id, key, since))
-        return rows[0] if rows else None
-
-    def set_key(self, context_id: int, key: str, turn_id: int, digest: bytes, now: int, since: int) -> None:
-        """Note an append with a key, and forget two that have expired, if there are any."""
-        self._run(
-            "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2)"
-            " AND created_at_ms < ?",
-            (since,),
-        )
-        sql = (
-            "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES (?, ?, ?, ?, ?)"
-        )
-        self._run(sql, (context_id, key, turn_id, digest, now))
+    def root(self, turn_id: int) -> bytes | None:
+        """Return the root of a turn or of its nearest ancestor with one; raise UnknownTurnError."""
+        self._check(turn_id)
+        return self._one(_NEAREST, (turn_id,)) if self.database.has_roots() else None
 
     # --- open turns -----------------------------------------------------------------------------------------------
 
@@ -224,7 +353,7 @@ class TurnTable:
             "INSERT INTO open_turns (context_id, type_id, type_version, encoding, created_at_ms, updated_at_ms)"
             " VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
         )
-        return self._insert("open_turns", sql, (context_id, type_id, version, encoding, now))
+        return self.insert("open_turns", sql, (context_id, type_id, version, encoding, now))
 
     def opened(self, context_id: int | None = None) -> list[Any]:
         """Give the rows of open turns, as the fields of `OpenInfo`: of a context, or all."""
@@ -266,8 +395,19 @@ class TurnTable:
     # --- faults ---------------------------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
-        """Say what is wrong with turns, contexts and what hangs on them, a sentence each, at most 20 of a kind."""
+        """Return a sentence for each fault of turns and contexts, at most 20 of a kind."""
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
+
+    def root_faults(self) -> list[str]:
+        """Return a sentence for each bad root, at most 20; a root of no turn is found above."""
+        return [row[0] for row in self._run(_ROOT_FAULT)] if self.database.has_roots() else []
+
+
+def _last_id(table: str) -> LogicError:
+    return LogicError(
+        f"the store has given the last id that there is in {table}, 2^63-1",
+        "export what is needed",
+    )
 
 
 _FAULTS = (
@@ -317,4 +457,8 @@ _FAULTS = (
         "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there'"
         " FROM pragma_foreign_key_check LIMIT 20"
     ),
+)
+_ROOT_FAULT = (  # What the table's own check refuses: a reader's integrity check does not look at it.
+    "SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32' FROM turn_roots"
+    " WHERE length(root) <> 32 LIMIT 20"
 )

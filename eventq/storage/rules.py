@@ -1,0 +1,134 @@
+"""What every engine does alike in the middle of a change: pure functions, without an engine.
+
+The place of a turn in the graph, the event that tells of it, and the errors of heads and keys.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import ConflictError, LogicError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from eventq.records import RunInfo
+    from eventq.storage.rows import TurnRow
+
+U32 = (1 << 32) - 1
+KEY_MS = 24 * 3600 * 1000  # that the idempotency key of an append is honoured for
+
+
+def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | None]:
+    """Return a child's depth, jump and jump's depth.
+
+    `above` is the parent's depth and jump depth, then jump and jump depth of where it jumps to.
+    Skew-binary: a jump goes over two equal jumps where there are two, else to the parent (Myers,
+    1983).
+    """
+    if not parent:
+        return 0, None, None
+    depth, jump_depth, far, far_depth = above
+    if depth >= U32:
+        raise LogicError(f"turn {parent} is at the greatest depth there is, {U32}", "fork at a turn above it")
+    if far is not None and depth - jump_depth == jump_depth - far_depth:
+        return depth + 1, far, far_depth
+    return depth + 1, parent, depth
+
+
+def event_of(context_id: int, turn: TurnRow) -> str:
+    """Return the content of the event that tells of a turn; it names the payload's blob."""
+    import json
+
+    told = {
+        "context_id": context_id,
+        "turn_id": turn.turn,
+        "parent_turn_id": turn.parent,
+        "depth": turn.depth,
+        "type_id": turn.type_id,
+        "type_version": turn.type_version,
+        "encoding": turn.encoding,
+        "size": turn.size,
+        "payload": f"blob:blake3:{(turn.digest or b'').hex()}",
+    }
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+def event_of_run(op: str, info: RunInfo) -> str:
+    """Return the content of the event that tells of a change of a run."""
+    import json
+
+    told = {
+        "op": op,
+        "run_id": info.run_id,
+        "name": info.name,
+        "group": info.group,
+        "status": info.status,
+        "step": info.depth,
+        "head": info.head,
+        "start": info.start,
+    }
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+def head_conflict(context_id: int, head: int, expected: int) -> ConflictError:
+    """Return the error for a head that is not where its mover expects it."""
+    return ConflictError(
+        f"the head of context {context_id} is turn {head}, not {expected}",
+        "read what is new, then try again",
+        head,
+    )
+
+
+def chain_conflict(turn_id: int, head: int) -> ConflictError:
+    """Return the error for a turn that is not on the chain that ends at another."""
+    return ConflictError(
+        f"turn {turn_id} is not on the chain that ends at turn {head}",
+        "give a turn that was read from it",
+        head,
+    )
+
+
+def key_conflict(key: str, turn_id: int) -> ConflictError:
+    """Return the error for a key that names another payload."""
+    return ConflictError(
+        f"key '{key}' was used for another payload: turn {turn_id}",
+        "use a new key for a new turn",
+        turn_id,
+    )
+
+
+def run_conflict(context_id: int) -> ConflictError:
+    """Return the error for what only a run does with its context."""
+    return ConflictError(
+        f"context {context_id} is that of a run, whose turns are steps",
+        "use 'eventq run step' or 'run fork'",
+        context_id,
+    )
+
+
+def name_conflict(name: str, owner: int) -> ConflictError:
+    """Return the error for a name that another context has."""
+    return ConflictError(f"the name '{name}' is taken by context {owner}", "choose another name", owner)
+
+
+def open_conflict(open_id: int, *, growing: bool) -> ConflictError:
+    """Return the error for an open turn that has ended, or is still `growing`."""
+    if growing:
+        return ConflictError(f"somebody is still writing to open turn {open_id}", "seal it again", open_id)
+    return ConflictError(
+        f"there is no open turn {open_id}",
+        "see 'eventq turn opened': it was perhaps sealed or discarded",
+        open_id,
+    )
+
+
+def status_conflict(run_id: int, status: str, turn: int) -> ConflictError:
+    """Return the error for a run that takes no step, or has nothing to resume from.
+
+    `turn` is its head; without a `status`, where the head was taken away, its start.
+    """
+    if not status:
+        return ConflictError(f"the head of run {run_id} was taken away", f"move it back to turn {turn} or after", 0)
+    fix = "there is nothing to resume" if status == "active" else "resume it first"
+    return ConflictError(f"run {run_id} is {status}", fix, turn)
