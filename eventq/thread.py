@@ -406,13 +406,9 @@ class Thread:
     def produced(self) -> Produced:
         """Blobs, artifacts and outputs together: what URLs lead to."""
         if self._produced is None:
-            from eventq.output.agents import Outputs
-            from eventq.output.artifacts import Artifacts
             from eventq.output.produced import Produced
 
-            self.database.check_output()
-            artifacts = Artifacts(self.database)
-            self._produced = Produced(self.blobs, artifacts, Outputs(self.blobs, artifacts.table))
+            self._produced = Produced(self.database, self.blobs)
         return self._produced
 
     @property

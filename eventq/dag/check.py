@@ -24,7 +24,8 @@ def faults(runs: Runs) -> Iterator[str]:
     turns = runs.turns
     rows = turns.database.turns
     looks = (
-        rows.faults, rows.root_faults, turns.blobs.faults, runs.engine.faults, _Nodes(runs).faults,
+        rows.faults, turns.database.open_turns.faults, rows.root_faults, turns.blobs.faults,
+        runs.engine.faults, _Nodes(runs).faults,
     )  # fmt: skip
     for look in looks:
         try:

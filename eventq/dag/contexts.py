@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from eventq import system
 from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
 from eventq.dag.turns import Turns, View, check_u32, encoded
 from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError
 from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, NewTurn, OpenInfo, Turn
-from eventq.storage.rows import AppendTo, GoneError
+from eventq.storage.rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 from eventq.storage.rules import open_conflict, run_conflict
+from eventq.streams import first_bytes, pieces_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eventq.blobs import Name
+    from eventq.storage.base import OpenTurns
 
     Which = int | str  # a context's id, or its name
     Ids = list[int]
 
-PIECE_BYTES = 4096  # up to here deltas fill one row: a page is written for each anyway
 _PAGE = 500
 _LONGEST_NAME = 200
 
@@ -160,7 +160,7 @@ class Contexts:
 
     def open_turns(self) -> Iterator[OpenInfo]:
         """Give the turns of all contexts that are still being written."""
-        return (OpenInfo(*row) for row in self.turns.database.turns.opened())
+        return _open_turns(self.turns.database.open_turns, None)
 
     def open_turn(self, open_id: int) -> OpenTurn:
         """Give a turn that is still being written, to go on with it or to seal it. Raises ConflictError for none."""
@@ -279,20 +279,31 @@ class Context(View):
     # --- open turns -----------------------------------------------------------------------------------------------
 
     def open_turn(self, *, type_id: str = "message", type_version: int = 1, encoding: int = 0) -> OpenTurn:
-        """Begin a turn that is written bit by bit: each bit is durable, all of it becomes a turn when it is sealed."""
+        """Begin a turn that is written delta by delta; all of it becomes a turn when it is sealed.
+
+        Raises UnknownContextError, ConflictError for a context of a run.
+        """
         check_name(type_id, "type_id", empty=True)
         check_u32(type_version, "type_version")
         check_u32(encoding, "encoding")
-        with self.turns.database.write():
-            self.head_id()
-            if self.turns.database.runs.has(self.id):
-                raise run_conflict(self.id)
-            open_id = self.turns.database.turns.open(self.id, type_id, type_version, encoding, system.milliseconds())
+        streams = self.turns.database.open_turns
+        open_id = streams.create(self.id, type_id, type_version, encoding)
+        if open_id is None:
+            self.head_id()  # raises, unless it is there
+            raise run_conflict(self.id)
         return OpenTurn(self.turns, open_id)
 
     def open_turns(self) -> list[OpenInfo]:
-        """Give the turns of this context that are still being written, also by a process that has crashed."""
-        return [OpenInfo(*row) for row in self.turns.database.turns.opened(self.id)]
+        """Return the turns of this context that are open, those of a crashed process too."""
+        return list(_open_turns(self.turns.database.open_turns, self.id))
+
+
+def _open_turns(streams: OpenTurns, context: int | None) -> Iterator[OpenInfo]:
+    """Yield the open turns of a context, or of all, by id."""
+    after = 0
+    while page := streams.page(after, _PAGE, context=context):
+        yield from page
+        after = page[-1].open_id
 
 
 class OpenTurn:
@@ -302,45 +313,37 @@ class OpenTurn:
         """Stand for the open turn of an id; nothing is read."""
         self.turns = turns
         self.id = open_id
+        self._streams = turns.database.open_turns
 
     def info(self) -> OpenInfo:
-        """Give what is stored of it. Raises ConflictError when it was sealed or discarded."""
-        row = self.turns.database.turns.open_row(self.id)
-        if row is None:
+        """Return what is stored of it. Raises ConflictError when it was sealed or discarded."""
+        found = self._streams.get(self.id)
+        if found is None:
             raise self._gone()
-        return OpenInfo(*row)
+        return found
 
     def _gone(self) -> ConflictError:
         return open_conflict(self.id, growing=False)
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
-        """Append bytes, or text as UTF-8, durably, and give how many there are now.
+        """Append bytes, or text as UTF-8, durably, and return how many there are now.
 
         Raises TooLargeError, and stores nothing, when they would be more than a payload may have.
         """
         delta = encoded(data, None, "the delta")
         if not isinstance(delta, (bytes, bytearray, memoryview)):
             raise InputError(f"a delta is bytes or text, not {type(data).__name__}", "encode it")
-        view = flat(delta)
-        size = 0
-        with self.turns.database.write():
-            now = system.milliseconds()
-            for start in range(0, len(view) or 1, PART_BYTES):
-                found = self.turns.database.turns.add_delta(self.id, view[start : start + PART_BYTES], now, PIECE_BYTES)
-                if found is None:
-                    raise self._gone()
-                size = found
-            if size > LARGEST:
-                raise TooLargeError(size, LARGEST, "payload", "seal what there is, and go on in another turn")
+        growth = _growth(flat(delta))
+        size = self._streams.append(self.id, growth, most=LARGEST)
+        if size is None:
+            size = self.info().size + growth.size
+            raise TooLargeError(size, LARGEST, "payload", "seal what there is, and go on in another turn")
         return size
 
     def read(self) -> Iterator[bytes]:
-        """Give the bytes so far, in pieces of at most a MiB."""
-        self.info()
-        position = 0
-        while (piece := self.turns.database.turns.piece(self.id, position)) is not None:
-            yield piece
-            position += 1
+        """Yield the bytes so far, in pieces of at most a MiB."""
+        size = self.info().size
+        yield from first_bytes((bytes(one.stored) for one in pieces_from(self._streams, self.id)), size)
 
     def seal(
         self,
@@ -352,7 +355,7 @@ class OpenTurn:
         emit: bool = False,
         source: str = "self",
     ) -> Turn:
-        """Append what was written as one turn, whose payload is one blob, and forget the pieces; give the turn.
+        """Append what was written as one turn, whose payload is one blob; return the turn.
 
         Raises ConflictError, also when somebody is still writing to it.
         """
@@ -363,20 +366,25 @@ class OpenTurn:
         return self.turns.append(info.context_id, new, to)
 
     def discard(self) -> None:
-        """Forget what was written. Raises ConflictError when it was sealed or discarded already."""
-        with self.turns.database.write():
-            if not self.turns.database.turns.close(self.id):
-                raise self._gone()
+        """Drop what was written. Raises ConflictError when it was sealed or discarded already."""
+        if self._streams.end(self.id, Ending("discarded")) is None:
+            raise self._gone()
+
+
+def _growth(delta: memoryview) -> Growth:
+    starts = range(0, len(delta), PART_BYTES)
+    pieces = [StreamPiece(None, 0, delta[start : start + PART_BYTES]) for start in starts]
+    return Growth(len(delta), 0, tuple(pieces))
 
 
 class _Pieces:
-    """The pieces of an open turn as a binary file."""
+    """Pieces as a binary file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
 
     def read(self, _: int) -> bytes:
-        """Give the next piece, of whatever length; nothing at the end."""
+        """Return the next piece, of whatever length; nothing at the end."""
         return next(self._pieces, b"")
 
 

@@ -1,13 +1,14 @@
 """Artifacts: numbered outputs of tools, of any size, kept whole and read by bytes or by lines.
 
-The bytes lie in chunks of 64 KiB, so a writer that dies leaves what it had stored; an artifact is whole once it is
-sealed, with its size and its BLAKE3-256. Its status moves as TRANSITIONS says.
+The bytes lie in chunks of 64 KiB, so a writer that dies leaves what it had stored; an artifact is
+whole once it is sealed, with its size and its BLAKE3-256. Its status moves as TRANSITIONS says.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from functools import partial
 
 import zstandard
@@ -26,16 +27,21 @@ from eventq.errors import (
 )
 from eventq.event import check_positive
 from eventq.records import ArtifactInfo
-from eventq.storage.sqlite.outputs import OutputTable
+from eventq.storage import engines
+from eventq.storage.rows import Ending, Growth, StreamPiece
+from eventq.streams import after_lines, pieces_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
 
+    from eventq.storage.base import Artifacts as Streams
+    from eventq.storage.rows import ArtifactRow
     from eventq.storage.sqlite.database import Database
 
+    Buffer = bytes | bytearray | memoryview
     Names = list[str]
     Pieces = Callable[[], Iterable[bytes]]
     Taken = list[tuple[ArtifactInfo, bool]]
@@ -54,31 +60,31 @@ LISTED = 100  # names that an error lists
 _TOOL = 64  # characters of a tool's name
 _LEVEL = 1  # of zstd: log text at 500 MB/s, to less than a half
 _FILE = re.compile(r"([0-9]{1,19})\.([^/]*?)(\.partial)?\.log", re.DOTALL)
-_COUNTER = "artifact"
+_PAGE = 1_000
 
 
 def tool_name(text: str) -> str:
-    """Give a tool's name as it can stand in the name of a file: letters, digits, `_` and `-`, at most 64."""
+    """Return a tool's name as part of a file's name: letters, digits, `_` and `-`, at most 64."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:_TOOL].rstrip("_") or "tool"
 
 
 class ArtifactWriter:
-    """An artifact on its way in: `write`, then `seal` or `fail`; as a context manager it does the one or the other.
+    """Writes an artifact: `write`, then `seal` or `fail`; as a context manager it does one of them.
 
-    What is written is on the disk after COMMIT_BYTES or COMMIT_SECONDS, and all of it when `seal` returns. Not for two
-    threads at once.
+    What is written is durable after COMMIT_BYTES or COMMIT_SECONDS, and all of it when `seal`
+    returns. Not for two threads at once.
     """
 
-    def __init__(self, table: OutputTable, artifact_id: int, owner: str) -> None:
+    def __init__(self, streams: Streams, artifact_id: int, owner: str) -> None:
         """Write to an artifact that is open and this process's."""
         self.artifact_id = str(artifact_id)
-        self._table = table
+        self._streams = streams
         self._number = artifact_id
         self._owner = owner
         self._compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress
         self._hasher = blake3()
         self._tail = bytearray()  # of the last chunk, whether it is stored already or not
-        self._ready: list[tuple[int, int, bytes]] = []  # position, newlines before, bytes as they are kept
+        self._ready: list[StreamPiece] = []  # full chunks that wait to be stored
         self._position = 0  # of the last chunk
         self._newlines = 0  # before it
         self._last = b"\n"  # byte of the chunk before it
@@ -89,23 +95,29 @@ class ArtifactWriter:
         self._broken = ""  # why bytes that were given could not be stored
 
     def __enter__(self) -> ArtifactWriter:
-        """Give the writer."""
+        """Return the writer."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, _: TracebackType | None) -> None:
-        """Seal the artifact, or say why it is not whole."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        why: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Seal the artifact, or fail it with the error that ended the block."""
         if self._ended:
             return
         if kind is None:
             self.seal()
             return
+        interrupted = issubclass(kind, KeyboardInterrupt)
         try:
-            self.fail("it was interrupted" if issubclass(kind, KeyboardInterrupt) else str(why) or kind.__name__)
+            self.fail("it was interrupted" if interrupted else str(why) or kind.__name__)
         except EventqError:
             pass  # the first error tells more; when this process has ended, the artifact is partial
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes. Raises what a transaction raises, after which `fail` is all that is left to do."""
+        """Add bytes. After an error of the storage, `fail` is all that is left to do."""
         self._check_sound()
         view = as_bytes(data)
         self._hasher.update(view)
@@ -123,41 +135,43 @@ class ArtifactWriter:
         self.tick()
 
     def tick(self) -> None:
-        """Store what has waited for its time."""
+        """Store what has waited for COMMIT_SECONDS."""
         if self._size > self._stored and system.monotonic() - self._since >= COMMIT_SECONDS:
             self._commit()
 
     def _add_chunk(self, chunk: bytes) -> None:
-        self._ready.append((self._position, self._newlines, self._compress(chunk)))
+        self._ready.append(StreamPiece(self._position, self._newlines, self._compress(chunk)))
         self._position += 1
         self._newlines += chunk.count(b"\n")
         self._last = chunk[-1:]
 
     def _commit(self) -> None:
-        self._broken = "the writing was interrupted"  # until it has worked: what is not stored would be a hole
+        """Store what waits; what could not be stored would be a hole, so nothing follows it."""
+        self._broken = "the writing was interrupted"  # until it has worked
         try:
-            with self._table.database.write():
-                self._store()
+            growth = self._growth()
+            size = self._streams.append(self._number, growth, owner=self._owner, was=self._stored)
+            if size is None:
+                raise self._gone()
         except EventqError as error:
             self._broken = error.what
             raise
         self._broken = ""
-        self._stored = self._whole()
+        self._stored = size
         self._ready.clear()
         self._since = system.monotonic()
 
-    def _store(self) -> None:
-        """Store what waits, inside `write`; that it is stored is noted after the commit."""
-        if not self._table.grow(self._number, self._owner, self._stored, self._whole(), self._lines()):
-            raise self._gone()
-        for position, newlines, stored in self._ready:
-            self._table.set_chunk(self._number, position, newlines, stored)
-        if self._tail:
-            self._table.set_chunk(self._number, self._position, self._newlines, self._compress(bytes(self._tail)))
+    def _growth(self) -> Growth:
+        """Return what waits, the last chunk as far as it is.
 
-    def _whole(self) -> int:
-        """Give the bytes that are in chunks or in the tail: in the middle of a write not yet all."""
-        return self._position * CHUNK + len(self._tail)
+        Its bytes are those in chunks and in the tail: amid a write they are not yet all.
+        """
+        pieces = self._ready
+        if self._tail:
+            tail = self._compress(bytes(self._tail))
+            pieces = [*pieces, StreamPiece(self._position, self._newlines, tail)]
+        size = self._position * CHUNK + len(self._tail) - self._stored
+        return Growth(size, self._lines(), tuple(pieces))
 
     def _gone(self) -> ConflictError:
         return ConflictError(
@@ -166,42 +180,34 @@ class ArtifactWriter:
         )  # fmt: skip
 
     def _lines(self) -> int:
-        """Give how many lines there are: one that has not ended is one."""
+        """Return how many lines there are: one that has not ended is one."""
         last = self._tail[-1:] if self._tail else self._last
         return self._newlines + self._tail.count(b"\n") + (last != b"\n")
 
     def seal(self) -> ArtifactInfo:
-        """Store what is left, durably, and have the artifact be whole. What fails may be tried again."""
+        """Store what is left, durably, and seal the artifact. What fails may be tried again."""
         self._check_sound()
-        return self._end("sealed", self._hasher.digest(), None)
+        return self._end(Ending("sealed", self._hasher.digest()))
 
     def fail(self, why: str) -> None:
-        """Store what is left, unless there is a hole, and say why the artifact never will be whole.
+        """Store what is left, unless there is a hole, and note why the artifact is not whole.
 
         What fails may be tried again; until then, or until this process ends, the artifact is open.
         """
         self._check_open()
-        self._end("failed", None, why.encode("utf-8", "backslashreplace").decode())
+        why = why.encode("utf-8", "backslashreplace").decode()
+        self._end(Ending("failed", error=why))
 
-    def _end(self, status: str, digest: bytes | None, why: str | None) -> ArtifactInfo:
-        with self._table.database.write():
-            if not self._broken:
-                self._store_or_leave(status)
-            if not self._table.end(self._number, self._owner, status, digest, why, system.milliseconds()):
-                raise self._gone()
-            row = self._table.row(self._number)
+    def _end(self, ending: Ending) -> ArtifactInfo:
+        row = None
+        if not self._broken:
+            row = self._streams.end(self._number, ending, self._growth(), owner=self._owner, was=self._stored)
+        if row is None and ending.status == "failed":  # what was before is a hole, or was undone
+            row = self._streams.end(self._number, ending, owner=self._owner)
+        if row is None:
+            raise self._gone()
         self._ended = True
-        assert row is not None  # it was changed in the same transaction
         return _info(row)
-
-    def _store_or_leave(self, status: str) -> None:
-        """Store what waits; where what was before it is undone, one that fails does so without it."""
-        try:
-            with self._table.database.write():
-                self._store()
-        except ConflictError:
-            if status == "sealed":
-                raise
 
     def _check_sound(self) -> None:
         self._check_open()
@@ -216,47 +222,53 @@ class ArtifactWriter:
 class Artifact:
     """An artifact to be read, as far as it was when it was opened."""
 
-    def __init__(self, table: OutputTable, info: ArtifactInfo) -> None:
+    def __init__(self, streams: Streams, info: ArtifactInfo) -> None:
         """Read what `info` says there is."""
         self.info = info
-        self._table = table
+        self._streams = streams
         self._number = int(info.artifact_id)
         self._decompress = zstandard.ZstdDecompressor().decompress
 
     def read(self) -> bytes:
-        """Give all bytes."""
+        """Return all bytes."""
         return b"".join(self.stream())
 
     def stream(self) -> Iterator[bytes]:
-        """Give all bytes in pieces of 64 KiB, each checked; at the end they are compared with the artifact's hash."""
+        """Yield all bytes in pieces of 64 KiB, each checked; in the end, compare their hash."""
+        return (piece for _, piece in self._whole())
+
+    def _whole(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what `_chunks` does, and compare the hash in the end."""
         hasher = blake3()
-        for piece in self._pieces(0):
+        for newlines, piece in self._chunks(0):
             hasher.update(piece)
-            yield piece
+            yield newlines, piece
         if self.info.hash is not None and hasher.hexdigest() != self.info.hash:
             raise self._damaged("its bytes do not have its hash")
 
     def lines_from(self, offset: int) -> Iterator[bytes]:
-        """Give the bytes from line `offset` on, counted from 1, in pieces; nothing of those before is read."""
+        """Yield the bytes from line `offset` on, counted from 1, without reading those before."""
         if offset > max(self.info.lines, 1):
-            return
-        position, before = self._table.chunk_of_newline(self._number, offset - 1) or (0, 0)
-        pieces = self._pieces(position)
-        yield next(pieces, b"").split(b"\n", offset - 1 - before)[-1]
-        yield from pieces
+            return iter(())
+        position, before = self._streams.find_line(self._number, offset - 1)
+        pieces = (piece for _, piece in self._chunks(position))
+        return after_lines(pieces, offset - 1 - before)
 
-    def _pieces(self, position: int) -> Iterator[bytes]:
+    def _chunks(self, position: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the newlines before each chunk, as they are noted, and its bytes, checked."""
+        chunks = pieces_from(self._streams, self._number, position)
         while (size := min(self.info.size - position * CHUNK, CHUNK)) > 0:
-            yield self._chunk(position, size)
+            chunk = next(chunks, None)
+            if chunk is None:
+                raise self._damaged(f"its chunk {position} is not there")
+            yield chunk.newlines, self._unpacked(chunk.stored, position, size)
             position += 1
 
-    def _chunk(self, position: int, size: int) -> bytes:
-        stored = self._table.chunk(self._number, position)
-        if stored is None:
-            raise self._damaged(f"its chunk {position} is not there")
+    def _unpacked(self, stored: Buffer, position: int, size: int) -> bytes:
         try:
             length = zstandard.frame_content_size(stored)
-            if not size <= length <= CHUNK or (self.info.hash is not None and length != size):
+            grown = self.info.hash is None and size <= length <= CHUNK
+            if length != size and not grown:
                 raise self._damaged(f"its chunk {position} has {length} bytes, not {size}")
             return self._decompress(stored)[:size]
         except (zstandard.ZstdError, TypeError) as error:
@@ -265,34 +277,47 @@ class Artifact:
     def _damaged(self, why: str) -> DamagedError:
         return DamagedError(f"artifact {self._number} is damaged: {why}", "restore a backup")
 
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is wrong; all bytes are read."""
+        newlines, last, wrong = 0, b"\n", False
+        try:
+            for noted, piece in self._whole():
+                wrong |= noted != newlines
+                newlines += piece.count(b"\n")
+                last = piece[-1:]
+        except DamagedError as error:
+            yield error.what
+            return
+        lines = newlines + (last != b"\n")
+        name = f"artifact {self._number}"
+        if wrong:
+            yield f"{name} says of a chunk that another number of lines comes before it"
+        if self.info.lines != lines:
+            yield f"{name} says that it has {self.info.lines} lines, and has {lines}"
+
 
 class Artifacts:
     """The artifacts of one thread."""
 
     def __init__(self, db: Database) -> None:
-        """Use a store; nothing is read yet."""
+        """Use a database; nothing is read yet. Raises StoreError for one of an older version."""
         self._db = db
-        self.table = OutputTable(db)
+        self._streams: Streams = db.artifacts
 
-    # --- in -------------------------------------------------------------------------------------------------------
+    # --- in -----------------------------------------------------------------------------------
 
     def allocate(self, tool: str = "tool") -> ArtifactWriter:
-        """Begin an artifact under the next number, which is nobody else's, and give what writes it."""
-        return self._begin(None, _checked(tool))
+        """Begin an artifact under the next number, which is nobody else's, and return its writer."""
+        return self._begin(None, _checked(tool), None)
 
-    def _begin(self, number: int | None, tool: str) -> ArtifactWriter:
+    def _begin(self, number: int | None, tool: str, at: int | None) -> ArtifactWriter:
         self._db.check_writable()
         owner = _owner()
-        with self._db.write():
-            if number is None:
-                number = self.table.next(_COUNTER)
-            else:
-                self.table.pass_by(_COUNTER, number)
-            self.table.add(number, tool, owner, system.milliseconds())
-        return ArtifactWriter(self.table, number, owner)
+        number = self._streams.create(tool, owner, number=number, at=at)
+        return ArtifactWriter(self._streams, number, owner)
 
     def put(self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool") -> ArtifactInfo:
-        """Keep bytes, or all that a binary file gives, as an artifact; give it sealed."""
+        """Store bytes, or all that a binary file holds, as an artifact; return it sealed."""
         if not hasattr(data, "read"):
             view = as_bytes(data)
             with self._db.write(), self.allocate(tool) as writer:
@@ -304,210 +329,205 @@ class Artifacts:
         with writer:
             for piece in pieces:
                 if not isinstance(piece, bytes):
-                    raise InputError(f"the file gives {type(piece).__name__}, not bytes", "open it in binary mode")
+                    raise InputError(
+                        f"the file gives {type(piece).__name__}, not bytes",
+                        "open it in binary mode",
+                    )
                 writer.write(piece)
             return writer.seal()
 
     def remove(self, artifact_id: str | int) -> None:
-        """Delete an artifact; its number is never used again. Raises UnknownArtifactError, ConflictError."""
-        with self._db.write():
-            info = self.get(artifact_id)
-            if info.status == "open":
-                raise ConflictError(
-                    f"artifact {artifact_id} is still being written", "wait for its end, or end its writer",
-                    int(info.artifact_id),
-                )  # fmt: skip
-            self.table.remove(int(info.artifact_id), system.milliseconds())
+        """Delete an artifact; its number is not given again.
 
-    # --- out ------------------------------------------------------------------------------------------------------
+        Raises UnknownArtifactError, ConflictError for one that is being written.
+        """
+        info = self.get(artifact_id)
+        number = int(info.artifact_id)
+        if info.status == "open":
+            raise ConflictError(
+                f"artifact {artifact_id} is still being written",
+                "wait for its end, or end its writer",
+                number,
+            )
+        if not self._streams.remove(number):
+            raise UnknownArtifactError(str(artifact_id), self.available())
+
+    # --- out ----------------------------------------------------------------------------------
 
     def get(self, artifact_id: str | int) -> ArtifactInfo:
-        """Say how far an artifact is. Raises UnknownArtifactError."""
+        """Return how far an artifact is. Raises UnknownArtifactError."""
         number = _number(artifact_id)
-        row = None if number is None else self.table.row(number)
+        row = None if number is None else self._streams.get(number)
         if row is None:
             raise UnknownArtifactError(str(artifact_id), self.available())
         return _info(row)
 
     def open(self, artifact_id: str | int) -> Artifact:
-        """Give an artifact to be read, whole or as far as it is. Raises UnknownArtifactError."""
-        return Artifact(self.table, self.get(artifact_id))
+        """Open an artifact to be read, whole or as far as it is. Raises UnknownArtifactError."""
+        return Artifact(self._streams, self.get(artifact_id))
 
     def list(self) -> list[ArtifactInfo]:
-        """Say how far each artifact is, in the order of their numbers."""
-        return list(self)
+        """Return how far each artifact is, in the order of their numbers."""
+        return list(iter(self))  # not `list(self)`, which counts them first
 
     def __iter__(self) -> Iterator[ArtifactInfo]:
-        """Say how far each artifact is, one by one."""
-        return map(_info, self.table.rows())
+        """Yield how far each artifact is, in the order of their numbers."""
+        after = -1
+        while page := self._streams.page(after, _PAGE):
+            yield from map(_info, page)
+            after = page[-1].number
 
     def __len__(self) -> int:
-        """Give the number of artifacts."""
-        return self.table.count()
+        """Return the number of artifacts."""
+        return self._streams.count()
 
     def available(self) -> str:
-        """Give the numbers of what is whole, as an error lists them: the first 100, `none` for none."""
-        return listed([str(number) for number in self.table.sealed(LISTED)], self.table.count_sealed())
+        """Return the numbers of sealed artifacts for an error: the first 100, `none` for none."""
+        rows = self._streams.page(-1, LISTED, status="sealed")
+        return listed([str(row.number) for row in rows], self._streams.count(status="sealed"))
 
-    # --- folders --------------------------------------------------------------------------------------------------
+    # --- folders ------------------------------------------------------------------------------
 
     def export_folder(self, folder: str, ids: Iterable[str | int] | None = None) -> Names:
-        """Write artifacts, all unless told, to a folder as `{id}.{tool}.log` files, and give their names.
+        """Write artifacts (default: all) to `{id}.{tool}.log` files of a folder; return their names.
 
-        One that is not whole is written as `{id}.{tool}.partial.log`. A file that is there already and the same is left
-        alone; raises ConflictError for one that is not, OSError.
+        One that is not sealed is written as `{id}.{tool}.partial.log`. A file that is there already
+        and the same is left alone; raises ConflictError for one that is not, OSError.
         """
         names = []
         for info in self if ids is None else map(self.get, ids):
             stem = os.path.join(folder, f"{info.artifact_id}.{info.tool}")
             whole = info.status == "sealed"
             path = f"{stem}.log" if whole else f"{stem}.partial.log"
-            save_or_compare(path, Artifact(self.table, info).stream(), info.hash)
+            save_or_compare(path, Artifact(self._streams, info).stream(), info.hash)
             if whole and os.path.lexists(f"{stem}.partial.log"):
                 os.unlink(f"{stem}.partial.log")  # of an export when it was not
             names.append(os.path.basename(path))
         return names
 
     def import_folder(self, folder: str) -> dict[str, ArtifactInfo]:
-        """Keep the `{id}.{tool}.log` files of a folder as artifacts; give them by the names of the files.
+        """Store the `{id}.{tool}.log` files of a folder; return artifacts by the names of files.
 
-        Each gets its own number where that is free, else the next one; what is there already is found again, so
-        importing twice adds nothing. Numbers go on after the highest one. Raises OSError.
+        Each gets its own number where that is free, else the next one; what is there already is
+        found again, so importing twice adds nothing. Numbers go on after the highest one. Raises
+        OSError.
         """
         names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         found = [(int(match[1]), match) for name in names if (match := _FILE.fullmatch(name))]
         found.sort(key=lambda one: (one[0], one[1][0]))
-        told = [
+        wanted = [
             ArtifactInfo(match[1], match[2], "failed" if match[3] else "sealed", 0, 0, None, None, 0, None)
             for _, match in found
-        ]
+        ]  # fmt: skip
         paths = [os.path.join(folder, match[0]) for _, match in found]
-        made = self.take_all((one, partial(_read, path)) for one, path in zip(told, paths, strict=True))
+        files = [partial(_read, path) for path in paths]
+        made = self.take_all(zip(wanted, files, strict=True))
         return {match[0]: info for (_, match), (info, _) in zip(found, made, strict=True)}
 
     def take_all(self, incoming: Iterable[tuple[ArtifactInfo, Pieces]]) -> Taken:
-        """Keep artifacts from elsewhere, each as one change; give what each is here, and whether it is new.
+        """Store artifacts from elsewhere, each as one change; return each, and whether it is new.
 
-        Each gets its own number where nobody has or had that, else one after all of them. One that is here already is
-        found again. Hashes and times are compared and kept where they are told. Raises DamagedError.
+        Each keeps its number where nobody has or had that, else gets one after all of them. One
+        that is here already is found again. Hashes and times are compared and kept where they are
+        known. Raises DamagedError.
         """
         taken: set[int] = set()
         given = list(incoming)
-        made = [self.take(told, pieces, taken, anew=False) for told, pieces in given]
+        made = [self.take(wanted, pieces, taken, anew=False) for wanted, pieces in given]
         return [one or self.take(*given[at], taken, anew=True) for at, one in enumerate(made)]  # type: ignore[misc]
 
     def take(
-        self, told: ArtifactInfo, pieces: Pieces, taken: set[int], *, anew: bool = True
+        self, wanted: ArtifactInfo, pieces: Pieces, taken: set[int], *, anew: bool = True
     ) -> tuple[ArtifactInfo, bool] | None:
-        """Keep one artifact from elsewhere; unless `anew`, give None when that would need another number.
+        """Store one artifact from elsewhere; unless `anew`, return None if it needs a new number.
 
         One that is here and not in `taken` is found again, and then is in `taken`.
         """
-        tool, whole = tool_name(told.tool), told.status == "sealed"
-        own = int(told.artifact_id) if int(told.artifact_id) <= LARGEST_ID else None
         digest, size = hash_of(pieces())
-        if told.hash not in (None, digest):
-            raise _changed(told)
+        if wanted.hash not in (None, digest):
+            raise _changed(wanted)
+        own = int(wanted.artifact_id) if int(wanted.artifact_id) <= LARGEST_ID else None
         with self._db.write():
-            info = self._find(own, tool, digest, size, taken, whole=whole)
+            info = self._find(own, replace(wanted, hash=digest, size=size), taken)
             new = info is None
             if info is None:
-                free = own is not None and self.table.is_unused(own)
+                free = own is not None and self._streams.is_unused(own)
                 if not free and not anew:
                     return None
-                info = self._keep(own if free else None, tool, pieces(), whole=whole, created=told.created_at_ms)
+                info = self._store(own if free else None, wanted, pieces())
             if own is not None:
-                self.table.pass_by(_COUNTER, own)
-            if whole and info.hash != digest:  # the bytes changed between two readings
-                raise _changed(told)
+                self._streams.reserve(own)
+            if wanted.status == "sealed" and info.hash != digest:  # it changed between two readings
+                raise _changed(wanted)
         taken.add(int(info.artifact_id))
         return info, new
 
-    def _keep(
-        self, number: int | None, tool: str, pieces: Iterable[bytes], *, whole: bool, created: int
-    ) -> ArtifactInfo:
-        with self._begin(number, tool) as writer:
+    def _store(self, number: int | None, wanted: ArtifactInfo, pieces: Iterable[bytes]) -> ArtifactInfo:
+        at = wanted.created_at_ms or None
+        with self._begin(number, tool_name(wanted.tool), at) as writer:
             for piece in pieces:
                 writer.write(piece)
-            if not whole:
+            if wanted.status != "sealed":
                 writer.fail("it was incomplete when it was exported")
-        if created:
-            self.table.set_times(int(writer.artifact_id), created)
         return self.get(writer.artifact_id)
 
-    def _find(
-        self, number: int | None, tool: str, digest: str, size: int, taken: set[int], *, whole: bool
-    ) -> ArtifactInfo | None:
-        """Give the artifact that is the same: of this number, or of any that was not found before."""
-        mine = None if number is None else self.table.row(number)
-        for row in [mine, *self.table.alike(tool, bytes.fromhex(digest), size)]:
-            if row is None or row[0] in taken or (row[1], row[4]) != (tool, size):
+    def _find(self, number: int | None, wanted: ArtifactInfo, taken: set[int]) -> ArtifactInfo | None:
+        """Return the same artifact: that of the number, or any that was not found before."""
+        tool, digest = tool_name(wanted.tool), wanted.hash or ""
+        mine = None if number is None else self._streams.get(number)
+        alike = self._streams.alike(tool, wanted.size, bytes.fromhex(digest))
+        for row in alike if mine is None else [mine, *alike]:
+            if row.number in taken or (row.tool, row.size) != (tool, wanted.size):
                 continue
             info = _info(row)
-            if info.hash == digest if whole else self._is_part(info, digest):
+            if info.hash == digest if wanted.status == "sealed" else self._is_part(info, digest):
                 return info
         return None
 
     def _is_part(self, info: ArtifactInfo, digest: str) -> bool:
-        return info.hash is None and hash_of(Artifact(self.table, info).stream())[0] == digest
+        return info.hash is None and hash_of(Artifact(self._streams, info).stream())[0] == digest
 
-    def is_same(self, told: ArtifactInfo, pieces: Callable[[], Iterable[bytes]]) -> bool:
-        """Say whether the artifact of a number is the one that is told of, or its number was never given."""
-        number = int(told.artifact_id)
-        row = self.table.row(number) if number <= LARGEST_ID else None
+    def is_same(self, wanted: ArtifactInfo, pieces: Pieces) -> bool:
+        """Tell whether the artifact of a number is that one, or its number was never given."""
+        number = int(wanted.artifact_id)
+        row = self._streams.get(number) if number <= LARGEST_ID else None
         if row is None:
-            return number <= LARGEST_ID and self.table.is_unused(number)
+            return number <= LARGEST_ID and self._streams.is_unused(number)
         info = _info(row)
-        if told.hash is not None:
-            return (info.hash, info.tool) == (told.hash, told.tool)
-        return info.tool == told.tool and self._is_part(info, hash_of(pieces())[0])
+        if wanted.hash is not None:
+            return (info.hash, info.tool) == (wanted.hash, wanted.tool)
+        return info.tool == wanted.tool and self._is_part(info, hash_of(pieces())[0])
 
-    # --- looking for damage ---------------------------------------------------------------------------------------
+    # --- looking for damage -------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
-        """Say of each damaged artifact what is wrong, in a sentence; all bytes are read."""
+        """Yield a sentence for each thing that is wrong with an artifact; all bytes are read."""
         for info in self:
-            newlines, last = 0, b"\n"
-            noted = iter(self.table.newlines(int(info.artifact_id)))
-            wrong = False
-            try:
-                for piece in Artifact(self.table, info).stream():
-                    wrong |= next(noted, None) != newlines
-                    newlines += piece.count(b"\n")
-                    last = piece[-1:]
-            except DamagedError as error:
-                yield error.what
-                continue
-            lines = newlines + (last != b"\n")
-            if wrong:
-                yield f"artifact {info.artifact_id} says of a chunk that another number of lines comes before it"
-            if info.lines != lines:
-                yield f"artifact {info.artifact_id} says that it has {info.lines} lines, and has {lines}"
+            yield from Artifact(self._streams, info).faults()
 
 
 def as_bytes(data: object) -> memoryview:
-    """Give bytes of any shape as a flat row of bytes; raise InputError for what is none."""
+    """Return bytes of any shape as a flat view of them. Raises InputError for anything else."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise InputError(f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file")
     return flat(data)
 
 
-def _changed(told: ArtifactInfo) -> DamagedError:
-    return DamagedError(f"the bytes of artifact {told.artifact_id} do not have its hash", "import it again")
+def _changed(wanted: ArtifactInfo) -> DamagedError:
+    what = f"the bytes of artifact {wanted.artifact_id} do not have its hash"
+    return DamagedError(what, "import it again")
 
 
 def in_memory() -> Artifacts:
-    """Give artifacts that are kept in memory only, for as long as they are used: for somebody without a thread.
+    """Return artifacts that are kept in memory, as long as they are used, without a thread.
 
     Their numbers work for the caller; no URL leads to them.
     """
-    from eventq.storage.sqlite.memory import MemoryDatabase
-
-    return Artifacts(MemoryDatabase())
+    return Artifacts(engines.in_memory())
 
 
 def listed(names: list[str], count: int) -> str:
-    """Give names as an error lists them: `none` for none, and how many more there are."""
+    """Return names as an error lists them: `none` for none, and how many more there are."""
     return (", ".join(names) or "none") + (f", and {count - len(names)} more" if count > len(names) else "")
 
 
@@ -518,37 +538,49 @@ def _checked(tool: object) -> str:
 
 
 def _number(artifact_id: object) -> int | None:
-    """Give the number that an artifact's id spells, None for what spells none: digits, no zero in front."""
+    """Return the number that an artifact's id spells, or None: digits without leading zeros."""
     text = str(artifact_id)
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or (text[0] == "0" and text != "0"):
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        return None
+    if text[0] == "0" and text != "0":
         return None
     return int(text) if int(text) < 1 << 63 else None
 
 
 def _owner() -> str:
-    """Give what tells a writer from all others on this machine: a number of its own, and its process."""
+    """Return what tells a writer from all others: a number of its own, and its process."""
     return f"{os.urandom(6).hex()}:{os.getpid()}:{system.namespace()}:{system.birth(os.getpid())}"
 
 
 def _is_alive(owner: str | None) -> bool:
-    """Say whether a writer's process runs; one of another container cannot be seen, and is taken to run."""
+    """Tell whether a writer's process runs; one in another container cannot be seen, and does."""
     _, pid, namespace, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
     if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or not birth:
         return False
     return namespace != system.namespace() or system.birth(int(pid)) == birth
 
 
-def _info(row: tuple[Any, ...]) -> ArtifactInfo:
-    number, tool, status, owner, size, lines, digest, error, created, ended = row
-    if status == "open" and not _is_alive(owner):
+def _info(row: ArtifactRow) -> ArtifactInfo:
+    status = row.status
+    if status == "open" and not _is_alive(row.owner):
         status = TRANSITIONS[status]["writer died"]
-    return ArtifactInfo(str(number), tool, status, size, lines, digest and digest.hex(), error, created, ended)
+    return ArtifactInfo(
+        str(row.number),
+        row.tool,
+        status,
+        row.size,
+        row.lines,
+        None if row.digest is None else row.digest.hex(),
+        row.error,
+        row.created_at,
+        row.ended_at,
+    )
 
 
 def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> None:
-    """Write a file; leave one alone that is there and has a hash already. Raises ConflictError for any other one.
+    """Write a file, unless one with the digest is there. Raises ConflictError for any other file.
 
-    Without a hash a file that is there is written anew: it grows.
+    Without a digest a file that is there is written anew: it grows.
     """
     if os.path.lexists(path) and not os.path.isfile(path):
         raise ConflictError(f"'{path}' is there already, and is no file", "give another folder", 0)
@@ -559,7 +591,7 @@ def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> N
 
 
 def is_plain(path: str) -> bool:
-    """Say whether a path is a file of its own: a link in a folder from elsewhere may lead anywhere."""
+    """Tell whether a path is a regular file: a link from elsewhere may lead anywhere."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
@@ -569,7 +601,7 @@ def _read(path: str, *, follow: bool = False) -> Iterator[bytes]:
 
 
 def hash_of(pieces: Iterable[bytes]) -> tuple[str, int]:
-    """Give the hash and the size of what comes in pieces."""
+    """Return the hash and the size of what comes in pieces."""
     hasher = blake3()
     size = 0
     for piece in pieces:
@@ -579,7 +611,7 @@ def hash_of(pieces: Iterable[bytes]) -> tuple[str, int]:
 
 
 def check_lines(offset: int | None, limit: int | None) -> None:
-    """Raise UsageError for lines that cannot be asked for."""
+    """Raise UsageError unless offset and limit count from 1."""
     if offset is not None:
         check_positive(offset, "offset")
     if limit is not None:

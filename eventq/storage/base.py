@@ -11,12 +11,11 @@ own. Pages are lists: nothing stays open when an operation has returned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
 
     from eventq.event import (
         Appended,
@@ -29,10 +28,13 @@ if TYPE_CHECKING:
         NewEvent,
         Popped,
     )
-    from eventq.records import ContextInfo, Move, OpenInfo, RunInfo
+    from eventq.records import ContextInfo, Move, OpenInfo, OutputInfo, RunInfo
     from eventq.storage.rows import (
         AppendTo,
+        ArtifactRow,
         BlobRow,
+        Ending,
+        Growth,
         Link,
         Piece,
         PreparedAttempt,
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
         PreparedStep,
         PreparedTurn,
         RunState,
+        StreamPiece,
         TurnRow,
     )
+
+Row_co = TypeVar("Row_co", covariant=True)
 
 
 class Events(Protocol):
@@ -229,29 +234,7 @@ class Blobs(Protocol):
         """Return a sentence for each fault that reading the blobs does not show."""
 
 
-class OpenTurns(Protocol):
-    """Turns that are still being written; their rows are the fields of `OpenInfo`."""
-
-    def open(self, context_id: int, type_id: str, version: int, encoding: int, now: int) -> int:
-        """Begin an open turn and return its id."""
-
-    def opened(self, context_id: int | None = None) -> list[Any]:
-        """Return the open turns of a context, or all."""
-
-    def open_row(self, open_id: int) -> tuple[Any, ...] | None:
-        """Return an open turn, or None."""
-
-    def add_delta(self, open_id: int, data: bytes | memoryview, now: int, piece_bytes: int) -> int | None:
-        """Append bytes to an open turn; return its size, or None when there is none."""
-
-    def piece(self, open_id: int, position: int) -> bytes | None:
-        """Return a piece of an open turn, or None after the last."""
-
-    def close(self, open_id: int) -> bool:
-        """Forget an open turn; return False when there is none."""
-
-
-class Turns(OpenTurns, Protocol):
+class Turns(Protocol):
     """The graph of turns, their patches and roots."""
 
     def append(self, context_id: int, new: PreparedTurn, to: AppendTo) -> TurnRow:
@@ -440,6 +423,10 @@ class Memory(Protocol):
         """The heads."""
 
     @property
+    def open_turns(self) -> OpenTurns:
+        """The turns that are still being written."""
+
+    @property
     def runs(self) -> Runs:
         """The runs."""
 
@@ -450,11 +437,149 @@ class Memory(Protocol):
         """Return a context manager that makes everything inside it one change."""
 
 
-class Streams(Protocol):
-    """Bytes that grow: open turns and artifacts."""
+class Streams(Protocol[Row_co]):
+    """Bytes that grow, of one kind: what open turns and artifacts have in common.
 
-    def opened(self, context: int | None) -> list[OpenInfo]:
-        """Return the turns that are still being written, of a context or all."""
+    A stream is open until it ends. Its pieces are durable once `append` has returned outside of
+    `write`. An open stream can be read by others, and one whose writer has died is still there.
+    """
+
+    def get(self, number: int) -> Row_co | None:
+        """Return how far a stream is, or None."""
+
+    def append(
+        self,
+        number: int,
+        growth: Growth,
+        *,
+        owner: str | None = None,
+        was: int | None = None,
+        most: int | None = None,
+    ) -> int | None:
+        """Add pieces to an open stream; return its size.
+
+        Changes nothing and returns None for a stream that is not there, is not open, has another
+        owner, had another size than `was`, or would have more than `most` bytes.
+        """
+
+    def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
+        """Return the piece at a position, and those after it as long as all hold `room` bytes.
+
+        They follow one another without a gap; [] where there is none.
+        """
+
+    def find_line(self, number: int, newline: int) -> tuple[int, int]:
+        """Return a position from which the n-th newline is found, and the newlines before it.
+
+        It is the nearest one where lines are counted, else the beginning.
+        """
+
+    def end(
+        self,
+        number: int,
+        ending: Ending,
+        growth: Growth | None = None,
+        *,
+        owner: str | None = None,
+        was: int | None = None,
+    ) -> Row_co | None:
+        """End an open stream, after a last growth, as one change; return its row.
+
+        Changes nothing and returns None where `append` would.
+        """
+
+
+class OpenTurns(Streams["OpenInfo"], Protocol):
+    """Turns that are still being written; whoever knows the number may go on with one.
+
+    Their pieces are the bytes themselves. Ending one drops it: its payload is a blob by then.
+    """
+
+    def create(self, context: int, type_id: str, type_version: int, encoding: int) -> int | None:
+        """Begin an open turn and return its number; None where there is no context, or a run's."""
+
+    def page(self, after: int, limit: int, *, context: int | None = None) -> list[OpenInfo]:
+        """Return the next open turns by number, of a context or all."""
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each open turn whose size is not that of its pieces."""
+
+
+class Artifacts(Streams["ArtifactRow"], Protocol):
+    """Numbered outputs of tools; each is written by its owner only, and stays when it has ended.
+
+    A piece that is appended at the last position replaces that one, which was not full.
+    """
+
+    def create(self, tool: str, owner: str, *, number: int | None = None, at: int | None = None) -> int:
+        """Begin an artifact and return its number: the next one, unless it is given.
+
+        No number is given twice. `at` is the time that it began at, unless that is now.
+        """
+
+    def page(self, after: int, limit: int, *, status: str | None = None) -> list[ArtifactRow]:
+        """Return the next artifacts by number, with a status or all; -1 begins."""
+
+    def count(self, *, status: str | None = None) -> int:
+        """Return the number of artifacts, with a status or all."""
+
+    def alike(self, tool: str, size: int, digest: bytes) -> list[ArtifactRow]:
+        """Return the artifacts of a tool and size that have a digest, or none yet, by number."""
+
+    def is_unused(self, number: int) -> bool:
+        """Tell whether a number was never given."""
+
+    def reserve(self, number: int) -> None:
+        """Let new numbers begin after this one."""
+
+    def remove(self, number: int) -> bool:
+        """Delete an artifact; its number is not given again. Return False when there is none."""
+
+
+class Outputs(Protocol):
+    """The versions of agents' outputs, the counters of their numbers, and other names of blobs."""
+
+    def next_number(self, counter: str) -> int:
+        """Return the next number of a counter, and count on, from 0."""
+
+    def reserve(self, numbers: Sequence[tuple[str, int]]) -> None:
+        """Let counters go on after these numbers."""
+
+    def counters(self) -> dict[str, int]:
+        """Return the next number of each counter."""
+
+    def add(self, output: str, digest: bytes, *, at: int | None = None) -> OutputInfo:
+        """Store a blob as the next version of an output; return it. Raises UnknownBlobError."""
+
+    def get(self, output: str, version: int) -> OutputInfo | None:
+        """Return a version of an output, or None."""
+
+    def versions(self, output: str) -> list[OutputInfo]:
+        """Return all versions of an output."""
+
+    def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
+        """Return the next versions, by output and version; ("", 0) begins."""
+
+    def names(self, after: str, limit: int) -> list[str]:
+        """Return the next names of outputs, sorted; "" begins."""
+
+    def count(self) -> int:
+        """Return the number of outputs, versions not counted."""
+
+    def has_any(self) -> bool:
+        """Tell whether there is an artifact or an output."""
+
+    def add_alias(self, sha256: bytes, digest: bytes) -> None:
+        """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
+
+    def find_alias(self, sha256: bytes) -> bytes | None:
+        """Return the digest of the blob with a SHA-256, or None."""
+
+    def aliases(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the next pairs of SHA-256 and digest, sorted; b"" begins."""
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""
 
 
 class Log(Protocol):
@@ -464,11 +589,22 @@ class Log(Protocol):
     consumers: Consumers
 
 
-class Database(Log, Protocol):
+class Database(Log, Memory, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
-    identity: str  # tells this thread from a later one at the same place
     writable: bool
+
+    @property
+    def open_turns(self) -> OpenTurns:
+        """The turns that are still being written."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """The outputs of tools."""
+
+    @property
+    def outputs(self) -> Outputs:
+        """The outputs of agents."""
 
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""

@@ -142,6 +142,45 @@ if TYPE_CHECKING:
         becomes: str | None = None
         replaces: bool = False
 
+    class StreamPiece(NamedTuple):
+        """Some bytes of a stream, at most 1 MiB, as they are kept.
+
+        `position` counts from 0; None lets the engine choose the next one, or join the bytes to the
+        last piece while that is small. `newlines` counts those before it, where lines are counted.
+        """
+
+        position: int | None
+        newlines: int
+        stored: bytes | bytearray | memoryview
+
+    class Growth(NamedTuple):
+        """What a stream grows by: `size` bytes, up to `lines` lines (0: not counted), in `pieces`."""
+
+        size: int
+        lines: int
+        pieces: tuple[StreamPiece, ...]
+
+    class Ending(NamedTuple):
+        """How a stream ends: `sealed` or `failed`; `discarded` for an open turn only."""
+
+        status: str
+        digest: bytes | None = None
+        error: str | None = None
+
+    class ArtifactRow(NamedTuple):
+        """An artifact as it is kept; `owner` names the writer of an open one, who may be dead."""
+
+        number: int
+        tool: str
+        status: str
+        owner: str | None
+        size: int
+        lines: int
+        digest: bytes | None
+        error: str | None
+        created_at: int
+        ended_at: int | None
+
 else:
     BlobRow = namedtuple("BlobRow", "digest size stored codec part")
     Piece = namedtuple("Piece", "digest size codec stored")
@@ -165,6 +204,10 @@ else:
         "turn to after blobs attempts op source becomes replaces",
         defaults=(None, False),
     )
+    StreamPiece = namedtuple("StreamPiece", "position newlines stored")
+    Growth = namedtuple("Growth", "size lines pieces")
+    Ending = namedtuple("Ending", "status digest error", defaults=(None, None))
+    ArtifactRow = namedtuple("ArtifactRow", "number tool status owner size lines digest error created_at ended_at")
 
 
 class GoneError(BusyError):

@@ -123,7 +123,7 @@ class _Import:
 
     def __init__(self, contexts: Contexts, produced: Produced, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
-        self._db = produced.artifacts.table.database
+        self._db = produced.database
         self._blobs = contexts.turns.blobs
         self._produced = produced
         self._table = PackTable(self._db)
@@ -239,8 +239,8 @@ class _Import:
                 )
                 name = f"artifact://{told['artifact']}"
             elif told and "output" in told:
-                row = self._produced.outputs.table.output(told["output"], told["version"])
-                other = row is not None and row[2].hex() != told["blob"]
+                found = self._produced.outputs.find(told["output"], told["version"])
+                other = found is not None and found.hash != told["blob"]
                 name = f"agent://{told['output']}"
             else:
                 continue

@@ -68,7 +68,7 @@ class Sessions:
         """Keep turns and blobs in one thread."""
         self._contexts = contexts
         self._produced = produced
-        self._db = produced.artifacts.table.database
+        self._db = produced.database
 
     # --- in -------------------------------------------------------------------------------------------------------
 

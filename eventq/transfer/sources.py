@@ -19,10 +19,9 @@ from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, FoundBlob, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError, NotAThreadError, UnknownContextError
-from eventq.output.artifacts import Artifact, Artifacts
+from eventq.output.artifacts import Artifacts
 from eventq.records import ArtifactInfo
 from eventq.storage.sqlite.database import Database
-from eventq.storage.sqlite.outputs import OutputTable
 from eventq.storage.sqlite.packs import PackTable
 
 TYPE_CHECKING = False
@@ -152,7 +151,6 @@ class ThreadSource:
         self._contexts = None if contexts is None else list(contexts)
         self._db = Database(mine.directory, write=mine.writable)
         self._table = PackTable(self._db)
-        self._outputs = OutputTable(self._db)
         self._blobs = Blobs(self._db)
 
     def __enter__(self) -> ThreadSource:
@@ -200,7 +198,7 @@ class ThreadSource:
                     todo.append(self._stream(number))
 
     def _stream(self, number: int) -> Iterator[bytes]:
-        return Artifact(self._outputs, Artifacts(self._db).get(number)).stream()
+        return Artifacts(self._db).open(number).stream()
 
     # --- what it gives --------------------------------------------------------------------------------------------
 

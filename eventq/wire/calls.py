@@ -787,9 +787,9 @@ def _count_fitting(rows: list[Any], *, payload: bool) -> int:
 
 def _open_turns(contexts: Contexts, _: str, __: BoundArguments) -> Iterator[OpenInfo]:
     """Give open turns, of which only the numbers are held meanwhile; one that was sealed since is left out."""
-    table = contexts.turns.database.turns
+    get = contexts.turns.database.open_turns.get
     numbers = [opened.open_id for opened in contexts.open_turns()]
-    return (OpenInfo(*row) for number in numbers if (row := table.open_row(number)) is not None)
+    return (info for number in numbers if (info := get(number)) is not None)
 
 
 def _few(target: Any, method: str, given: BoundArguments) -> object:

@@ -159,7 +159,7 @@ def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> Non
     named = blake3(b"named").hexdigest()
     assert other.blobs.refs(named) == [f"blob:blake3:{blake3(b'deep').hexdigest()}"]
     assert other.blobs.pins() == [("me", named)]
-    assert len(list(other.produced.artifacts.table.names())) == 1
+    assert len(list(other.produced.aliases())) == 1
     assert list(other.runs) == []
     assert len(other.database.run("SELECT * FROM turn_patches")) == 2
     other.gc(apply=True, grace=0)

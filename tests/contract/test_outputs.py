@@ -142,11 +142,11 @@ def test_deep_names(thread: eventq.Thread) -> None:
         parent = thread.outputs.allocate("a", parent)
         ids.append(parent)
     assert parent == ".".join(["0-a"] * 60)
-    counters = thread.outputs.table.counters()
+    counters = thread.database.outputs.counters()
     for call in (thread.outputs.allocate, lambda name, parent: thread.outputs.put(name, "x", parent)):
         with pytest.raises(InputError, match="is no id of an output"):
             call("a", parent)
-    assert thread.outputs.table.counters() == counters
+    assert thread.database.outputs.counters() == counters
     for each in ids:
         thread.outputs.publish(each, each)
     assert thread.outputs.read(ids[-1]) == ids[-1].encode()

@@ -50,7 +50,7 @@ def artifacts(thread: eventq.Thread) -> dict[str, Any]:
 
 def names(thread: eventq.Thread) -> list[Any]:
     """Give the names that other tools have for blobs."""
-    return list(thread.produced.artifacts.table.names())
+    return list(thread.produced.aliases())
 
 
 def fill(thread: eventq.Thread) -> None:

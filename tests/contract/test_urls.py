@@ -313,7 +313,7 @@ def test_a_blob_by_another_name(thread: eventq.Thread) -> None:
     assert thread.produced.get(url) == thread.produced.get(blob.ref) == b"bytes"
     assert thread.produced.blob_hash(url) == thread.produced.blob_hash(blob.ref) == blob.hash
     assert thread.produced.blob_hash(f"blob:blake3:{sha256.hexdigest()}") is None
-    assert [*thread.produced.artifacts.table.names()] == [(sha256.digest(), bytes.fromhex(blob.hash))]
+    assert [*thread.produced.aliases()] == [(sha256.digest(), bytes.fromhex(blob.hash))]
     thread.gc(apply=True, grace=0)  # a name does not keep it
     assert wrong(thread, url, UnknownBlobError) == f"missing blob {url}"
 

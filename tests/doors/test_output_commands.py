@@ -76,7 +76,7 @@ def state(path: str) -> list[Any]:
     """Give what a command may change."""
     with eventq.open(path, read_only=True) as thread:
         told = [list(thread.artifacts), list(thread.outputs), list(thread.contexts), len(thread.blobs)]
-        return [*told, thread.artifacts.table.count()]
+        return [*told, thread.database.artifacts.count()]
 
 
 def without_stdin(*words: str) -> Done:

@@ -57,7 +57,7 @@ def bad(sql: str, step: str) -> bool:
 
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
     """Give what artifacts and outputs are used by."""
-    artifacts, outputs, table = thread.artifacts, thread.outputs, thread.artifacts.table
+    artifacts, outputs, areas = thread.artifacts, thread.outputs, thread.database
     writer = artifacts.allocate()
     sha256 = hashlib.sha256(b"output 7").hexdigest()
     told = outputs.get("7-Scout_7")
@@ -67,7 +67,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         writer.seal()
 
     return {
-        "next number": lambda: [table.next("artifact"), table.pass_by("artifact", 5)],  # type: ignore[func-returns-value]
+        "next number": lambda: [areas.outputs.next_number("artifact"), areas.artifacts.reserve(5)],  # type: ignore[func-returns-value]
         "allocate": lambda: artifacts.allocate("bash"),
         "write and seal": write,
         "put": lambda: artifacts.put(TEXT),
@@ -75,7 +75,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "get": lambda: artifacts.get(77),
         "read": lambda: artifacts.open(301).read(),
         "by line": lambda: list(artifacts.open(301).lines_from(9_000)),
-        "a chunk of a line": lambda: [table.chunk_of_newline(301, 9_000), table.chunk_of_newline(301, 0)],
+        "a chunk of a line": lambda: [areas.artifacts.find_line(301, 9_000), areas.artifacts.find_line(301, 0)],
         "a page of the list": lambda: next(iter(artifacts)),
         "remove": lambda: artifacts.remove(5),
         "allocate a name": lambda: outputs.allocate("Scout", "7-Scout_7"),
@@ -85,7 +85,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "a page of the outputs": lambda: next(iter(outputs)),
         "take": lambda: outputs.take("7-Scout_7", 1, told.hash),
         "another name of a blob": lambda: thread.read(f"blob:sha256:{sha256}"),
-        "a page of the names": lambda: next(iter(table.names())),
+        "a page of the names": lambda: next(thread.produced.aliases()),
         "holders": lambda: thread.blobs.holders(told.hash),
     }
 
@@ -136,13 +136,13 @@ def test_nothing_sorts_what_is_stored(traced: Traced, name: str) -> None:
 
 def test_a_line_is_looked_up(traced: Traced) -> None:
     """Chunks with more newlines before them than are looked for are not looked at."""
-    steps = [step for _, step in traced.of(lambda: traced.thread.artifacts.table.chunk_of_newline(301, 9_000))]
+    steps = [step for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))]
     assert steps[0].endswith("INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)")
 
 
 def test_a_line_is_found_by_its_index(traced: Traced) -> None:
     """The chunk of a line is the last one of an index, and one row of it."""
-    (step,) = [step for _, step in traced.of(lambda: traced.thread.artifacts.table.chunk_of_newline(301, 9_000))]
+    (step,) = [step for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))]
     assert step == "SEARCH artifact_chunks USING COVERING INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)"
 
 
@@ -151,11 +151,11 @@ def test_what_comes_before_is_not_read(traced: Traced) -> None:
     artifact = traced.thread.artifacts.open(301)
     traced.statements.clear()
     assert b"".join(artifact.lines_from(artifact.info.lines)) == TEXT.splitlines(keepends=True)[-1]
-    assert len([sql for sql, _ in traced.statements if "SELECT bytes" in sql]) == 1
+    assert len([sql for sql, _ in traced.statements if "bytes FROM artifact_chunks" in sql]) == 1
     assert len(TEXT) > 4 * CHUNK
     traced.statements.clear()
     assert traced.thread.read("artifact://301", limit=3).next_offset == 4
-    assert len([sql for sql, _ in traced.statements if "SELECT bytes" in sql]) == 1
+    assert len([sql for sql, _ in traced.statements if "bytes FROM artifact_chunks" in sql]) == 1
 
 
 @pytest.mark.parametrize("url", ["artifact://7", "agent://7-Scout_7"])

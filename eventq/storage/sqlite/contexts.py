@@ -126,11 +126,11 @@ class Contexts:
             info = self.get(context_id)
             if info is None:
                 raise UnknownContextError(context_id)
-            if opened := self._db.turns.opened(context_id):
+            if opened := self._db.open_turns.page(0, -1, context=context_id):
                 raise ConflictError(
                     f"context {context_id} has turns that are still open ({len(opened)})",
                     "seal or discard them first",
-                    opened[0][0],
+                    opened[0].open_id,
                 )
             born = Move(0, "create", 0, info.base_turn_id, info.created_at_ms)
             self._log(context_id, born)

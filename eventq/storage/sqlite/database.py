@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.events import Part
+    from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.runs import Runs
+    from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
 
 BUSY_SECONDS = 30.0
@@ -271,6 +273,9 @@ class Database:
         turns: Turns
         contexts: Contexts
         runs: Runs
+        open_turns: OpenTurns
+        artifacts: Artifacts
+        outputs: Outputs
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
         """Open the database in `directory`; `write=False` never creates or changes a file.
@@ -318,11 +323,12 @@ class Database:
             raise
 
     def __getattr__(self, name: str) -> object:
-        """Make an area of the memory when it is first used: a push needs none of them."""
-        if name not in ("blobs", "turns", "contexts", "runs"):
+        """Make an area when it is first used: a push needs none of them."""
+        if name not in _AREAS:
             raise AttributeError(name)
-        module = __import__(f"eventq.storage.sqlite.{name}", fromlist=(name,))
-        area = getattr(module, name.capitalize())(self)
+        module, kind, check = _AREAS[name]
+        check(self)
+        area = getattr(__import__(f"eventq.storage.sqlite.{module}", fromlist=(kind,)), kind)(self)
         setattr(self, name, area)
         return area
 
@@ -815,6 +821,27 @@ class Database:
         """Return the time of this engine, in milliseconds since 1970."""
         return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
 
+    def run_many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run one statement for each row of bindings, inside `write`."""
+        try:
+            self.ready(self.connection)
+            self.cursor.executemany(sql, rows)
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+
+    def change(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one statement that writes, and return its rows.
+
+        Outside of `write` it is a transaction of its own, which spares BEGIN and COMMIT; inside, it
+        needs no savepoint.
+        """
+        self.check_process()
+        with self.lock:
+            if not self._marks:
+                self.check_writable()
+                self.alive()  # see `begin`
+            return self.run(sql, bindings)
+
     def data_version(self) -> int:
         """Return a number that changes when another process has committed."""
         return int(self.one("PRAGMA data_version"))
@@ -850,6 +877,20 @@ class Database:
         if self.version:
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
+
+
+# What holds an area: module and class, and the check that an older file has its tables.
+_AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
+    "blobs": ("blobs", "Blobs", lambda _: None),
+    "turns": ("turns", "Turns", lambda _: None),
+    "contexts": ("contexts", "Contexts", lambda _: None),
+    "runs": ("runs", "Runs", lambda _: None),
+    "open_turns": ("streams", "OpenTurns", Database.check_memory),
+    "artifacts": ("streams", "Artifacts", Database.check_output),
+    "outputs": ("outputs", "Outputs", Database.check_output),
+}
+
+
 
 
 def _quote(character: str) -> str:

@@ -1,4 +1,4 @@
-"""The turns of one database: appending them, reading chains, patches, roots, open turns."""
+"""The turns of one database: appending them, reading chains, patches, roots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 import apsw
 
 from eventq.errors import DiskError, LogicError, UnknownContextError, UnknownTurnError
-from eventq.storage.rows import Link, TurnRow
+from eventq.storage.rows import Ending, Link, TurnRow
 from eventq.storage.rules import (
     KEY_MS,
     event_of,
@@ -48,9 +48,6 @@ _CHAIN = (
     " WHERE turn_id = ?1 UNION ALL SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id,"
     " t.type_version, t.encoding, t.flags, t.created_at_ms, t.canonical, t.blob_id, c.left - 1"
     " FROM chain c CROSS JOIN turns t ON t.turn_id = c.parent_id WHERE c.left > 0) " + _READ
-)
-_OPEN = (
-    "SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms FROM open_turns"
 )
 _ANCESTOR = (
     "WITH RECURSIVE hop (turn_id, depth, parent_id, jump_id, jump_depth) AS ("
@@ -206,9 +203,9 @@ class Turns:
 
     def _seal(self, open_id: int, size: int) -> None:
         """End the open turn that became a turn, of so many bytes."""
-        self._run("DELETE FROM open_turns WHERE open_id = ? AND size = ?", (open_id, size))
-        if not self.database.connection.changes():
-            raise open_conflict(open_id, growing=self.open_row(open_id) is not None)
+        streams = self.database.open_turns
+        if streams.end(open_id, Ending("sealed"), was=size) is None:
+            raise open_conflict(open_id, growing=streams.get(open_id) is not None)
 
     def _tell(self, context_id: int, made: TurnRow, source: str) -> None:
         content = event_of(context_id, made)
@@ -345,53 +342,6 @@ class Turns:
         self._check(turn_id)
         return self._one(_NEAREST, (turn_id,)) if self.database.has_roots() else None
 
-    # --- open turns -----------------------------------------------------------------------------------------------
-
-    def open(self, context_id: int, type_id: str, version: int, encoding: int, now: int) -> int:
-        """Begin an open turn and give its id."""
-        sql = (
-            "INSERT INTO open_turns (context_id, type_id, type_version, encoding, created_at_ms, updated_at_ms)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
-        )
-        return self.insert("open_turns", sql, (context_id, type_id, version, encoding, now))
-
-    def opened(self, context_id: int | None = None) -> list[Any]:
-        """Give the rows of open turns, as the fields of `OpenInfo`: of a context, or all."""
-        if context_id is None:
-            return self._run(f"{_OPEN} ORDER BY open_id")
-        return self._run(f"{_OPEN} WHERE context_id = ? ORDER BY open_id", (context_id,))
-
-    def open_row(self, open_id: int) -> tuple[Any, ...] | None:
-        """Give the row of an open turn, or None."""
-        rows = self._run(f"{_OPEN} WHERE open_id = ?", (open_id,))
-        return rows[0] if rows else None
-
-    def add_delta(self, open_id: int, data: bytes | memoryview, now: int, piece_bytes: int) -> int | None:
-        """Append bytes to an open turn, filling its last piece up first; give its size, or None when there is none."""
-        sql = "UPDATE open_turns SET size = size + ?, updated_at_ms = ? WHERE open_id = ? RETURNING size"
-        size = self._one(sql, (len(data), now, open_id))
-        if size is None:
-            return None
-        sql = "SELECT position, length(bytes) FROM open_pieces WHERE open_id = ? ORDER BY position DESC LIMIT 1"
-        position, held = (self._run(sql, (open_id,)) or [(-1, piece_bytes)])[0]
-        if held + len(data) <= piece_bytes:
-            sql = "UPDATE open_pieces SET bytes = CAST(bytes || ? AS BLOB) WHERE open_id = ? AND position = ?"
-            self._run(sql, (data, open_id, position))
-        else:
-            sql = "INSERT INTO open_pieces (open_id, position, bytes) VALUES (?, ?, ?)"
-            self._run(sql, (open_id, position + 1, data))
-        return int(size)
-
-    def piece(self, open_id: int, position: int) -> bytes | None:
-        """Give a piece of an open turn, or None after the last."""
-        sql = "SELECT bytes FROM open_pieces WHERE open_id = ? AND position = ?"
-        return self._one(sql, (open_id, position))  # type: ignore[no-any-return]
-
-    def close(self, open_id: int) -> bool:
-        """Forget an open turn; give False when there is none."""
-        self._run("DELETE FROM open_turns WHERE open_id = ?", (open_id,))
-        return bool(self.database.connection.changes())
-
     # --- faults ---------------------------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
@@ -443,11 +393,6 @@ _FAULTS = (
         "SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0) || ', and its newest move went"
         " to ' || coalesce(new_id, 0) FROM contexts c JOIN context_log l ON l.context_id = c.context_id AND l.version ="
         " c.version WHERE coalesce(head_id, 0) <> coalesce(new_id, 0) LIMIT 20"
-    ),
-    (
-        "SELECT 'open turn ' || open_id || ' has ' || size || ' bytes, and its pieces ' || held FROM (SELECT open_id,"
-        " size, (SELECT coalesce(sum(length(bytes)), 0) FROM open_pieces p WHERE p.open_id = o.open_id) AS held"
-        " FROM open_turns o) WHERE size <> held LIMIT 20"
     ),
     (
         "SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id || ', which is not"

@@ -1,0 +1,48 @@
+"""Bytes that grow, read back: what open turns and artifacts share above the storage."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from eventq.storage.base import Streams
+    from eventq.storage.rows import StreamPiece
+
+READ_AHEAD = 1 << 20  # bytes, as they are kept, that one look into the storage brings
+_SECOND_LOOK = 1 << 14
+
+
+def pieces_from(streams: Streams[Any], number: int, position: int = 0) -> Iterator[StreamPiece]:
+    """Yield the pieces of a stream from a position on, as they are kept, up to the first gap.
+
+    The first look brings one piece, each later one twice as much as the one before: whoever wants
+    some lines does not read a MiB.
+    """
+    room = 0
+    while pieces := streams.read(number, position, room):
+        yield from pieces
+        position += len(pieces)
+        room = min(max(2 * room, _SECOND_LOOK), READ_AHEAD)
+
+
+def first_bytes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of pieces: a stream may grow while it is read."""
+    for piece in pieces:
+        if len(piece) >= size:
+            yield piece[:size]
+            return
+        size -= len(piece)
+        yield piece
+
+
+def after_lines(pieces: Iterator[bytes], lines: int) -> Iterator[bytes]:
+    """Yield what follows the first `lines` newlines."""
+    for piece in pieces:
+        parts = piece.split(b"\n", lines)
+        lines -= len(parts) - 1
+        if not lines:
+            yield parts[-1]
+            yield from pieces
+            return
