@@ -372,9 +372,11 @@ class OpenTurn:
 
 
 def _growth(delta: memoryview) -> Growth:
-    starts = range(0, len(delta), PART_BYTES)
-    pieces = [StreamPiece(None, 0, delta[start : start + PART_BYTES]) for start in starts]
-    return Growth(len(delta), 0, tuple(pieces))
+    size = len(delta)
+    if 0 < size <= PART_BYTES:
+        return Growth(size, 0, (StreamPiece(None, 0, delta),))
+    cuts = (delta[at : at + PART_BYTES] for at in range(0, size, PART_BYTES))
+    return Growth(size, 0, tuple(StreamPiece(None, 0, cut) for cut in cuts))
 
 
 class _Pieces:
