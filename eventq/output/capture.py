@@ -1,4 +1,4 @@
-"""Running a command and taking its output: all of it into a sink, the beginning of the view to whoever watches."""
+"""Running a command: its output goes into a sink, and the head of the view to a callback."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from eventq.output.artifacts import Artifacts, ArtifactWriter
     from eventq.records import Captured
 
-LINGER = 1.0  # seconds of silence after the command's end that are waited for what it left running
-_LOOK = 0.1  # seconds of silence between two looks at the command and at what waits to be stored
+LINGER = 1.0  # seconds of silence that end a capture whose command has left children behind
+_LOOK = 0.1  # seconds between two looks at a silent command and at what waits to be stored
 _PIPE = 1 << 20  # bytes; fewer switches between two processes than with the system's 64 KiB
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -50,13 +50,14 @@ def capture(
     show: Callable[[bytes], object] | None = None,
     **options: Any,
 ) -> tuple[int, Captured]:
-    """Run a command; give its exit code, 128 + n for signal n, and what is shown of its output.
+    """Run a command; return its exit code, 128 + n for signal n, and what is shown of its output.
 
-    Its errors go where its output goes; its input is ours. All of it is kept as an artifact of `tool`, the command's
-    name unless told, when that is not all. `show` gets what is certain of the view, as it comes, and now and then
-    nothing; `options` are those of `OutputSink`. In the main thread, signals that would end us go on to the command.
-    One that ends and leaves something running that holds its output is waited for until that is silent for LINGER
-    seconds. Raises CannotStartError.
+    stderr goes where stdout goes; stdin is inherited. Where not all is shown, all of it is stored
+    as an artifact of `tool` (default: the command's name). `show` gets the head of the view as it
+    comes, and now and then nothing; `options` are those of `OutputSink`. In the main thread,
+    signals that would end this process are forwarded to the command. When the command has ended but
+    a child of it still holds the pipe, LINGER seconds of silence end the capture. Raises
+    CannotStartError.
     """
     words = _words(argv)
     if tool is not None and not isinstance(tool, str):
@@ -72,7 +73,7 @@ def capture(
 
 
 def _words(argv: object) -> list[str]:
-    """Give the words of a command: text that has bytes, the first not empty."""
+    """Return the words of a command. Raises UsageError for NUL, or for an empty name."""
     words = [*argv] if isinstance(argv, (list, tuple)) else []
     if not words or words[0] == "" or not all(isinstance(word, str) and _is_plain(word) for word in words):
         raise UsageError("a command is a list of words", "give its name and its arguments, such as ['make', 'test']")
@@ -91,7 +92,7 @@ def _ignore(_: bytes) -> None:
 
 
 class _Keeper:
-    """Opens the artifact of a sink when it is wanted, and has what waits in it stored while the command is silent."""
+    """Opens the artifact of a sink on demand, and stores what waits while the command is silent."""
 
     def __init__(self, artifacts: Artifacts, tool: str) -> None:
         self._artifacts = artifacts
@@ -103,7 +104,7 @@ class _Keeper:
         return self._writer
 
     def tick(self) -> None:
-        """Store what has waited for its time."""
+        """Store what has waited for COMMIT_SECONDS."""
         if self._writer is not None:
             try:
                 self._writer.tick()
@@ -112,7 +113,7 @@ class _Keeper:
 
 
 def _run(argv: Sequence[str], sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]) -> int:
-    """Run a command, push all of its output into a sink, and give its exit code."""
+    """Run a command, push all of its output into a sink, and return its exit code."""
     reader, writer = os.pipe()
     with _Command() as command:
         try:
@@ -123,7 +124,7 @@ def _run(argv: Sequence[str], sink: OutputSink, tick: Callable[[], object], show
                 os.close(writer)
             _pump(reader, command, sink, tick, show)
         finally:
-            os.close(reader)  # if we were interrupted the command, when it goes on printing, ends by SIGPIPE
+            os.close(reader)  # after an interrupt, SIGPIPE ends a command that prints on
         while command.look(_LOOK) is None:
             tick()
     code = command.code or 0
@@ -140,7 +141,7 @@ def _widen(fd: int) -> None:
 def _pump(
     reader: int, command: _Command, sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]
 ) -> None:
-    """Push what comes, until nobody holds the other end or the command is over and all is silent."""
+    """Push what comes until the pipe is closed, or the command is over and all is silent."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     last = system.monotonic()
@@ -161,11 +162,11 @@ def _pump(
 
 
 class _Command:
-    """A command that runs; meanwhile signals that would end us go on to it: we stay to keep what it says at its end."""
+    """A running command, to which signals are forwarded: its last words are still to be stored."""
 
     def __init__(self) -> None:
         self.code: int | None = None
-        self.dismissed = False  # a signal came when it was over: nobody waits for what it left running
+        self.dismissed = False  # a signal came after its end: its children are not waited for
         self._pid = 0
         self._before: dict[int, Any] = {}
         self._early: list[int] = []  # signals that came before it was there
@@ -194,7 +195,7 @@ class _Command:
             self._send(number)
 
     def look(self, seconds: float = 0) -> int | None:
-        """Give its exit code (negative: the signal), None while it runs; wait so long for it."""
+        """Wait for the command; return its exit code (negative: the signal), None while it runs."""
         if self.code is None:
             found = system.wait(self._pid, seconds)
             if self.code is None:  # a signal's handler may have been quicker
@@ -205,7 +206,7 @@ class _Command:
         if self._pid and self.look() is not None:
             self.dismissed = True
         elif number in (signal.SIGINT, signal.SIGQUIT) and system.in_foreground():
-            return  # the terminal tells the command as well
+            return  # the terminal signals the command as well
         elif self._pid:
             self._send(number)
         else:

@@ -1,8 +1,9 @@
-"""What a session entry is stored as, and back: images become refs of blobs, text without bound is cut.
+"""What a session entry is stored as, and back: images become refs of blobs, long text is cut.
 
-An entry is a plain JSON value. `externalize` hands bytes to a `put` and leaves refs; `rehydrate` asks a `get` for them:
-neither knows where bytes are kept. Both leave what they are given untouched, and share with it all that stays as it is.
-A value may hold numbers that keep their text, see `eventq.output.spelling`.
+An entry is a plain JSON value. `externalize` hands bytes to a `put` and leaves refs; `rehydrate`
+asks a `get` for them: neither knows where bytes are kept. Both leave the entry untouched, and share
+with it all that stays as it is. A value may hold numbers that keep their text, see
+`eventq.output.spelling`.
 
     where                                                    what is put                 what is left
     `data` of images in `content`, `images`, `frames`        the bytes of the base64     the ref
@@ -13,9 +14,10 @@ A value may hold numbers that keep their text, see `eventq.output.spelling`.
     a signature of more than MAX_CHARS                       only to keep it in full     nothing: half of one is none
     `partialJson`, `jsonlEvents`                             only to keep them           no key
 
-An entry that is kept in full names what is not in view under a last key `eventq:full`: JSON pointer (RFC 6901) of the
-place in what is left -> `{"ref": ref}` of a text, with the `lineCount` that stood beside it if that changed, or
-`{"json": ref, "at": n}` of a removed value that was the n-th of its object.
+An entry that is kept in full names what is not in view under a last key `eventq:full`: JSON pointer
+(RFC 6901) of the place in what is left -> `{"ref": ref}` of a text, with the `lineCount` that stood
+beside it if that changed, or `{"json": ref, "at": n}` of a removed value that was the n-th of its
+object.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     Box = Any  # a dict or a list
     Key = str | int
     Path = tuple[Key, ...]  # the keys that lead to a box
-    Form = Callable[[bytes], Any]  # what makes of the bytes of a blob what stood in the entry
+    Form = Callable[[bytes], Any]  # from the bytes of a blob to what stood in the entry
     Place = tuple[Box, "Place | None", Key, int]  # a box, the place around it, its key there, its level
-    Want = tuple[Form, Path, Key, str | None]  # where the bytes of a blob belong; the pointer of what is kept in full
+    Want = tuple[Form, Path, Key, str | None]  # where a blob belongs; the pointer, if kept in full
 
 MAX_CHARS = 500_000  # UTF-16 units
 NOTICE = "\n\n[Session persistence truncated large content]"
@@ -51,10 +53,11 @@ _MIMES = ("mimeType", "mime_type", "media_type")
 
 
 def externalize(entry: Any, put: Callable[[bytes], str], *, full: bool = False) -> Any:
-    """Give what is stored of an entry; `put` stores bytes and gives their ref.
+    """Return what is stored of an entry; `put` stores bytes and returns their ref.
 
-    With `full` nothing is lost: what is not in view is put too, and named in the entry, which must be an object. What
-    is externalized already comes back as it is. Raises InputError for more than DEEPEST levels.
+    With `full` nothing is lost: what is not in view is put too, and named in the entry, which must
+    be an object. An entry that is externalized already comes back as it is. Raises InputError for
+    more than DEEPEST levels.
     """
     if isinstance(entry, dict):
         return entry if FULL in entry else _Externalizer(entry, put, full=full).run()
@@ -72,11 +75,11 @@ def rehydrate(
     *,
     parse: Callable[[bytes], Any] | None = None,
 ) -> Any:
-    """Return the entry that was externalized; `get` returns the bytes of a well-formed ref, None for a missing blob.
+    """Return the entry that was externalized; `get` returns the bytes of a ref, or None.
 
-    It is asked once for each ref. What cannot be had stays as it is stored, so that a later call may find it, and
-    `warn` gets a sentence. `parse` reads the JSON of removed values (default: `json.loads`). Raises InputError for more
-    than DEEPEST levels, and whatever `get` raises.
+    It is called once for each well-formed ref. A ref whose blob is missing stays, so that a later
+    call may find it, and `warn` gets a sentence. `parse` reads the JSON of removed values (default:
+    `json.loads`). Raises InputError for more than DEEPEST levels, and whatever `get` raises.
     """
     if not isinstance(entry, _BOXES):
         return entry
@@ -84,7 +87,7 @@ def rehydrate(
 
 
 def refs(entry: Any) -> list[str]:
-    """Give the `blob:blake3:` refs that an externalized entry names, also amid other text, sorted."""
+    """Return the `blob:blake3:` refs in an externalized entry, amid other text too, sorted."""
     found: set[bytes] = set()
     for text in _all_texts(entry):
         found |= refs_in(text)
@@ -92,7 +95,7 @@ def refs(entry: Any) -> list[str]:
 
 
 def foreign_refs(entry: Any) -> list[str]:
-    """Give the `blob:sha256:` refs that stand for images in an entry from elsewhere, sorted."""
+    """Return the `blob:sha256:` refs that represent images in an entry of another tool, sorted."""
     if not isinstance(entry, _BOXES):
         return []
     found = {
@@ -104,14 +107,14 @@ def foreign_refs(entry: Any) -> list[str]:
 
 
 class _Draft:
-    """A value with changes: the boxes on the way to one are copied, once, and all others shared."""
+    """A value with changes: the boxes around a change are copied, once, and all others shared."""
 
     def __init__(self, root: Box) -> None:
         self.root = root
         self._copies: set[int] = set()
 
     def box(self, path: Path) -> Box:
-        """Give the copy, free to be changed, of the box that a path leads to."""
+        """Return a copy, free to be changed, of the box at a path."""
         if not self._copies:
             self.root = self._copy(self.root)
         box = self.root
@@ -129,7 +132,7 @@ class _Draft:
 
 
 class _Externalizer:
-    """One entry on its way in."""
+    """Externalizes one entry."""
 
     def __init__(self, entry: Box, put: Callable[[bytes], str], *, full: bool) -> None:
         self._entry = entry
@@ -172,14 +175,14 @@ class _Externalizer:
     def _remove(self, place: Place, key: str, value: Any) -> None:
         if self._full:
             spelled = _spell(value, place[3])
-            if spelled is None:  # it could not be given back, so it stays
+            if spelled is None:  # it could not be restored, so it stays
                 return
             self._notes[_pointer(place, key)] = {"json": self._put(spelled), "at": list(place[0]).index(key)}
         del self._draft.box(_path(place))[key]
 
 
 class _Rehydrator:
-    """One entry on its way out."""
+    """Rehydrates one entry."""
 
     def __init__(
         self,
@@ -222,7 +225,7 @@ class _Rehydrator:
                 self._warn(f"{_shown(text)} is no ref of a blob; it is left as it is")
 
     def _look_for_notes(self, notes: Any) -> None:
-        """Add what is kept in full; a note may come from anywhere, and be anything."""
+        """Add what is kept in full; a note may be anything, as entries come from elsewhere."""
         for pointer, note in notes.items() if isinstance(notes, dict) else [("", notes)]:
             place = _find(self._entry, pointer)
             want = None if place is None else _want(*place, pointer, note)
@@ -235,7 +238,7 @@ class _Rehydrator:
                 self._removed.setdefault(path, []).append((note["at"], str(key)))
 
     def _resolve(self, ref: str, wants: list[Want]) -> None:
-        """Put what the bytes of a blob make at all places that want it; texts that are equal are one."""
+        """Put back what a blob holds, wherever it is wanted; equal texts are one object."""
         data = self._get(ref)
         if data is None:
             self._warn(f"blob {ref} is missing; the entry keeps its ref")
@@ -256,7 +259,7 @@ class _Rehydrator:
                 self._done.add(pointer)
 
     def _put_back(self, path: Path, removed: list[tuple[int, str]]) -> None:
-        """Insert removed values where they stood, counting those that are still missing as not there."""
+        """Insert removed values where they stood, less those before them that are missing."""
         if not any((path, key) in self._found for _, key in removed):
             return
         box = self._draft.box(path)
@@ -271,7 +274,7 @@ class _Rehydrator:
         box.update(items)
 
     def _forget(self, notes: dict[str, Any]) -> None:
-        """Drop the notes that are done with, and restore the counts of lines that they hold."""
+        """Drop the notes that were put back, and restore the counts of lines in them."""
         for pointer in self._done:
             place = _find(self._entry, pointer)
             if place is not None and "lineCount" in notes[pointer] and _has(place[2], "lineCount"):
@@ -287,9 +290,9 @@ class _Rehydrator:
 
 
 def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> Iterator[Place]:
-    """Give every array and object, an outer one before its inner ones, but what stands under the keys to skip.
+    """Yield every array and object, an outer one before its inner ones, but not below `skip`.
 
-    Without recursion: how deep a hostile entry is must not depend on who calls.
+    Not by recursion: how deep a hostile entry may be must not depend on the caller's stack.
     """
     todo: list[Place] = [(entry, None, "", level)]
     while todo:
@@ -308,7 +311,7 @@ def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> It
 
 
 def _spots(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
-    """Give place, key and value of every text and of every transient."""
+    """Yield place, key and value of every text and of every transient."""
     for place in _boxes(entry):
         for key, value in _pairs(place[0]):
             if isinstance(value, str) or key in TRANSIENTS:
@@ -316,7 +319,7 @@ def _spots(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
 
 
 def _all_texts(entry: Any) -> Iterator[str]:
-    """Give every text of an entry, and every key."""
+    """Yield every text of an entry, and every key."""
     if isinstance(entry, str):
         yield entry
     if isinstance(entry, _BOXES):
@@ -339,12 +342,12 @@ def _path(place: Place) -> Path:
 
 
 def _pointer(place: Place, key: Key) -> str:
-    """Give the JSON pointer of a key in a place."""
+    """Return the JSON pointer of a key in a place."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in (*_path(place), key))
 
 
 def _find(entry: Box, pointer: str) -> tuple[Path, Key, Box] | None:
-    """Give the path, the key and the box that a pointer leads to, None where it leads nowhere; the key may be new."""
+    """Return the path, key and box of a pointer, None where it leads nowhere; the key may be new."""
     box = entry
     path: list[Key] = []
     steps = pointer.split("/")
@@ -361,7 +364,7 @@ def _find(entry: Box, pointer: str) -> tuple[Path, Key, Box] | None:
 
 
 def _key(box: Box, step: str) -> Key:
-    """Give the key that a step of a pointer is in a box; -1 for what is none of an array."""
+    """Return a step of a pointer as a key of a box; -1 for what is no index of an array."""
     if not isinstance(box, list):
         return step.replace("~1", "/").replace("~0", "~")
     good = step.isascii() and step.isdigit() and len(step) < 10 and (step == "0" or step[0] != "0")
@@ -375,7 +378,7 @@ def _has(box: Box, key: Key) -> bool:
 
 
 def _form(place: Place, key: Key) -> Form | None:
-    """Give what makes of a blob what stands at a key, None where no image does."""
+    """Return the function from a blob to the image at a key, None where no image stands."""
     if key == "data":
         return _base64 if _is_image(place) or _is_source(place) else None
     if key == "result":
@@ -386,7 +389,7 @@ def _form(place: Place, key: Key) -> Form | None:
 
 
 def _is_image(place: Place | None) -> bool:
-    """Say whether an object is an image in an array of what an entry shows."""
+    """Tell whether an object is an image in an array of what an entry shows."""
     if place is None or place[1] is None or not isinstance(place[1][0], list) or place[1][2] not in _GALLERIES:
         return False
     box = place[0]
@@ -397,7 +400,7 @@ def _is_image(place: Place | None) -> bool:
 
 
 def _is_source(place: Place) -> bool:
-    """Say whether an object is the source of an image."""
+    """Tell whether an object is the source of an image."""
     return place[2] == "source" and place[0].get("type") == "base64" and _is_image(place[1])
 
 
@@ -405,22 +408,23 @@ def _is_source(place: Place) -> bool:
 
 
 def _bare(text: str, form: Form | None) -> bytes | None:
-    """Give the bytes to put of an image, none for one that stays whole, None for text like any other."""
+    """Return the bytes to put of an image, b"" for one that stays, None for any other text."""
     if form is _base64:
         return (_decoded(text) if len(text) >= THRESHOLD else None) or b""
     if form is not _utf8 or not text.startswith("data:image/") or ";base64," not in text:
         return None
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half a character: UTF-8 would not give it back
+    except UnicodeEncodeError:  # an unpaired surrogate: UTF-8 would not restore it
         return b""
 
 
 def _decoded(text: str) -> bytes | None:
-    """Give the bytes of base64, None unless encoding them gives the very same text.
+    """Return the bytes of base64, None unless encoding them makes the very same text.
 
-    Strict decoding refuses what is not of the alphabet, or has no padding; left are too much of it and unused bits that
-    are set, and both show in the last four characters. Encoding it all again to compare takes twice the time.
+    Strict decoding refuses other alphabets and missing padding. Too much of it, and unused bits that
+    are set, show in the last four characters. Encoding everything again to compare takes twice the
+    time.
     """
     from binascii import a2b_base64, b2a_base64
 
@@ -452,7 +456,7 @@ def _json(data: bytes) -> Any:
 
 
 def _spell(value: Any, level: int) -> bytes | None:
-    """Return a value that stands at a level as JSON, None for ints longer than Python writes."""
+    """Return a value at a level as JSON, None for ints longer than Python writes."""
     from eventq.output.spelling import ASCII, spell
 
     if isinstance(value, _BOXES):
@@ -467,14 +471,14 @@ def _spell(value: Any, level: int) -> bytes | None:
 
 
 def _is_oversize(text: str) -> bool:
-    """Say whether a text has more than MAX_CHARS UTF-16 units; most need no counting."""
+    """Tell whether a text has more than MAX_CHARS UTF-16 units; most need no counting."""
     if len(text) > MAX_CHARS or len(text) <= MAX_CHARS // 2 or text.isascii():
         return len(text) > MAX_CHARS
     return len(text.encode("utf-16-le", "surrogatepass")) > MAX_CHARS * 2
 
 
 def _cut(text: str) -> str:
-    """Give the beginning of a text, and NOTICE, within MAX_CHARS UTF-16 units, without half a character at the cut."""
+    """Return the beginning of a text and NOTICE, in MAX_CHARS UTF-16 units, no pair cut in two."""
     if text.isascii():
         return text[:_KEPT] + NOTICE
     units = text[:_KEPT].encode("utf-16-le", "surrogatepass")[: _KEPT * 2]
@@ -484,13 +488,13 @@ def _cut(text: str) -> str:
 
 
 def _is_ref(text: Any) -> bool:
-    """Say whether a text is a ref: a prefix, and 64 lower-case hex digits."""
+    """Tell whether a text is a ref: a prefix, and 64 lower-case hex digits."""
     good = isinstance(text, str) and text.startswith(_PREFIXES) and len(text) == len(REF) + 64
     return good and not text[len(REF) :].strip("0123456789abcdef")
 
 
 def _want(path: Path, key: Key, box: Box, pointer: str, note: Any) -> tuple[str, Want] | None:
-    """Give the ref and the want of a note about a key of a box, None for a note that makes no sense there."""
+    """Return the ref and the want of a note about a key of a box, None for a note that cannot be."""
     if not isinstance(note, dict):
         return None
     if "ref" in note:

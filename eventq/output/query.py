@@ -1,8 +1,9 @@
-"""The query over a JSON value: `.findings[0]['file name']`, or the same as a path, `/findings/0/file%20name`.
+"""Queries over a JSON value: `.findings[0]['file name']`, or as a path, `/findings/0/file%20name`.
 
-A query is keys and indices one after another. A key is `[A-Za-z0-9_-]+` after an optional `.`, or any text in brackets:
-`[raw]` up to the next `]`, or `['quoted']`, in either quote, where `]` may stand too and a backslash escapes itself and
-both quotes. Digits in brackets are an index of an array. Blanks around the query and just inside brackets mean nothing.
+A query is a sequence of keys and indices. A key is `[A-Za-z0-9_-]+` after an optional `.`, or any
+text in brackets: `[raw]` up to the next `]`, or `['quoted']`, in either quote, where `]` may stand too
+and a backslash escapes itself and both quotes. Digits in brackets are an index of an array. Blanks
+around the query and just inside brackets mean nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-_LONGEST = 18  # digits of an index; no array is longer, and Python refuses to read more than some thousands
+_LONGEST = 18  # digits of an index; no array is longer, and Python refuses to parse thousands
 _BEYOND = 10**_LONGEST
 
 
 def parse(query: str) -> list[str | int]:
-    """Give the keys (str) and indices (int) that a query names, in order; none for `` and `.`. Raises UsageError."""
+    """Return the keys (str) and indices (int) of a query; none for `` and `.`. Raises UsageError."""
     tokens: list[str | int] = []
     text = query.strip()
     at = 0
@@ -39,7 +40,7 @@ def parse(query: str) -> list[str | int]:
 
 
 def path(path: str) -> list[str | int]:
-    """Give the keys and indices that the path of a URL names: `/a/0` is `.a[0]`.
+    """Return the keys and indices of the path of a URL: `/a/0` is `.a[0]`.
 
     Parts are percent-decoded, empty ones (as after a trailing slash) are ignored, digits are an index.
     """
@@ -52,7 +53,7 @@ def path(path: str) -> list[str | int]:
 
 
 def extract(value: Any, tokens: list[str | int]) -> Any:
-    """Give what tokens lead to in a JSON value, None for what is not there.
+    """Return what tokens lead to in a JSON value, or None.
 
     An index picks from arrays only, a key from objects; a key of digits (`.0`) picks from an array too.
     """
@@ -68,14 +69,14 @@ def extract(value: Any, tokens: list[str | int]) -> Any:
 
 
 def _index(token: str | int) -> int:
-    """Give the index that a token is in an array, one beyond every array for what is none."""
+    """Return a token as an index of an array; one beyond every array for a key."""
     if isinstance(token, str):
         return _number(token) if _is_number(token) else _BEYOND
     return token if token >= 0 else _BEYOND
 
 
 def _bracket(text: str, at: int, query: str) -> tuple[str | int, int]:
-    """Give the token in brackets, and where what follows them begins; `at` is where their inside begins."""
+    """Return the token in brackets, and the position after them; `at` is the one inside them."""
     start = _past_blanks(text, at)
     if text[start : start + 1] in ("'", '"'):
         return _quoted(text, start, query)
@@ -89,7 +90,7 @@ def _bracket(text: str, at: int, query: str) -> tuple[str | int, int]:
 
 
 def _quoted(text: str, at: int, query: str) -> tuple[str, int]:
-    """Give the key that begins with the quote at `at`, and where what follows its bracket begins."""
+    """Return the key whose quote is at `at`, and the position after its bracket."""
     quote = text[at]
     key = []
     at += 1
@@ -123,7 +124,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(digits: str) -> int:
-    """Give the index that digits spell, of any length; one beyond every array where they are too many."""
+    """Return the index that digits spell; one beyond every array where they are too many."""
     if len(digits) > _LONGEST:
         digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _LONGEST else _BEYOND

@@ -1,9 +1,9 @@
-"""What is shown of a stream of output: a bounded view of it, and all of it in an artifact when the view is not all.
+"""What is shown of a stream of output: a bounded view, and an artifact of all when that is less.
 
-A stream goes through three parts. `Sanitizer` makes it text that does nothing to a terminal, `Window` keeps the
-beginning and the end of it within a budget, and `OutputSink` joins the two to an artifact and to whoever watches. None
-of them gives another result when the stream is cut elsewhere, and none holds more than a small multiple of the budget
-and one chunk. They are for one thread each.
+A stream goes through three parts. `Sanitizer` makes it text that is harmless to a terminal, `Window`
+keeps the beginning and the end of it within a budget, and `OutputSink` joins the two to an artifact
+and to a watcher. None of them depends on where the stream is cut, and none holds more than a small
+multiple of the budget and one chunk. Each is for one thread.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from re import Pattern
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypedDict, Unpack
 
     from eventq.records import Captured
 
     Chunk = bytes | bytearray | memoryview | str
+
+    class Budget(TypedDict, total=False):
+        """The options of a `Window`."""
+
+        spill: int
+        head: int
+        columns: int
 
     class Artifact(Protocol):
         """Where the whole stream goes."""
@@ -32,17 +39,17 @@ if TYPE_CHECKING:
             """Add bytes."""
 
         def seal(self) -> object:
-            """Say that it is whole."""
+            """End it: it is whole."""
 
         def fail(self, why: str) -> None:
-            """Say that it will never be whole."""
+            """End it: it will never be whole."""
 
 
 SPILL = 50 * 1024  # bytes of text that are shown at most
 HEAD = 20 * 1024  # bytes of it that are the beginning, when there is more
 COLUMNS = 768  # bytes of a line that are shown at most, the mark of the cut among them
 PENDING = 1 << 20  # bytes that wait for a throttled watcher at most
-SWALLOWED = 64 << 10  # characters of a control string that are removed at most: one that never ends must not eat all
+SWALLOWED = 64 << 10  # characters of a control string that are removed: one may never end
 
 _CUT = "…".encode()
 _MARK_ROOM = 40  # bytes: the mark with a number of 21 digits, and a newline on either side
@@ -52,18 +59,18 @@ _patterns: dict[str, Pattern[Any]] = {}
 
 
 def _pattern(name: str) -> Pattern[Any]:
-    """Give a regular expression; only a stream that needs one pays for the import."""
+    """Return a regular expression; only a stream that needs one pays for the import."""
     if not _patterns:
         _patterns.update(_compile())
     return _patterns[name]
 
 
 def _compile() -> dict[str, Pattern[Any]]:
-    """Give all of them by name.
+    """Return all of them by name.
 
-    A `sequence` stops before whatever cannot belong to it, so what it matches needs no second look; a `torn` one could
-    still grow. What ends a control string is not part of it: BEL is a control like any other, and ESC with a backslash
-    an escape by itself.
+    A `sequence` stops before whatever cannot belong to it, so that a match is final; a `torn` one
+    could still grow. The end of a control string is not part of it: BEL is a control like any other,
+    and ESC with a backslash an escape by itself.
     """
     import re
 
@@ -83,11 +90,12 @@ def _compile() -> dict[str, Pattern[Any]]:
 
 
 class Sanitizer:
-    """Makes a stream valid UTF-8 that leaves a terminal alone, chunk by chunk.
+    """Makes a stream valid UTF-8 that is harmless to a terminal, chunk by chunk.
 
-    What is not UTF-8 becomes U+FFFD. Escape sequences go, and so do all control characters but tab and newline. One
-    that is torn, or too long to be one, ends before the first character that cannot belong to it; a control string ends
-    at a newline too. With `strip` off the controls stay, and only what is not UTF-8 changes.
+    What is not UTF-8 becomes U+FFFD. Escape sequences are removed, and so are all control characters
+    but tab and newline. A sequence that is torn, or too long, ends before the first character that
+    cannot belong to it; a control string ends at a newline too. With `strip` off the controls stay,
+    and only what is not UTF-8 changes.
     """
 
     def __init__(self, *, strip: bool = True) -> None:
@@ -97,11 +105,11 @@ class Sanitizer:
         self._left = 0  # characters that may still belong to it
 
     def feed(self, data: Chunk) -> bytes:
-        """Give what is certain now: whole characters, after what was given before."""
+        """Return what is certain now: whole characters, after those returned before."""
         return self._clean(self._held + _encoded(data) if self._held else _encoded(data), final=False)
 
     def end(self) -> bytes:
-        """Give what was held back, at the end of the stream, and be ready for another."""
+        """Return what was held back, at the end of the stream, and be ready for another."""
         data = self._clean(self._held, final=True)
         self._string = ""
         return data
@@ -119,7 +127,7 @@ class Sanitizer:
         return data.translate(None, _CONTROLS)  # gives the same object when there is none
 
     def _plain(self, text: str, *, final: bool) -> str:
-        """Give text without escape sequences; hold back one that its end has torn."""
+        """Return text without escape sequences; hold back one that the end has torn."""
         if self._string:
             text = text[self._swallow(text) :]
         at = -1 if final else text.rfind("\x1b")  # no sequence has another in it, so only the last can be torn
@@ -136,7 +144,7 @@ class Sanitizer:
             self._held = torn.encode() + self._held
 
     def _swallow(self, text: str) -> int:
-        """Give where the control string ends, which began in an earlier chunk."""
+        """Return where the control string ends that began in an earlier chunk."""
         found = _pattern(self._string).match(text, 0, self._left)
         end = found.end() if found else 0
         self._left -= end
@@ -146,7 +154,7 @@ class Sanitizer:
 
 
 def _encoded(data: Chunk) -> bytes:
-    """Give the bytes of a chunk; half a pair of UTF-16 becomes U+FFFD."""
+    """Return the bytes of a chunk; an unpaired surrogate becomes U+FFFD."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -160,7 +168,7 @@ def _encoded(data: Chunk) -> bytes:
 
 
 def _repaired(data: bytes, *, final: bool) -> tuple[bytes, bytes]:
-    """Give valid UTF-8, and the bytes at the end that may become a character."""
+    """Return valid UTF-8, and the bytes at the end that may become a character."""
     try:
         _, used = utf_8_decode(data, "strict", final)
         return data[:used], data[used:]  # the same object when that is all: nothing is encoded again
@@ -172,10 +180,11 @@ def _repaired(data: bytes, *, final: bool) -> tuple[bytes, bytes]:
 class Window:
     """The bounded view of a stream: all of it, or its head, a mark and its tail.
 
-    `spill` is the budget in bytes for all that is shown, `head` how many of them are the beginning when it is not
-    enough, at most half; with 0, or without room for the mark, a tail is shown and no mark. A line that is longer than
-    `columns` bytes (0: any may be) is shown up to there, the mark `…` included. All bytes given must be valid UTF-8
-    and whole characters. `capped` counts the bytes left out of lines, `total_bytes` what was given.
+    `spill` is the budget in bytes for all that is shown, `head` how many of them are the beginning
+    when it is not enough, at most half; with 0, or without room for the mark, a tail is shown and no
+    mark. A line longer than `columns` bytes (0: no limit) is shown up to there, the mark `…`
+    included. The stream must be valid UTF-8 and come in whole characters. `capped` counts the bytes
+    left out of lines, `total_bytes` all that came.
     """
 
     def __init__(self, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS) -> None:
@@ -196,7 +205,7 @@ class Window:
 
     @property
     def total_lines(self) -> int:
-        """The lines given: newlines and one, 0 for an empty stream."""
+        """The lines so far: newlines and one, 0 for an empty stream."""
         return self._newlines + 1 if self.total_bytes else 0
 
     @property
@@ -211,12 +220,12 @@ class Window:
         self._add(self._cap(data) if self._columns else data)
 
     def end(self) -> None:
-        """Say that the stream is over: what was held back belongs to it."""
+        """End the stream: what was held back belongs to it."""
         held, self._held = self._held, b""
         self._add(held)
 
     def _cap(self, data: bytes) -> bytes:
-        """Give what is certain now of the stream whose lines are cut."""
+        """Return what is certain now of the stream with its lines cut."""
         if self._skipping:
             end = self._leave_out(data, 0)
             if end < 0:
@@ -235,7 +244,7 @@ class Window:
         return b"".join((*parts, data[done : len(data) - len(self._held)]))
 
     def _leave_out(self, data: bytes, cut: int) -> int:
-        """Leave out the rest of a line, and give where its newline is; -1 when that is still to come."""
+        """Leave out the rest of a line; return where its newline is, -1 when it is to come."""
         end = data.find(b"\n", cut)
         self.capped += (len(data) if end < 0 else end) - cut
         self._skipping = end < 0
@@ -243,10 +252,10 @@ class Window:
         return end
 
     def _fitting(self, data: bytes, at: int) -> int:
-        """Give where the next line begins that is too long, looking from `at`; -1, and hold back, when none is.
+        """Return where the next line begins that is too long, from `at` on; -1 for none.
 
-        A newline within the width after a line's beginning says that all lines up to there fit, so text is passed a
-        width at a time, however short its lines are.
+        A newline within the width after a line's beginning shows that all lines up to there fit, so
+        text is passed a width at a time, however short its lines are. What may be cut is held back.
         """
         width = self._columns - self._used
         while (end := data.rfind(b"\n", at, at + width + 1)) >= 0:
@@ -276,7 +285,7 @@ class Window:
             del self._kept[:-keep]
 
     def take_head(self) -> bytes:
-        """Give the bytes that `text` will begin with, whatever comes, after those that were given before."""
+        """Return the next bytes that `text` will begin with, whatever comes."""
         if self._given == self._head:
             return b""
         end = self._head_end() if len(self._start) == self._head else self._start.rfind(b"\n") + 1
@@ -285,7 +294,7 @@ class Window:
         return taken
 
     def text(self) -> bytes:
-        """Give what is shown, once the stream is over: at most `spill` bytes."""
+        """Return what is shown, once the stream is over: at most `spill` bytes."""
         if not self.overflowed:
             return bytes(self._kept)
         if not self._head:
@@ -295,12 +304,12 @@ class Window:
         return b"".join((head, b"\n" if head and head[-1] != _NEWLINE else b"", self._mark(head, tail), tail))
 
     def _head_end(self) -> int:
-        """Give how many bytes the head has: whole lines, or whole characters where there is not one line."""
+        """Return the bytes of the head: whole lines, or whole characters without any line."""
         start = self._start
         return start.rfind(b"\n") + 1 or _whole(start)
 
     def _tail(self, limit: int) -> bytes:
-        """Give at most `limit` of the last bytes, from a line's beginning or else a character's."""
+        """Return at most `limit` last bytes, from a line's beginning or else a character's."""
         kept = self._kept
         at = len(kept) - limit  # at least 1: more is kept than is ever shown
         end = kept.find(b"\n", at - 1)
@@ -311,7 +320,7 @@ class Window:
         return bytes(kept[at:])
 
     def _mark(self, head: bytes, tail: bytes) -> bytes:
-        """Give the line that stands for what is left out."""
+        """Return the line that represents what is left out."""
         ended = self._kept[-1 - len(tail)] == _NEWLINE  # the byte before the tail
         lines = self._newlines - head.count(b"\n") - tail.count(b"\n") + (not ended)
         left_out = f"{lines}ln" if lines > 1 else f"{self._size - len(head) - len(tail)}B"
@@ -319,14 +328,14 @@ class Window:
 
 
 def _border(data: bytes, at: int, low: int) -> int:
-    """Give the last border of characters up to `at`, not before `low`."""
+    """Return the last border of characters up to `at`, not before `low`."""
     while at > low and data[at] & 0xC0 == 0x80:
         at -= 1
     return at
 
 
 def _whole(data: bytearray) -> int:
-    """Give how many bytes at the beginning are whole characters."""
+    """Return how many bytes at the beginning are whole characters."""
     return utf_8_decode(data, "replace")[1]
 
 
@@ -343,7 +352,7 @@ def _check_columns(columns: object) -> int:
 
 
 class _Live:
-    """Hands the stream to a watcher, not more often than it wants."""
+    """Delivers the stream to a watcher, at most once in `throttle` seconds."""
 
     def __init__(self, deliver: Callable[[str], object], throttle: float, clock: Callable[[], float]) -> None:
         self._deliver = deliver
@@ -368,8 +377,8 @@ class _Live:
             self._deliver(text)
 
 
-class _Mirror:
-    """Writes the whole stream to an artifact, from its beginning, once one is wanted."""
+class _Spill:
+    """Writes the whole stream to an artifact, from its beginning, once the view is not all."""
 
     def __init__(self, make: Callable[[], Artifact] | None) -> None:
         self._make = make  # None: there is no artifact, or not any more
@@ -399,7 +408,7 @@ class _Mirror:
             self._artifact.write(data)
 
     def seal(self) -> str | None:
-        """Give the id of the artifact, now that it is whole; None when there is none."""
+        """Seal the artifact and return its id, None when there is none."""
         if self._artifact is None:
             return None
         try:
@@ -415,7 +424,7 @@ class _Mirror:
         self.fail(self.error)
 
     def fail(self, why: str) -> None:
-        """Say that the artifact, if one is open, will not be whole, and let go of it."""
+        """Fail the artifact, if one is open, and drop it."""
         artifact, self._artifact, self._make = self._artifact, None, None
         self._backlog.clear()
         if artifact is not None:
@@ -426,38 +435,37 @@ class _Mirror:
 
 
 class OutputSink:
-    """Captures a stream: what is shown of it in memory, all of it in an artifact when that is not all.
+    """Captures a stream: a bounded view in memory, and an artifact of all when that is less.
 
-    `open_artifact` opens the artifact; it is called when the window overflows or a line is cut, or for any stream that
-    is not empty with `keep`. When the artifact cannot be opened, written or sealed, the sink goes on without. `spill`,
-    `head` and `columns` are bytes, as `Window` takes them. `on_chunk` is handed all of the sanitized stream as it
-    comes, not more often than once in `throttle` seconds; what it raises is raised to whoever pushes. With `sanitize`
-    off, escape sequences and controls stay in; the stream becomes valid UTF-8 all the same.
+    `open_artifact` opens the artifact; it is called when the window overflows or a line is cut, or,
+    with `keep`, for any stream that is not empty. When the artifact cannot be opened, written or
+    sealed, the sink goes on without. `spill`, `head` and `columns` are bytes, as `Window` takes them.
+    `on_chunk` gets all of the sanitized stream as it comes, at most once in `throttle` seconds; what
+    it raises, `push` raises. With `sanitize` off, escape sequences and controls stay in; the stream
+    becomes valid UTF-8 all the same.
     """
 
     def __init__(
         self,
         open_artifact: Callable[[], Artifact] | None = None,
         *,
-        spill: int = SPILL,
-        head: int = HEAD,
-        columns: int = COLUMNS,
         on_chunk: Callable[[str], object] | None = None,
         throttle: float = 0.0,
         sanitize: bool = True,
         keep: bool = False,
         clock: Callable[[], float] = system.monotonic,
+        **window: Unpack[Budget],
     ) -> None:
-        self._window = Window(spill, head, columns)
+        self._window = Window(**window)
         self._sanitizer = Sanitizer(strip=sanitize)
         seconds = _check_seconds(throttle)
         self._live = _Live(on_chunk, seconds, clock) if on_chunk else None
-        self._mirror = _Mirror(open_artifact)
+        self._spilled = _Spill(open_artifact)
         self._keep = keep
         self._over = False
 
     def push(self, chunk: Chunk) -> None:
-        """Add output: bytes, cut anywhere, or text; raise LogicError after `dump` or `abandon`."""
+        """Add output: bytes, cut anywhere, or text. Raises LogicError after the end."""
         self._check_open()
         self._take(self._sanitizer.feed(chunk))
 
@@ -469,21 +477,22 @@ class OutputSink:
                 self._live.push(data)
         finally:  # a watcher that raises leaves no hole
             self._window.push(data)
-            self._mirror.push(data, wanted=self._wanted())
+            self._spilled.push(data, wanted=self._wanted())
 
     def _wanted(self) -> bool:
         window = self._window
         return window.overflowed or window.capped > 0 or (self._keep and window.total_bytes > 0)
 
     def take_head(self) -> bytes:
-        """Give what is certain of the text now, after what was given before: a prefix of what `dump` will give.
+        """Return what is certain of the view now, after what was returned before.
 
-        The prefix begins after the line of a notice. Nothing more comes once the head is full.
+        Together these are a prefix of what `dump` will return, after the line of a notice. Nothing
+        more comes once the head is full.
         """
         return self._window.take_head()
 
     def dump(self, notice: str | None = None) -> Captured:
-        """End the stream: deliver what waits, seal the artifact, and give what is shown, after a line `[notice]`."""
+        """End the stream and seal the artifact; return the view, after a line `[notice]`."""
         self._check_open()
         try:
             self._take(self._sanitizer.end())
@@ -494,7 +503,7 @@ class OutputSink:
             raise
         self._over = True
         self._window.end()
-        self._mirror.push(b"", wanted=self._wanted())  # the end itself may be what does not fit
+        self._spilled.push(b"", wanted=self._wanted())  # the end itself may be what does not fit
         return self._captured(f"[{notice}]\n" if notice else "")
 
     def _captured(self, before: str) -> Captured:
@@ -507,14 +516,14 @@ class OutputSink:
             capped=window.capped,
             total_bytes=window.total_bytes,
             total_lines=window.total_lines,
-            artifact_id=self._mirror.seal(),
-            error=self._mirror.error,
+            artifact_id=self._spilled.seal(),
+            error=self._spilled.error,
         )
 
     def abandon(self, why: str) -> None:
-        """End the stream without a result, and fail the artifact if one is open; after `dump`, change nothing."""
+        """End the stream without a result and fail an open artifact; no-op after `dump`."""
         self._over = True
-        self._mirror.fail(why)
+        self._spilled.fail(why)
 
     def _check_open(self) -> None:
         if self._over:

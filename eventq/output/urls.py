@@ -1,6 +1,6 @@
-"""What a URL names: `artifact://3`, `agent://0-Scout`, `blob:blake3:…`, read whole, by lines, or a part of its JSON.
+"""Reading URLs: `artifact://3`, `agent://0-Scout`, `blob:blake3:…`, whole, by lines, or JSON parts.
 
-One table of schemes leads to one function each; all of them give a `Resource`, whose bytes come in pieces.
+SCHEMES maps each scheme to a function that opens a `Resource`, whose bytes come in pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Resource:
-    """What a URL names, open: iterated once, it gives the bytes; `next_offset` is known when they are used up."""
+    """What a URL names, open: it yields its bytes once; after them `next_offset` is known."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Resource:
         incomplete: str | None = None,
         lines: int | None = None,
     ) -> None:
-        """Give `limit` lines of `pieces`, after `skip` that are not wanted; `lines` says how many there are.
+        """Yield `limit` lines of `pieces` after the first `skip`; `lines` counts all of them.
 
-        `incomplete` says why they are not all that they should be, None when they are.
+        `incomplete` is the reason why bytes are missing, None when they are not.
         """
         self.content_type = content_type
         self.incomplete = incomplete
@@ -49,7 +49,7 @@ class Resource:
         self._skip = skip
 
     def __iter__(self) -> Iterator[bytes]:
-        """Give the bytes in pieces."""
+        """Yield the bytes in pieces."""
         left = self._limit
         for piece in self._after_skip():
             if left is None:
@@ -88,15 +88,15 @@ class Resource:
 
 
 def beyond(offset: int, lines: int) -> LogicError:
-    """Give the error for a line that is not there."""
+    """Return the error for a line beyond the last."""
     return LogicError(f"there is no line {offset}: it has {lines} lines", "give a smaller offset")
 
 
 def open_url(url: str, produced: Produced | None, offset: int | None = None, limit: int | None = None) -> Resource:
-    """Give what a URL names, `limit` lines from line `offset` on, counted from 1; all of it unless told.
+    """Open what a URL names: all of it, or `limit` lines from line `offset` on, counted from 1.
 
-    `produced` is None for somebody who has no thread. Raises UsageError for what is no URL, LogicError for what is not
-    there.
+    `produced` is None without a thread. Raises UsageError for a text that is no URL, LogicError for
+    what is not there.
     """
     check_lines(offset, limit)
     if not isinstance(url, str):
@@ -109,7 +109,7 @@ def open_url(url: str, produced: Produced | None, offset: int | None = None, lim
 
 
 def read(url: str, produced: Produced | None, offset: int | None = None, limit: int | None = None) -> Content:
-    """Give what a URL names, in memory; see `open_url`."""
+    """Read what a URL names into memory; see `open_url`."""
     found = open_url(url, produced, offset, limit)
     data = b"".join(found)
     return Content(url, found.content_type, data, found.next_offset, found.incomplete is None)
@@ -174,16 +174,16 @@ def _agent(url: str, rest: str, produced: Produced | None, offset: int | None, l
 
 
 def _split(rest: str) -> tuple[str, str, str, int]:
-    """Give the id, the path, the query of `?q=` and the version that an agent's URL names."""
+    """Return the id, the path, the query of `?q=` and the version in an agent's URL."""
     from urllib.parse import parse_qs, unquote
 
     place, _, asked = rest.partition("#")[0].partition("?")
     name, slash, path = place.partition("/")
-    told = parse_qs(asked, keep_blank_values=True)
-    version = told.get("version", ["1"])[0]
+    options = parse_qs(asked, keep_blank_values=True)
+    version = options.get("version", ["1"])[0]
     if not version.isascii() or not version.isdigit() or len(version) > 18 or not int(version):
         raise UsageError(f"version must be a whole number from 1 on, not '{version}'", "see 'eventq output ls'")
-    return unquote(name), slash + path, told.get("q", [""])[0], int(version)
+    return unquote(name), slash + path, options.get("q", [""])[0], int(version)
 
 
 def _json(name: str, data: bytes) -> Any:

@@ -673,7 +673,7 @@ def test_first_failure() -> None:
     sink = OutputSink(make, spill=10, head=0)
     for _ in range(100):
         sink.push(b"some text\n")
-    assert (sink.dump().error, len(made), len(sink._mirror._backlog)) == ("the disk is full", 1, 0)
+    assert (sink.dump().error, len(made), len(sink._spilled._backlog)) == ("the disk is full", 1, 0)
 
 
 def test_other_errors_are_raised() -> None:
