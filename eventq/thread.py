@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eventq.log.events import Given
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
-    from eventq.output.produced import Produced
+    from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
     from eventq.storage.sqlite.database import Write
@@ -152,7 +152,7 @@ class Thread:
         self._blobs: Blobs | None = None
         self._contexts: Contexts | None = None
         self._runs: Runs | None = None
-        self._produced: Produced | None = None
+        self._produced: OutputStore | None = None
 
     def _note_refusal(self, error: EventqError) -> None:
         self.journal.error(f"database: {error}")
@@ -403,12 +403,12 @@ class Thread:
     # --- what was produced ----------------------------------------------------------------------------------------
 
     @property
-    def produced(self) -> Produced:
+    def produced(self) -> OutputStore:
         """Blobs, artifacts and outputs together: what URLs lead to."""
         if self._produced is None:
-            from eventq.output.produced import Produced
+            from eventq.output.store import OutputStore
 
-            self._produced = Produced(self.database, self.blobs)
+            self._produced = OutputStore(self.database, self.blobs)
         return self._produced
 
     @property
@@ -468,10 +468,10 @@ class Thread:
 
         With `full` everything that was cut is kept as a blob too, so that `rehydrate` gives the very same entry.
         """
-        from eventq.output import persist
+        from eventq.output import entries
 
         with self.database.write():
-            return persist.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
+            return entries.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
 
     def rehydrate(self, entry: Any, *, warn: Callable[[str], object] | None = None) -> Any:
         """Give an externalized session entry with its blobs put back.
@@ -479,9 +479,9 @@ class Thread:
         `warn` gets a sentence about each ref that is malformed or whose blob is not here, which stays as it is; unless
         it is given, they are warnings of Python.
         """
-        from eventq.output import persist
+        from eventq.output import entries
 
-        return persist.rehydrate(entry, self.produced.get, warn or _warn)
+        return entries.rehydrate(entry, self.produced.get, warn or _warn)
 
     # --- other threads and programs -------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from eventq.output.produced import Produced
+    from eventq.output.store import OutputStore
 
 
 class Resource:
@@ -92,7 +92,7 @@ def beyond(offset: int, lines: int) -> LogicError:
     return LogicError(f"there is no line {offset}: it has {lines} lines", "give a smaller offset")
 
 
-def open_url(url: str, produced: Produced | None, offset: int | None = None, limit: int | None = None) -> Resource:
+def open_url(url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None) -> Resource:
     """Open what a URL names: all of it, or `limit` lines from line `offset` on, counted from 1.
 
     `produced` is None without a thread. Raises UsageError for a text that is no URL, LogicError for
@@ -108,7 +108,7 @@ def open_url(url: str, produced: Produced | None, offset: int | None = None, lim
     return opener(url, rest, produced, offset, limit)
 
 
-def read(url: str, produced: Produced | None, offset: int | None = None, limit: int | None = None) -> Content:
+def read(url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None) -> Content:
     """Read what a URL names into memory; see `open_url`."""
     found = open_url(url, produced, offset, limit)
     data = b"".join(found)
@@ -118,7 +118,7 @@ def read(url: str, produced: Produced | None, offset: int | None = None, limit: 
 # --- artifacts --------------------------------------------------------------------------------------------------------
 
 
-def _artifact(url: str, rest: str, produced: Produced | None, offset: int | None, limit: int | None) -> Resource:
+def _artifact(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
     name = _authority(url, rest).removesuffix("/")
     if not name:
         raise UsageError("artifact:// URL requires a numeric ID: artifact://0", "give the number that was printed")
@@ -150,7 +150,7 @@ def _authority(url: str, rest: str) -> str:
 # --- outputs of agents ------------------------------------------------------------------------------------------------
 
 
-def _agent(url: str, rest: str, produced: Produced | None, offset: int | None, limit: int | None) -> Resource:
+def _agent(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
     name, path, asked, version = _split(_authority(url, rest))
     if not name:
         raise UsageError("agent:// URL requires an output ID: agent://<id>", "give a name that was printed or listed")
@@ -202,7 +202,7 @@ def _json(name: str, data: bytes) -> Any:
 # --- blobs ------------------------------------------------------------------------------------------------------------
 
 
-def _blob(url: str, rest: str, produced: Produced | None, offset: int | None, limit: int | None) -> Resource:
+def _blob(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
     kind, _, digits = rest.partition(":")
     if kind not in ("blake3", "sha256") or ":" in digits or parse_ref(digits) is None:
         raise InputError(f"'{url}' names no blob", "give blob:blake3:<64 lower-case hex digits>")
@@ -215,7 +215,7 @@ def _blob(url: str, rest: str, produced: Produced | None, offset: int | None, li
     return Resource("application/octet-stream", pieces, offset=offset, limit=limit, skip=(offset or 1) - 1)
 
 
-SCHEMES: dict[str, Callable[[str, str, Produced | None, int | None, int | None], Resource]] = {
+SCHEMES: dict[str, Callable[[str, str, OutputStore | None, int | None, int | None], Resource]] = {
     "artifact:": _artifact,
     "agent:": _agent,
     "blob:": _blob,

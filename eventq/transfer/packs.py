@@ -29,7 +29,7 @@ from eventq.errors import (
 )
 from eventq.event import REF, check_name
 from eventq.output.artifacts import hash_of, tool_name
-from eventq.output.produced import Produced
+from eventq.output.store import OutputStore
 from eventq.records import ArtifactInfo, Imported
 from eventq.storage.rules import place
 from eventq.storage.sqlite.packs import PackTable
@@ -99,7 +99,7 @@ def _raise(what: str) -> None:
 # --- in ---------------------------------------------------------------------------------------------------------------
 
 
-def import_pack(contexts: Contexts, produced: Produced, folder: str) -> Imported:
+def import_pack(contexts: Contexts, produced: OutputStore, folder: str) -> Imported:
     """Store what is in a pack, or in a CXDB data directory, and not here yet; see `Thread.import_pack`.
 
     Blobs come first, some a transaction, and artifacts, one a transaction; then turns and heads in one. What is damaged
@@ -109,7 +109,7 @@ def import_pack(contexts: Contexts, produced: Produced, folder: str) -> Imported
     return _Import(contexts, produced, source).run()
 
 
-def copy(contexts: Contexts, produced: Produced, db: Database, chosen: Iterable[int | str] | None) -> Imported:
+def copy(contexts: Contexts, produced: OutputStore, db: Database, chosen: Iterable[int | str] | None) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here yet; see `Thread.copy_to`.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an error.
@@ -121,7 +121,7 @@ def copy(contexts: Contexts, produced: Produced, db: Database, chosen: Iterable[
 class _Import:
     """One import: what was found, and what became of it. A `strict` one leaves nothing out."""
 
-    def __init__(self, contexts: Contexts, produced: Produced, source: Source, *, strict: bool = False) -> None:
+    def __init__(self, contexts: Contexts, produced: OutputStore, source: Source, *, strict: bool = False) -> None:
         self._turns = contexts.turns
         self._db = produced.database
         self._blobs = contexts.turns.blobs

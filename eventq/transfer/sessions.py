@@ -16,9 +16,9 @@ from eventq.blobs import parse_ref
 from eventq.dag.contexts import check_context_name
 from eventq.errors import ConflictError, InputError, LogicError, TooLargeError, UnknownContextError, UsageError
 from eventq.event import REF, refs_in
-from eventq.output import persist
-from eventq.output.produced import SHA256
+from eventq.output import entries
 from eventq.output.spelling import parse, spell
+from eventq.output.store import SHA256
 from eventq.records import SessionImported
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from eventq.dag.contexts import Context, Contexts
-    from eventq.output.produced import Produced
+    from eventq.output.store import OutputStore
     from eventq.records import Turn
 
     Warn = Callable[[str], object]
@@ -39,7 +39,7 @@ _BATCH_BYTES = 4 << 20  # of lines that share a transaction
 _BATCH_LINES = 500
 _URL = b"data:image/"
 _REF = REF.encode()
-_FULL = persist.FULL.encode()
+_FULL = entries.FULL.encode()
 LONGEST = 128 << 20  # bytes of a line
 _NAME = 200  # characters of a context's name that is taken from a file
 
@@ -64,7 +64,7 @@ class _Lines(BufferedReader):
 class Sessions:
     """The session files that a thread keeps, each as a context."""
 
-    def __init__(self, contexts: Contexts, produced: Produced) -> None:
+    def __init__(self, contexts: Contexts, produced: OutputStore) -> None:
         """Keep turns and blobs in one thread."""
         self._contexts = contexts
         self._produced = produced
@@ -131,7 +131,7 @@ class Sessions:
         data = turn.payload or b""
         if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
             stored = parse(data)
-            whole = persist.rehydrate(stored, self._own, lambda what: _tell(what, warn), parse=parse)
+            whole = entries.rehydrate(stored, self._own, lambda what: _tell(what, warn), parse=parse)
             data = spell(whole).encode()
         return data if turn.flags & NO_NEWLINE else data + b"\n"
 
@@ -243,16 +243,16 @@ class _Import:
         """Give type and payload of the turn that a line becomes, and the hashes of the blobs that it names."""
         entry = _entry(data)
         foreign = set() if entry is None else self._foreign(entry)
-        stored = None if entry is None or persist.FULL in entry else self._externalized(entry, data)
+        stored = None if entry is None or entries.FULL in entry else self._externalized(entry, data)
         if stored is None:
             return LINE, data, refs_in(data.decode(errors="replace")) | foreign
-        named = {digest for ref in persist.refs(stored) if (digest := parse_ref(ref))}
+        named = {digest for ref in entries.refs(stored) if (digest := parse_ref(ref))}
         return ENTRY, data if stored is entry else spell(stored).encode(), named | foreign
 
     def _foreign(self, entry: dict[str, Any]) -> set[bytes]:
         """Give the hashes of the blobs that an entry names by their SHA-256, fetched if they are not here."""
         try:
-            refs = persist.foreign_refs(entry)
+            refs = entries.foreign_refs(entry)
         except InputError:  # nested too deeply: it is kept as the line that it is
             return set()
         self._fetch(refs)
@@ -278,12 +278,12 @@ class _Import:
             return self._sessions._own(ref)
 
         try:
-            stored: dict[str, Any] = persist.externalize(entry, keep, full=True)
+            stored: dict[str, Any] = entries.externalize(entry, keep, full=True)
             spelled = spell(stored).encode()
-            plain = persist.FULL not in stored and spelled.count(_REF) == times
+            plain = entries.FULL not in stored and spelled.count(_REF) == times
             if plain and _REF not in data and _is_around(spelled, put, data):
                 return stored
-            whole = persist.rehydrate(stored, own, _ignore, parse=parse)
+            whole = entries.rehydrate(stored, own, _ignore, parse=parse)
             return stored if spell(whole).encode() == data else None
         except (InputError, UnicodeEncodeError, RecursionError):
             return None

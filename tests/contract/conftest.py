@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq.output import persist
+from eventq.output import entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let text be long, and base64 large, from a few characters on, so that random values and entries have it."""
-    monkeypatch.setattr(persist, "MAX_CHARS", 80)  # a ref has 76
-    monkeypatch.setattr(persist, "NOTICE", "\n[cut]")
-    monkeypatch.setattr(persist, "_KEPT", 74)
-    monkeypatch.setattr(persist, "THRESHOLD", 8)
+    monkeypatch.setattr(entries, "MAX_CHARS", 80)  # a ref has 76
+    monkeypatch.setattr(entries, "NOTICE", "\n[cut]")
+    monkeypatch.setattr(entries, "_KEPT", 74)
+    monkeypatch.setattr(entries, "THRESHOLD", 8)

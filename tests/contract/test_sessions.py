@@ -20,8 +20,8 @@ import eventq
 from eventq import InputError, LogicError, UsageError
 from eventq.errors import ConflictError, ReadOnlyError, UnknownBlobError, UnknownContextError
 from eventq.event import refs_in
-from eventq.output import persist
-from eventq.output.persist import FULL, MAX_CHARS, NOTICE
+from eventq.output import entries
+from eventq.output.entries import FULL, MAX_CHARS, NOTICE
 from eventq.transfer import sessions
 from eventq.transfer.sessions import ENTRY, LINE, NO_NEWLINE
 
@@ -1144,7 +1144,7 @@ def test_what_is_externalized_keeps_what_it_names(thread: eventq.Thread) -> None
     thread.blobs.put(MENTIONED)
     stored = thread.externalize(says("x" * 600_000 + MENTION), full=True)
     main = thread.contexts.create("main")
-    main.append(json.dumps(stored), refs=persist.refs(stored))
+    main.append(json.dumps(stored), refs=entries.refs(stored))
     collect(thread)
     assert thread.blobs.get(MENTION) == MENTIONED
     assert thread.rehydrate(stored)["message"]["content"][0]["text"].endswith(MENTION)
@@ -1180,7 +1180,7 @@ def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
     def both(*, fail: bool) -> None:
         with thread.write():
             stored = thread.externalize(entry, full=True)
-            main.append(json.dumps(stored), refs=persist.refs(stored))
+            main.append(json.dumps(stored), refs=entries.refs(stored))
             with eventq.open(thread.path, read_only=True) as reader:
                 assert len(reader.blobs) == 0
                 assert not list(reader.contexts.get("main").replay())

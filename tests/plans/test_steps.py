@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -12,7 +13,7 @@ import pytest
 import eventq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
 HERE = os.path.dirname(eventq.__file__)
@@ -49,11 +50,11 @@ def trace(call: Callable[[], object]) -> tuple[int, int, int]:
         call()
     finally:
         sys.setprofile(None)
-    return len(files), len(set(files)), sum(one != other for one, other in zip(files, files[1:], strict=False))
+    return len(files), len(set(files)), sum(one != other for one, other in pairwise(files))
 
 
 @pytest.fixture
-def warm(thread: eventq.Thread) -> Iterator[eventq.Thread]:
+def warm(thread: eventq.Thread) -> eventq.Thread:
     """Return a thread in which everything has been done once."""
     thread.subscribe("w", "true")
     thread.subscribe("f", "true", filter="type = 'other'")
@@ -62,7 +63,7 @@ def warm(thread: eventq.Thread) -> Iterator[eventq.Thread]:
         thread.push_many([("self", "note", "x")] * 3)
         for consumer in "wf":
             thread.pop(consumer, number + 1)
-    yield thread
+    return thread
 
 
 def test_the_calls_into_the_driver(warm: eventq.Thread) -> None:

@@ -22,7 +22,7 @@ SHA256 = "blob:sha256:"  # the refs of other tools
 _PAGE = 1_000
 
 
-class Produced:
+class OutputStore:
     """Blobs, artifacts and outputs of one thread."""
 
     def __init__(self, db: Database, blobs: Blobs) -> None:

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from eventq.errors import EventqError, InputError
-from eventq.output import persist
-from eventq.output.persist import FULL, MAX_CHARS, NOTICE, SIGNATURES, externalize, foreign_refs, refs, rehydrate
+from eventq.output import entries
+from eventq.output.entries import FULL, MAX_CHARS, NOTICE, SIGNATURES, externalize, foreign_refs, refs, rehydrate
 
 HEX = "0123456789abcdef" * 4
 BLAKE = f"blob:blake3:{HEX}"
@@ -417,9 +417,9 @@ def test_text_is_cut_beyond_500_000_units(shelf: Shelf, text: str, expected: str
 def test_the_numbers_are_those_of_the_format() -> None:
     """The notice, the limits and the keys are exactly those that other readers know."""
     assert NOTICE == "\n\n[Session persistence truncated large content]"
-    assert (MAX_CHARS, persist.THRESHOLD) == (500_000, 1024)
+    assert (MAX_CHARS, entries.THRESHOLD) == (500_000, 1024)
     assert frozenset({"thinkingSignature", "thoughtSignature", "textSignature"}) == SIGNATURES
-    assert frozenset({"partialJson", "jsonlEvents"}) == persist.TRANSIENTS
+    assert frozenset({"partialJson", "jsonlEvents"}) == entries.TRANSIENTS
 
 
 @pytest.mark.parametrize("key", sorted(SIGNATURES))
@@ -433,7 +433,7 @@ def test_a_signature_is_whole_or_nothing(shelf: Shelf, key: str) -> None:
     assert entry == shelf.load(stored)
 
 
-@pytest.mark.parametrize("key", sorted(persist.TRANSIENTS))
+@pytest.mark.parametrize("key", sorted(entries.TRANSIENTS))
 @pytest.mark.parametrize("value", ["x", None, 5, True, {"a": [1]}, [{"data": PIXELS}], "x" * 600_000])
 def test_transients_are_not_stored(shelf: Shelf, key: str, value: Any) -> None:
     """`partialJson` and `jsonlEvents` are left out at any depth, whatever they hold, and only as keys."""
@@ -641,13 +641,13 @@ def test_things_are_put_in_the_order_they_stand_in(shelf: Shelf) -> None:
 def test_each_box_is_copied_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much changes in an entry, each array and object on the way to it is copied once, and no other."""
     copied: list[int] = []
-    make = persist._Draft._copy
+    make = entries._Draft._copy
 
     def count(draft: Any, box: Any) -> Any:
         copied.append(id(box))
         return make(draft, box)
 
-    monkeypatch.setattr(persist._Draft, "_copy", count)
+    monkeypatch.setattr(entries._Draft, "_copy", count)
     entry = {"a": [{"image_url": URL, "partialJson": 1} for _ in range(50)], "b": [{}]}
     stored = externalize(entry, shelf.put, full=True)
     assert len(copied) == len(set(copied)) == 52
@@ -834,7 +834,7 @@ def test_the_view_is_bounded_and_stable(entry: Any) -> None:
 def check_view(value: Any, place: tuple[Any, ...] = ()) -> None:
     """Check that text is bounded but where an image or its URL stands, and that no transient is left."""
     if isinstance(value, dict):
-        assert not persist.TRANSIENTS & value.keys()
+        assert not entries.TRANSIENTS & value.keys()
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_view(inner, (*place, key))
