@@ -38,8 +38,9 @@ push()
 
 
 def run(plan: Plan) -> Iterator[Row]:
-    """Measure single commands, then those that move 100 events, then the imports of a push."""
+    """Measure single commands, those of agents, those that move 100 events, then a push's imports."""
     yield from _single(plan)
+    yield from _looped(plan)
     yield from _hundred(plan)
     yield _imports(plan)
 
@@ -97,6 +98,45 @@ def _single(plan: Plan) -> Iterator[Row]:
     yield versus(
         "`eventq push` against a click program that imports apsw", times["push"], times["click"], note=" (that program)"
     )
+
+
+def _looped(plan: Plan) -> Iterator[Row]:
+    """Measure the ten commands that agents call in loops, each against a bare Python."""
+    path = _memory(plan)
+    acked = ["--consumer", "reader", "--last-event-id", "1"]
+    words = {
+        "turn append": ["main", "--content", PAYLOAD],
+        "turn last": ["main", "--limit", "10"],
+        "run step": ["growing", "--role", "coder", "--content", PAYLOAD],
+        "run messages": ["build", "--role", "coder", "--json"],
+        "info": [],
+        "tail": [],
+        "blob put": [_file(plan, PAYLOAD)],
+        "ack": acked,
+        "pop": [*acked, "--limit", "10"],
+        "peek": ["--last", "10"],
+    }
+    tasks = {name: _command(*name.split(), *more, "--thread", path) for name, more in words.items()}
+    tasks["bare"] = lambda: time_process([PYTHON, "-c", "pass"])
+    found = plan.take(tasks, rounds=plan.size(40, 6))
+    bare = Sample(found.pop("bare"), "ms")
+    for name, values in found.items():
+        label = f"`eventq {name}` in a loop, whole process"
+        yield versus(label, Sample(values, "ms"), bare, most=2.5, note=" (`python -c pass`)")
+
+
+def _memory(plan: Plan) -> str:
+    """Make a thread with 1,000 events, a context of 20 turns, and two runs of 10 steps."""
+    path = _thread(plan, 1_000)
+    with eventq.open(path) as thread:
+        context = thread.contexts.create("main")
+        for _ in range(20):
+            context.append(PAYLOAD)
+        for label in ("build", "growing"):
+            run = thread.runs.start("solve", PAYLOAD, system={"coder": PAYLOAD}, label=label)
+            for _ in range(10):
+                run.step("coder", content=PAYLOAD)
+    return path
 
 
 def _hundred(plan: Plan) -> Iterator[Row]:

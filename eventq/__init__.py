@@ -80,10 +80,11 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
-    from importlib import import_module
-
     for home, names in _HOMES.items():
         if name in names:
+            # Not above: `from eventq import system` asks here for every module, and a push for many.
+            from importlib import import_module
+
             found = getattr(import_module(home), "open_thread" if name == "open" else name)
             globals()[name] = found
             return found

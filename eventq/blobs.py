@@ -11,7 +11,6 @@ from _thread import allocate_lock
 from collections import OrderedDict
 from io import BytesIO
 
-import zstandard
 from blake3 import blake3
 
 from eventq import system
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO, Protocol
 
+    from eventq import zstd
     from eventq.storage.base import Memory
     from eventq.storage.rows import BlobRow
 
@@ -80,15 +80,18 @@ class Zip:
     """Compression as it is stored."""
 
     def __init__(self) -> None:
-        """Make both directions once: that costs more than ten kilobytes through them."""
+        """Make each direction once, at its first use: that costs more than ten kilobytes through it."""
         self._lock = allocate_lock()  # neither is for two threads at once
-        self._compress = zstandard.ZstdCompressor(level=_LEVEL).compress
-        self._decompress = zstandard.ZstdDecompressor().decompress
+        self._compressor: zstd.ZstdCompressor | None = None
+        self._decompressor: zstd.ZstdDecompressor | None = None
 
     def pack(self, raw: Bytes) -> tuple[int, Bytes]:
         """Give the codec and the bytes to keep: raw where compression does not make them fewer."""
+        from eventq import zstd  # a command that only reads, and finds no compressed blob, needs none
+
         with self._lock:
-            stored = self._compress(raw)
+            self._compressor = self._compressor or zstd.ZstdCompressor(level=_LEVEL)
+            stored = self._compressor.compress(raw)
         return (ZSTD, stored) if len(stored) < len(raw) else (NONE, raw)
 
     def unpack(self, digest: bytes, piece: Piece | None) -> bytes:
@@ -100,18 +103,21 @@ class Zip:
         if piece.size > PART_BYTES:
             raise DamagedBlobError(ref, f"it says that it has {piece.size} bytes in one piece")
         if piece.codec == ZSTD:
-            stored = self._decompressed(ref, piece.size, stored)
+            stored = self._inflate(ref, piece.size, stored)
         if len(stored) != piece.size or blake3(stored).digest() != digest:
             raise DamagedBlobError(ref)
         return stored
 
-    def _decompressed(self, ref: str, size: int, stored: bytes) -> bytes:
+    def _inflate(self, ref: str, size: int, stored: bytes) -> bytes:
+        from eventq import zstd
+
         try:
-            if zstandard.frame_content_size(stored) != size:  # or a lie would take much memory
+            if zstd.frame_content_size(stored) != size:  # or a lie would take much memory
                 raise DamagedBlobError(ref)
             with self._lock:
-                return self._decompress(stored)
-        except zstandard.ZstdError as error:
+                self._decompressor = self._decompressor or zstd.ZstdDecompressor()
+                return self._decompressor.decompress(stored)
+        except zstd.ZstdError as error:
             what = f"its stored bytes cannot be decompressed ({error})"
             raise DamagedBlobError(ref, what) from error
 

@@ -8,8 +8,9 @@ is stored already.
 
 from __future__ import annotations
 
-import zstandard
 from pyfastcdc import FastCDC
+
+from eventq import zstd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def pays(sample: bytes | memoryview) -> bool:
     What is random, encrypted or compressed already (an image, an archive) does not. Looks at a few places, so the
     header of an image does not speak for all of it.
     """
-    compress = zstandard.ZstdCompressor(level=1).compress
+    compress = zstd.ZstdCompressor(level=1).compress
     step = max(0, (len(sample) - _LOOK_BYTES) // (_LOOKS - 1))
     looks = [sample[step * place : step * place + _LOOK_BYTES] for place in range(_LOOKS)]
     raw = sum(map(len, looks))

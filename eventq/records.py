@@ -5,15 +5,16 @@ All are immutable. `Event` and `Batch` live in a module of their own for the sak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from eventq.errors import InputError
 from eventq.event import Batch, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from dataclasses import dataclass
     from typing import Any
+else:
+    from eventq.frozen import dataclass
 
 __all__ = [
     "ArtifactInfo",

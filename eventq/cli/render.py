@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.cli import show
+from eventq.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
 
 def dump_all(objects: Iterable[object]) -> None:
     """Write objects as JSON lines, in blocks, as they come."""
-    from json import JSONEncoder
-
-    encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    encode = writer()
     say_all(_encoded(one, encode) for one in objects)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 
 from eventq.errors import EventqError, FilterError, LogicError, TooLargeError, UnknownOutputError
+from eventq.jsontext import writer
 from eventq.system import write_all
 from eventq.workspace.mirror import quote
 
@@ -46,9 +47,7 @@ def lines(page: list[str]) -> None:
 
 def dump(value: object) -> None:
     """Write a value as one line of JSON."""
-    import json
-
-    say(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    say(writer()(value))
 
 
 def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1) -> None:

@@ -155,7 +155,7 @@ def _say_more(raw: Raw, where: str, command: str, option: str, cursor: int | Non
     """Say, to people, which command shows the next page."""
     if cursor is None or raw["json"]:
         return
-    from shlex import quote
+    from eventq.log.notifier import quote  # `shlex` imports `re`: 8 ms
 
     words = [quote(str(raw["CONTEXT"])), f"--{option} {cursor}"]
     words += [f"--{name} {quote(str(raw[name]))}" for name in ("limit", "as-of", "thread") if raw[name] is not None]

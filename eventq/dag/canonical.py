@@ -10,11 +10,11 @@ them, whose own idea of `repr` or of order could change the bytes. Other rules m
 from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
+from eventq.jsontext import Reader, writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from json import JSONDecoder, JSONEncoder
     from typing import Any
 
     _Path = tuple["_Path", int | str] | None
@@ -26,7 +26,6 @@ _LEAVES = frozenset((str, int, float, bool, type(None)))
 _KINDS = _BOXES | _LEAVES
 _TEXT = frozenset((str,))
 _DIGITS = 512  # of a number that is converted at once; Python's own limit cannot be set below 640
-_tools: list[tuple[JSONEncoder, JSONDecoder]] = []
 
 
 def dump(value: object) -> bytes:
@@ -35,7 +34,7 @@ def dump(value: object) -> bytes:
         _refuse(value)
     try:
         try:
-            return _json()[0].encode(value).encode()
+            return _write(value).encode()
         except ValueError:  # NaN, half a character, or an integer too long for Python's own `repr`
             _refuse(value)
             return _slow(value).encode()
@@ -48,9 +47,9 @@ def parse(data: bytes | bytearray | str) -> Any:
     text = _text_of(data)
     try:
         try:
-            value = _json()[1].decode(text)
+            value = _read.decode(text)
         except ValueError:  # an integer too long for Python's own `int`, or no JSON, which fails again
-            value = _json(_whole)[1].decode(text)
+            value = _reader(_whole).decode(text)
     except RecursionError:
         raise _no_stack() from None
     except ValueError as error:
@@ -97,21 +96,13 @@ def _json_1(payload: Any) -> bytes:
 _RULES: dict[str, Callable[[Any], bytes]] = {EVENTQ_JSON_1: _json_1}
 
 
-def _json(parse_int: Callable[[str], int] | None = None) -> tuple[JSONEncoder, JSONDecoder]:
-    """Give what writes and what reads, made at the first use: the package takes 8 ms to import."""
-    if _tools and parse_int is None:
-        return _tools[0]
-    from json import JSONDecoder, JSONEncoder
-
-    reads = JSONDecoder(
-        parse_float=_finite, parse_int=parse_int, parse_constant=_constant, object_pairs_hook=_without_twins
+def _reader(parse_int: Callable[[str], int] | None = None) -> Reader:
+    return Reader(
+        parse_float=_finite,
+        parse_int=parse_int,
+        parse_constant=_constant,
+        object_pairs_hook=_without_twins,
     )
-    writes = JSONEncoder(
-        ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-    if parse_int is None:
-        _tools.append((writes, reads))
-    return writes, reads
 
 
 def _text_of(data: Any) -> str:
@@ -269,7 +260,7 @@ def _slow(value: Any) -> str:
         return "[" + ",".join(map(_slow, value)) + "]"
     if type(value) is int and value.bit_length() > 2048:
         return _digits(value)
-    return _json()[0].encode(value)
+    return _write(value)
 
 
 def _digits(number: int) -> str:
@@ -311,3 +302,7 @@ def _whole(text: str) -> int:
         return whole(part[:-low]) * power(low) + whole(part[-low:])
 
     return -whole(text[1:]) if text.startswith("-") else whole(text)
+
+
+_write = writer(sort_keys=True, allow_nan=False)
+_read = _reader()

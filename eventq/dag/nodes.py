@@ -6,8 +6,6 @@ payload's named fields and is what keeps other blobs alive. Refs are written `bl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from eventq.blobs import parse_ref
 from eventq.dag import canonical
 from eventq.errors import DamagedError, InputError
@@ -16,7 +14,10 @@ from eventq.event import REF
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from dataclasses import dataclass, field
     from typing import Any
+else:
+    from eventq.frozen import dataclass, field
 
 END = "__end__"
 COMPACT = "__compact__"

@@ -11,10 +11,9 @@ import re
 from dataclasses import replace
 from functools import partial
 
-import zstandard
 from blake3 import blake3
 
-from eventq import system
+from eventq import system, zstd
 from eventq.blobs import flat
 from eventq.errors import (
     ConflictError,
@@ -81,7 +80,7 @@ class ArtifactWriter:
         self._streams = streams
         self._number = artifact_id
         self._owner = owner
-        self._compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress
+        self._compress = zstd.ZstdCompressor(level=_LEVEL, write_checksum=True).compress
         self._hasher = blake3()
         self._tail = bytearray()  # of the last chunk, whether it is stored already or not
         self._ready: list[StreamPiece] = []  # full chunks that wait to be stored
@@ -227,7 +226,7 @@ class Artifact:
         self.info = info
         self._streams = streams
         self._number = int(info.artifact_id)
-        self._decompress = zstandard.ZstdDecompressor().decompress
+        self._decompress = zstd.ZstdDecompressor().decompress
 
     def read(self) -> bytes:
         """Return all bytes."""
@@ -266,12 +265,12 @@ class Artifact:
 
     def _unpacked(self, stored: Buffer, position: int, size: int) -> bytes:
         try:
-            length = zstandard.frame_content_size(stored)
+            length = zstd.frame_content_size(stored)
             grown = self.info.hash is None and size <= length <= CHUNK
             if length != size and not grown:
                 raise self._damaged(f"its chunk {position} has {length} bytes, not {size}")
             return self._decompress(stored)[:size]
-        except (zstandard.ZstdError, TypeError) as error:
+        except (zstd.ZstdError, TypeError) as error:
             raise self._damaged(f"its chunk {position} cannot be decompressed ({error})") from error
 
     def _damaged(self, why: str) -> DamagedError:

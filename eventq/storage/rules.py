@@ -6,6 +6,7 @@ The place of a turn in the graph, the event that tells of it, and the errors of 
 from __future__ import annotations
 
 from eventq.errors import ConflictError, LogicError
+from eventq.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | Non
 
 def event_of(context_id: int, turn: TurnRow) -> str:
     """Return the content of the event that tells of a turn; it names the payload's blob."""
-    import json
-
     told = {
         "context_id": context_id,
         "turn_id": turn.turn,
@@ -51,13 +50,11 @@ def event_of(context_id: int, turn: TurnRow) -> str:
         "size": turn.size,
         "payload": f"blob:blake3:{(turn.digest or b'').hex()}",
     }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return writer()(told)
 
 
 def event_of_run(op: str, info: RunInfo) -> str:
     """Return the content of the event that tells of a change of a run."""
-    import json
-
     told = {
         "op": op,
         "run_id": info.run_id,
@@ -68,7 +65,7 @@ def event_of_run(op: str, info: RunInfo) -> str:
         "head": info.head,
         "start": info.start,
     }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return writer()(told)
 
 
 def head_conflict(context_id: int, head: int, expected: int) -> ConflictError:

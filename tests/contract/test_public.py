@@ -44,6 +44,9 @@ LEVELS = {
     "eventq.system": 1,
     "eventq.records": 1,
     "eventq.event": 0.5,
+    "eventq.frozen": 0,
+    "eventq.jsontext": 0,
+    "eventq.zstd": 0,
     "eventq.errors": 0,
 }
 

@@ -1,0 +1,146 @@
+"""The parts that are made by hand for the sake of start-up time do what the slow originals do."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import json
+import math
+import pickle
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventq import frozen, records, zstd
+from eventq.dag import nodes
+from eventq.jsontext import Reader, writer
+
+KINDS = [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
+KINDS += [nodes.StartNode, nodes.StateNode, nodes.ContentNode]
+
+
+def standard(kind: Any) -> Any:
+    """Return the class that the standard decorator makes of the same body."""
+    spec = [(one.name, one.type, copy.copy(one)) for one in dataclasses.fields(kind)]
+    return dataclasses.make_dataclass(kind.__name__, spec, frozen=True, slots=True)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_record_is_what_the_standard_decorator_makes(kind: Any) -> None:
+    """Signature, fields, slots, matching, repr, equality, hash, pickles and copies are the same."""
+    twin = standard(kind)
+    assert [str(one) for one in inspect.signature(kind).parameters] == [
+        str(one) for one in inspect.signature(twin).parameters
+    ]
+    assert kind.__slots__ == kind.__match_args__ == twin.__match_args__
+    assert repr(dataclasses.fields(kind)) == repr(dataclasses.fields(twin))
+    values: list[Any] = ["self", ()] if kind is records.Source else [*range(len(kind.__slots__))]
+    one, other = kind(*values), twin(*values)
+    assert repr(one) == repr(other)
+    assert (one, hash(one)) == (kind(*values), hash(other))
+    assert one != other
+    assert one.__getstate__() == other.__getstate__()
+    assert dataclasses.asdict(one) == dataclasses.asdict(other)
+    for same in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one)), dataclasses.replace(one)):
+        assert (type(same), same) == (kind, one)
+    for wrong in ((), (*values, 1)):
+        with pytest.raises(TypeError):
+            kind(*wrong)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(one, kind.__slots__[0], 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        delattr(one, kind.__slots__[0])
+
+
+def test_a_default_can_be_made_anew_for_each_record() -> None:
+    """Two nodes do not share the dictionaries that neither was given."""
+    one, other = nodes.StartNode("a", "b"), nodes.StartNode("a", "b")
+    assert one == other
+    assert one.system is not other.system
+    assert dataclasses.replace(one, system={"x": "y"}).system == {"x": "y"}
+    assert isinstance(frozen.field(default_factory=dict).default_factory(), dict)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(JSON, st.sampled_from(["", " ", "\r\n\t "]), st.booleans())
+def test_json_is_written_and_read_as_the_package_does(value: Any, blank: str, keys: bool) -> None:
+    """Equal text of equal values, and equal values of equal text, blanks around it or not."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=keys)
+    assert writer(sort_keys=keys)(value) == text
+    found = Reader().decode(f"{blank}{text}{blank}")
+    assert json.dumps(found) == json.dumps(json.loads(text))
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "[1,]", "1 2", '"\n"', '"\\x"', "nul", "{} x", '{"a" 1}', "\ufeff{}"])
+def test_what_is_no_json_is_refused_in_the_words_of_the_package(text: str) -> None:
+    """Message and place are those of `json.loads`, also in a process that has not imported it."""
+    with pytest.raises(json.JSONDecodeError) as expected:
+        json.JSONDecoder().decode(text)
+    with pytest.raises(json.JSONDecodeError) as found:
+        Reader().decode(text)
+    assert str(found.value) == str(expected.value)
+    code = f"from eventq.jsontext import Reader\ntry: Reader().decode({text!r})\nexcept ValueError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == f"{expected.value}\n"
+
+
+def test_what_json_has_no_word_for_is_refused() -> None:
+    """NaN on request, and values of other types."""
+    assert writer()(math.inf) == "Infinity"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        writer(allow_nan=False)(math.nan)
+    with pytest.raises(TypeError, match="Object of type set is not JSON serializable"):
+        writer()({1})
+
+
+@pytest.mark.parametrize("first", ["eventq.zstd", "zstandard"])
+def test_the_c_part_of_zstandard_is_one_whoever_imports_it_first(first: str) -> None:
+    """A program that uses the package too has one error class and one compressor."""
+    second = "zstandard" if first == "eventq.zstd" else "eventq.zstd"
+    code = (
+        f"import sys, {first}, {second}; import zstandard, eventq.zstd as mine;"
+        "print(mine.ZstdError is zstandard.ZstdError, mine.ZstdCompressor is zstandard.ZstdCompressor,"
+        "zstandard.decompress(mine.ZstdCompressor(level=1).compress(b'x' * 99)) == b'x' * 99)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("True True True\n", "")
+
+
+def test_without_the_c_part_the_package_is_used() -> None:
+    """What finds no extension module of that name gets the same names from the package."""
+    code = (
+        "import sys, zstandard; del sys.modules['zstandard.backend_c'];"
+        "from _frozen_importlib_external import PathFinder as P; find = P.find_spec;"
+        "P.find_spec = lambda name, *more: None if name.endswith('backend_c') else find(name, *more);"
+        "from eventq import zstd; print(zstd.ZstdError is zstandard.ZstdError)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_blobs_are_compressed_by_many_threads_at_once() -> None:
+    """The first use of either direction by two threads makes no mess."""
+    assert zstd.frame_content_size(zstd.ZstdCompressor(level=1).compress(b"x" * 500)) == 500
+    from eventq.blobs import Zip
+
+    both, made = Zip(), []
+    threads = [threading.Thread(target=lambda: made.append(both.pack(b"y" * 5000))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4
+    assert len(set(made)) == 1
