@@ -9,14 +9,18 @@ from __future__ import annotations
 try:
     from _json import encode_basestring, make_encoder, make_scanner, scanstring
 except ImportError:  # pragma: no cover (an interpreter without the C module)
-    make_encoder = make_scanner = None  # type: ignore[assignment, misc]
+    from json.decoder import scanstring  # type: ignore[attr-defined, no-redef]
+    from json.scanner import make_scanner
+
+    make_encoder = None  # type: ignore[assignment, misc]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_BLANKS = " \t\n\r"
+BLANKS = " \t\r\n"
+_CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 def writer(*, sort_keys: bool = False, allow_nan: bool = True) -> Callable[[object], str]:
@@ -27,17 +31,10 @@ def writer(*, sort_keys: bool = False, allow_nan: bool = True) -> Callable[[obje
     return lambda value: "".join(encode(value, 0))
 
 
-def _package_writer(*, sort_keys: bool, allow_nan: bool) -> Callable[[object], str]:
+def _package_writer(**options: Any) -> Callable[[object], str]:
     from json import JSONEncoder
 
-    separators = (",", ":")
-    return JSONEncoder(
-        ensure_ascii=False,
-        check_circular=False,
-        allow_nan=allow_nan,
-        sort_keys=sort_keys,
-        separators=separators,
-    ).encode
+    return JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), **options).encode
 
 
 def _refuse(value: object) -> None:
@@ -49,32 +46,42 @@ class Reader:
 
     strict = True
     object_hook = None
+    parse_string = staticmethod(scanstring)
 
     def __init__(self, **options: Callable[[Any], Any] | None) -> None:
         """Take `parse_float`, `parse_int`, `parse_constant` and `object_pairs_hook`."""
         self._options = options
+        self.memo: dict[str, str] = {}
         self.object_pairs_hook = options.get("object_pairs_hook")
         self.parse_float = options.get("parse_float") or float
         self.parse_int = options.get("parse_int") or int
         self.parse_constant = options.get("parse_constant") or _CONSTANTS.__getitem__
-        if make_scanner is not None:
-            self.memo: dict[str, str] = {}
-            self.parse_string = scanstring
-            self._scan = make_scanner(self)  # type: ignore[arg-type]  # it asks for attributes
+        self._scan = make_scanner(self)  # type: ignore[arg-type]  # it asks for these attributes
+
+    def scan(self, text: str, at: int) -> tuple[Any, int]:
+        """Return the value that begins at a place, and where it ends; raise StopIteration for none."""
+        try:
+            return self._scan(text, at)
+        except SystemError:  # up to Python 3.12 the scanner wants its error's module to be there already
+            import json.decoder  # noqa: F401
+
+            return self._scan(text, at)
 
     def decode(self, text: str) -> Any:
         """Return the value of a text; raise json.JSONDecodeError, as the package does, for another text."""
-        if make_scanner is not None:
-            try:
-                value, end = self._scan(text, len(text) - len(text.lstrip(_BLANKS)))
-            except (StopIteration, SystemError):  # SystemError: its own error has no class yet
-                pass
-            else:
-                if not text[end:].strip(_BLANKS):
-                    return value
-        from json import JSONDecoder
+        try:
+            value, end = self.scan(text, skip(text, 0))
+        except StopIteration:
+            end = -1
+        if end < 0 or skip(text, end) < len(text):
+            from json import JSONDecoder
 
-        return JSONDecoder(**self._options).decode(text)  # type: ignore[arg-type]
+            return JSONDecoder(**self._options).decode(text)  # type: ignore[arg-type]  # it raises
+        return value
 
 
-_CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+def skip(text: str, at: int) -> int:
+    """Return the place of the first character from a place on that is no blank."""
+    while at < len(text) and text[at] in BLANKS:
+        at += 1
+    return at

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from eventq.cli.memory_options import COMMANDS
+from eventq.cli import groups
 from eventq.log import supervisor
 from eventq.output import artifacts
 from eventq.wire import frames
@@ -40,9 +40,9 @@ def states(table: dict[str, dict[str, str]]) -> str:
 def commands() -> str:
     """Give every command with its options."""
     parts = []
-    for name, command in COMMANDS.items():
-        usage = f"eventq {name}" + (f" {command.argument}" if command.argument else "")
-        usage += f" -- {command.rest}" if command.rest else ""
+    for name, command in groups.every().items():
+        shown = [f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments]
+        usage = " ".join(["eventq", name, *shown])
         lines = [f"### {usage}", "", command.help]
         if command.options:
             lines += ["", "| option | means |", "|---|---|"]
@@ -50,7 +50,7 @@ def commands() -> str:
             short = f"-{option.short}, " if option.short else ""
             value = f" {option.value}" if option.value else ""
             needed = " Required." if option.required else ""
-            lines.append(f"| `{short}--{option.name}{value}` | {option.help}{needed} |")
+            lines.append(f"| `{short}--{option.name}{value}` | {option.described}{needed} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

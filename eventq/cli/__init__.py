@@ -11,7 +11,8 @@ import gc
 import os
 import sys
 
-from eventq.cli.options import find, parse
+from eventq.cli.groups import find
+from eventq.cli.table import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         found = find(argv)
         raw = parse(*found) if found else None
         if found and raw is not None:
-            from eventq.cli.show import execute
+            from eventq.cli.execute import execute
 
             return execute(found[0], raw)
     from eventq.cli.app import run_click

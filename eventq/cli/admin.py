@@ -1,38 +1,31 @@
-"""The commands around the log: making, looking after and explaining a thread."""
+"""The commands around the log: making, checking, pruning and explaining a thread."""
 
 from __future__ import annotations
 
 import os
 
-from eventq.cli import show
-from eventq.cli.log import local, open_thread
-from eventq.cli.options import number, text
-from eventq.errors import UsageError
+from eventq.cli import kinds, show
+from eventq.cli.rules import one_of
+from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.cli.options import Raw
     from eventq.records import ConsumerInfo, ThreadInfo
+    from eventq.thread import Thread
 
-SHELLS = ("bash", "zsh", "fish")
 
-
-def init(raw: Raw) -> None:
+def init(*, path: str, shared: bool, json: bool) -> None:
     """Make a thread."""
     from eventq.thread import init as make
 
-    path = make(local(str(raw["PATH"])), shared=bool(raw["shared"]))
-    if raw["json"]:
-        show.dump({"thread": path})
-    else:
-        show.say(f"Initialized thread at {path}")
+    made = make(path, shared=shared)
+    show.result({"thread": made}, f"Initialized thread at {made}", json=json)
 
 
-def info(raw: Raw) -> None:
+def info(thread: Thread, *, json: bool) -> None:
     """Show a thread at a glance."""
-    with open_thread(raw, read_only=True) as thread:
-        found = thread.info()
-    if raw["json"]:
+    found = thread.info()
+    if json:
         show.dump(_as_json(found))
     else:
         show.say("\n".join(_as_text(found)))
@@ -64,124 +57,137 @@ def _as_text(found: ThreadInfo) -> list[str]:
 
 
 def _consumer(consumer: ConsumerInfo) -> list[str]:
-    pending = "(unknown: the filter is refused)" if consumer.pending is None else consumer.pending
+    pending = consumer.pending
     lines = [
         f"  - {show.readable(consumer.consumer_id)}",
         f"    handler: {show.readable(consumer.handler_cmd)}",
         f"    filter:  {show.readable('(none)' if consumer.filter is None else consumer.filter)}",
         f"    last_acked_id: {consumer.last_acked_id}",
         f"    updated_at: {show.readable(consumer.updated_at or '(never)')}",
-        f"    pending: {pending}",
+        f"    pending: {'(unknown: the filter is refused)' if pending is None else pending}",
         f"    running: {'yes' if consumer.running else 'no'}",
     ]
     if consumer.attempts:
         lines.append(f"    attempts: {consumer.attempts} of {consumer.max_attempts}")
     if consumer.stalled is not None:
-        lines.append(f"    stalled: {show.readable(consumer.stalled)} (mend it, then run '{show.program()} resume')")
+        why = show.readable(consumer.stalled)
+        lines.append(f"    stalled: {why} (mend it, then run '{show.program()} resume')")
     return lines
 
 
-def check(raw: Raw) -> int:
-    """Say what is wrong."""
-    with open_thread(raw, read_only=True) as thread:
-        faults = thread.check()
-    if raw["json"]:
-        show.dump({"ok": not faults, "faults": faults})
-    else:
-        show.say("\n".join(show.readable(show.called(fault)) for fault in faults) or "ok")
+def check(thread: Thread, *, json: bool) -> int:
+    """Print each fault."""
+    faults = thread.check()
+    text = "\n".join(show.readable(show.called(fault)) for fault in faults)
+    show.result({"ok": not faults, "faults": faults}, text or "ok", json=json)
     return 1 if faults else 0
 
 
-def prune(raw: Raw) -> None:
+def prune(thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool) -> None:
     """Delete old events."""
-    if (raw["keep-last"] is None) == (raw["before-id"] is None):
-        raise UsageError("prune needs --keep-last or --before-id, and not both", "give one of the two")
-    with open_thread(raw) as thread:
-        keep = None if raw["keep-last"] is None else number(raw, "keep-last")
-        before = None if raw["before-id"] is None else number(raw, "before-id")
-        count = thread.prune(keep_last=keep, before_id=before, force=bool(raw["force"]))
-    if raw["json"]:
-        show.dump({"count": count})
-    else:
-        show.say(f"Pruned {count} events")
+    count = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
+    show.result({"count": count}, f"Pruned {count} events", json=json)
 
 
-def resume(raw: Raw) -> None:
-    """End a stall or a back-off."""
-    with open_thread(raw) as thread:
-        consumer = text(raw, "consumer") or ""
-        thread.resume(consumer)
-    if raw["json"]:
-        show.dump({"consumer_id": consumer})
-    else:
-        show.say(f"Resumed consumer '{consumer}'")
-
-
-def mirror_rebuild(raw: Raw) -> None:
+def mirror_rebuild(thread: Thread, *, json: bool) -> None:
     """Write the mirror anew."""
-    with open_thread(raw) as thread:
-        count = thread.rebuild_mirror()
-    if raw["json"]:
-        show.dump({"count": count})
-    else:
-        show.say(f"Rebuilt events.jsonl with {count} events")
+    count = thread.rebuild_mirror()
+    show.result({"count": count}, f"Rebuilt events.jsonl with {count} events", json=json)
 
 
-def gc(raw: Raw) -> None:
-    """Collect what nothing leads to."""
-    from eventq.cli.given import duration
+def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
+    """Collect what is unreachable."""
     from eventq.cli.render import count, fields
 
-    apply = bool(raw["apply"])
-    with open_thread(raw, read_only=not apply) as thread:
-        found = thread.gc(apply=apply, grace=duration(raw, "grace", 3600))
-    if raw["json"]:
-        show.dump(fields(found))
-        return
+    found = thread.gc(apply=apply, grace=grace)
     what = f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')} ({found.stored:,} bytes)"
-    show.say(f"Deleted {what}" if apply else f"Would delete {what}; run with --apply")
+    text = f"Deleted {what}" if apply else f"Would delete {what}; run with --apply"
+    show.result(fields(found), text, json=json)
 
 
-def pack_export(raw: Raw) -> None:
-    """Write a pack."""
-    with open_thread(raw, read_only=True) as thread:
-        folder = text(raw, "FOLDER") or ""
-        thread.export_pack(folder)
-    if raw["json"]:
-        show.dump({"folder": os.path.abspath(folder)})
-    else:
-        show.say(f"Exported to {os.path.abspath(folder)}")
-
-
-def pack_import(raw: Raw) -> None:
-    """Store what a pack holds."""
-    from eventq.cli.render import added, fields
-
-    with open_thread(raw) as thread:
-        found = thread.import_pack(text(raw, "FOLDER") or "")
-    if raw["json"]:
-        show.dump(fields(found))
-        return
-    show.say(f"Imported {added(found)}")
-    for note in found.notes:
-        show.say(show.readable(note))
-
-
-def guide(raw: Raw) -> None:
+def guide(*, path: bool) -> None:
     """Print the guide, without the head that makes it a skill."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skill", "eventq")
-    if raw["path"]:
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folder = os.path.join(package, "skill", "eventq")
+    if path:
         show.say(folder)
         return
     with open(os.path.join(folder, "SKILL.md"), encoding="utf-8") as file:
         show.say(file.read().split("---\n", 2)[2].strip())
 
 
-def completion(raw: Raw) -> None:
+def completion(*, shell: str) -> None:
     """Print a shell's completion script."""
     from eventq.cli.app import completion_script
 
-    shell = str(raw["SHELL"])
-    if shell not in SHELLS:
-        raise UsageError(f"there is no completion for '{shell}'", f"choose one of {', '.join(SHELLS)}")
     show.say(completion_script(shell))
+
+
+ABOUT = {"mirror": "Rebuild events.jsonl."}
+
+COMMANDS = {
+    "init": Command(
+        init,
+        "Make a thread: a directory for events, consumers and logs.",
+        [
+            Argument("PATH", kinds.directory),
+            Option("shared", "Create files with the process umask (default: owner only)."),
+            JSON,
+        ],
+        examples=["eventq init ./inbox"],
+    ),
+    "info": Command(
+        info,
+        "Show a thread at a glance: its events and where consumers stand.",
+        [READ, JSON],
+        examples=["eventq info --thread ./inbox"],
+    ),
+    "check": Command(
+        check,
+        "Print each fault of a thread. The exit status is 1 if there is any.",
+        [READ, JSON],
+        examples=["eventq check --thread ./inbox"],
+    ),
+    "prune": Command(
+        prune,
+        "Delete old events that every consumer has acked. Their space is given back.",
+        [
+            THREAD,
+            Option("keep-last N", "Keep the newest N events.", kinds.WHOLE),
+            Option("before-id N", "Delete the events below this id.", kinds.WHOLE),
+            Option("force", "Delete also what some consumer has not acked."),
+            JSON,
+        ],
+        rules=[one_of("keep-last", "before-id")],
+        examples=["eventq prune --thread ./inbox --keep-last 100000"],
+    ),
+    "mirror rebuild": Command(
+        mirror_rebuild,
+        "Write events.jsonl anew from the database, in one file.",
+        [THREAD, JSON],
+        examples=["eventq mirror rebuild --thread ./inbox"],
+    ),
+    "gc": Command(
+        gc,
+        "List unreachable turns and blobs. With --apply delete them, and give their space back.",
+        [
+            Option("apply", "Delete them."),
+            Option("grace TIME", "Keep what is younger, such as 90s, 15m, 1h or 7d.", kinds.duration, default="1h"),
+            Option("thread PATH", THREAD.help, kinds.Opened(reads="apply"), required=True),
+            JSON,
+        ],
+        examples=["eventq gc --thread ./inbox", "eventq gc --apply --grace 7d --thread ./inbox"],
+    ),
+    "guide": Command(
+        guide,
+        "Print a short guide for agents: push, pop, process, ack.",
+        [Option("path", "Print the directory that holds it as a skill instead.")],
+        examples=["eventq guide"],
+    ),
+    "completion": Command(
+        completion,
+        "Print the completion script for a shell: bash, zsh or fish.",
+        [Argument("SHELL", kinds.Choice("bash", "zsh", "fish"))],
+        examples=['eval "$(eventq completion bash)"'],
+    ),
+}

@@ -8,9 +8,9 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from eventq import __version__
-from eventq.cli import show
-from eventq.cli.memory_options import COMMANDS
-from eventq.cli.options import VERBOSE
+from eventq.cli import groups, kinds, show
+from eventq.cli.execute import execute
+from eventq.cli.table import VERBOSE
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from eventq.cli.options import Command, Option
+    from eventq.cli.table import Argument, Command, Option
 
 EXAMPLES = (
     "eventq init ./inbox",
@@ -43,63 +43,57 @@ Exit status:
   1  the thread says no: it is not there, a consumer is not subscribed, the disk is full
   2  the command is wrong: an option, a number, a filter, a line of the input"""
 
-# What is said of the commands that begin with one word.
-GROUPS = {
-    "artifact": (
-        "Keep outputs of tools under numbers, whole.",
-        "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
-    ),
-    "blob": ("Keep bytes by their hash.", "eventq blob put report.pdf --thread ./inbox"),
-    "context": (
-        "Make, fork, move and look at branches of turns.",
-        "eventq context create --name main --thread ./inbox",
-    ),
-    "mirror": ("Look after events.jsonl.", "eventq mirror rebuild --thread ./inbox"),
-    "output": (
-        "Keep outputs of agents under names, in versions.",
-        "eventq output put Scout --file report.md --thread ./inbox",
-    ),
-    "pack": ("Take blobs, turns and contexts to another thread.", "eventq pack export ./pack --thread ./inbox"),
-    "run": ("Record runs of workflows, and give models their messages.", "eventq run ls --thread ./inbox"),
-    "session": (
-        "Take session files of coding agents in, and out as they were.",
-        "eventq session import session.jsonl --thread ./inbox",
-    ),
-    "turn": ("Append turns to a context, and read them.", "eventq turn append main --thread ./inbox --content hello"),
-}
-
 
 def _callback(command: Command) -> Any:
     def call(**values: Any) -> int:
-        raw = {option.name: values[option.name.replace("-", "_")] for option in command.options}
-        raw.update({name: values[name.lower()] for name in command.arguments})
-        if name := command.rest_name:
-            raw[name] = list(values[name.lower()])
-        return show.execute(command, raw)
+        raw = {part.name: values[_identifier(part)] for part in command.parts}
+        raw |= {part.name: list(raw[part.name]) for part in command.arguments if part.value.endswith("…")}
+        return execute(command, raw)
 
     return call
 
 
+def _identifier(part: Option) -> str:
+    return part.name.replace("-", "_").lower()
+
+
 def _params(command: Command) -> list[click.Parameter]:
-    params: list[click.Parameter] = []
-    for name, shown in zip(command.arguments, (command.argument or "").split(), strict=True):
-        params.append(click.Argument([name.lower()], metavar=shown, required=shown == name))
-    if name := command.rest_name:
-        params.append(click.Argument([name.lower()], metavar=f"-- {command.rest}", nargs=-1, type=click.UNPROCESSED))
+    params: list[click.Parameter] = [_argument(argument) for argument in command.arguments]
     for option in command.options:
-        names = ["--" + option.name] + ([f"-{option.short}"] if option.short else [])
-        params.append(_flag(names, option) if option.value is None else _valued(names, option))
+        names = [option.spelled] + ([f"-{option.short}"] if option.short else [])
+        params.append(_valued(names, option) if option.value else _flag(names, option))
     return params
 
 
+def _argument(argument: Argument) -> click.Argument:
+    names = [_identifier(argument)]
+    if argument.value.endswith("…"):
+        return click.Argument(names, metavar=f"-- {argument.value}", nargs=-1, type=click.UNPROCESSED)
+    return click.Argument(names, metavar=argument.value, required=argument.required, **_completed(argument))
+
+
 def _flag(names: list[str], option: Option) -> click.Option:
-    return click.Option(names, help=option.help, is_flag=True)
+    return click.Option(names, help=option.described, is_flag=True)
 
 
 def _valued(names: list[str], option: Option) -> click.Option:
-    """Give an option with a value, always text: numbers are looked at after the thread has been found."""
-    kind = click.Path(readable=False) if option.value in ("PATH", "FILE", "FOLDER") else click.STRING
-    return click.Option(names, metavar=option.value, help=option.help, required=option.required, type=kind)
+    """Return an option with a value, always text: it is converted after the thread was found."""
+    return click.Option(
+        names,
+        metavar=option.value,
+        help=option.described,
+        required=option.required,
+        **_completed(option),
+    )
+
+
+def _completed(part: Option) -> dict[str, Any]:
+    """Return what tells click how to complete a value."""
+    if isinstance(part.kind, kinds.Choice):
+        words = part.kind.words
+        return {"shell_complete": lambda *given: [w for w in words if w.startswith(given[-1])]}
+    is_path = part.kind in (kinds.path, kinds.directory) or isinstance(part.kind, kinds.Opened)
+    return {"type": click.Path(readable=False) if is_path else click.STRING}
 
 
 class _WithRest(click.Command):
@@ -139,14 +133,15 @@ def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
 
 
 def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
-    kind = _WithRest if command.rest else click.Command
+    has_rest = any(argument.value.endswith("…") for argument in command.arguments)
+    kind = _WithRest if has_rest else click.Command
     return kind(
         name,
         params=_params(command) + _anywhere(),
         callback=_callback(command),
         help=command.help,
         epilog=_epilog(command.examples, verbose=verbose),
-        short_help=command.help.split(":")[0].split(";")[0].rstrip("."),
+        short_help=command.help.split(". ")[0].rstrip("."),
     )
 
 
@@ -159,7 +154,7 @@ def build(*, verbose: bool = False) -> click.Group:
         epilog=_epilog(EXAMPLES, verbose=verbose),
         context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
     )
-    for name, command in COMMANDS.items():
+    for name, command in groups.every().items():
         words = name.split()
         group = app
         if len(words) == 2:
@@ -171,7 +166,7 @@ def build(*, verbose: bool = False) -> click.Group:
 
 
 def _group(name: str, *, verbose: bool) -> click.Group:
-    help, example = GROUPS[name]  # noqa: A001 (click's word)
+    help, example = groups.about(name)  # noqa: A001 (click's word)
     return click.Group(name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose))
 
 

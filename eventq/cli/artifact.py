@@ -1,86 +1,130 @@
-"""The commands of artifacts: each parses, makes one call, and shows the result."""
+"""The commands of artifacts."""
 
 from __future__ import annotations
 
 import os
 
-from eventq.cli import render, show
-from eventq.cli.given import Input
-from eventq.cli.log import open_thread
-from eventq.cli.options import text
+from eventq.cli import kinds, render, show
+from eventq.cli.inputs import Input
+from eventq.cli.output import LINES, show_url
+from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.cli.options import Raw
+    from eventq.cli.output import Lines
     from eventq.records import ArtifactInfo, OutputInfo
+    from eventq.thread import Thread
 
     Made = dict[str, ArtifactInfo | OutputInfo]
 
 
-def put(raw: Raw) -> None:
+def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
     """Keep the output of a tool."""
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        file, tool = Input(text(raw, "FILE") or "-", is_open=is_open), text(raw, "tool") or "tool"
-        made = thread.artifacts.put(file, tool)
-    if raw["json"]:
-        show.dump(render.produced(made))
-    else:
-        show.say(made.url)
+    made = thread.artifacts.put(Input(file), tool)
+    show.result(render.produced(made), made.url, json=json)
 
 
-def ls(raw: Raw) -> None:
+def cat(thread: Thread, *, id: str, lines: Lines, json: bool) -> None:
+    """Write an artifact, by its number or its URL."""
+    show_url(thread, f"artifact://{id.removeprefix('artifact://')}", lines, json=json)
+
+
+def ls(thread: Thread, *, json: bool) -> None:
     """List all artifacts."""
-    with open_thread(raw, read_only=True) as thread:
-        if raw["json"]:
-            render.dump_all(map(render.produced, thread.artifacts))
-        else:
-            render.say_all(map(render.artifact, thread.artifacts))
+    render.show_all(thread.artifacts, render.produced, render.artifact, json=json)
 
 
-def rm(raw: Raw) -> None:
+def rm(thread: Thread, *, id: str, json: bool) -> None:
     """Delete an artifact."""
-    with open_thread(raw) as thread:
-        name = (text(raw, "ID") or "").removeprefix("artifact://")
-        thread.artifacts.remove(name)
-    if raw["json"]:
-        show.dump({"artifact_id": name})
-    else:
-        show.say(f"Deleted artifact://{name}")
+    name = id.removeprefix("artifact://")
+    thread.artifacts.remove(name)
+    show.result({"artifact_id": name}, f"Deleted artifact://{name}", json=json)
 
 
-def export(raw: Raw) -> None:
+def export(thread: Thread, *, folder: str, json: bool) -> None:
     """Write artifacts and outputs to a folder."""
-    with open_thread(raw, read_only=True) as thread:
-        folder, artifacts, outputs = text(raw, "FOLDER") or "", thread.artifacts, thread.outputs
-        try:
-            os.makedirs(folder, exist_ok=True)
-            counts = len(artifacts.export_folder(folder)), len(outputs.export_folder(folder))
-        except OSError as error:
-            raise _refused(folder, error, "written") from error
+    artifacts, outputs = thread.artifacts, thread.outputs
+    try:
+        os.makedirs(folder, exist_ok=True)
+        counts = len(artifacts.export_folder(folder)), len(outputs.export_folder(folder))
+    except OSError as error:
+        raise _refused(folder, error, "written") from error
     place = os.path.abspath(folder)
-    if raw["json"]:
-        show.dump({"folder": place, "artifacts": counts[0], "outputs": counts[1]})
-    else:
-        show.say(f"Exported {render.count(counts[0], 'artifact')} and {render.count(counts[1], 'output')} to {place}")
+    what = f"{render.count(counts[0], 'artifact')} and {render.count(counts[1], 'output')}"
+    written = {"folder": place, "artifacts": counts[0], "outputs": counts[1]}
+    show.result(written, f"Exported {what} to {place}", json=json)
 
 
-def take(raw: Raw) -> None:
+def take(thread: Thread, *, folder: str, json: bool) -> None:
     """Keep the files of a folder as artifacts and outputs."""
-    with open_thread(raw) as thread:
-        folder = text(raw, "FOLDER") or ""
-        try:
-            made: Made = {**thread.artifacts.import_folder(folder), **thread.outputs.import_folder(folder)}
-        except OSError as error:
-            raise _refused(str(error.filename or folder), error, "read") from error
-    if raw["json"]:
-        render.dump_all({"name": name, **render.produced(one)} for name, one in made.items())
-    else:
-        render.say_all(f"{show.readable(name)} -> {one.url}" for name, one in made.items())
+    try:
+        made: Made = {
+            **thread.artifacts.import_folder(folder),
+            **thread.outputs.import_folder(folder),
+        }
+    except OSError as error:
+        raise _refused(str(error.filename or folder), error, "read") from error
+    render.show_all(
+        made.items(),
+        lambda pair: {"name": pair[0], **render.produced(pair[1])},
+        lambda pair: f"{show.readable(pair[0])} -> {pair[1].url}",
+        json=json,
+    )
 
 
 def _refused(path: str, error: OSError, done: str) -> LogicError:
-    return LogicError(
-        f"'{path}' could not be {done}: {error.strerror or error}", "check the path, its permissions and the disk"
-    )
+    what = f"'{path}' could not be {done}: {error.strerror or error}"
+    return LogicError(what, "check the path, its permissions and the disk")
+
+
+_ID, _FOLDER = Argument("ID"), Argument("FOLDER", kinds.path)
+
+ABOUT = {"artifact": "Keep whole outputs of tools under numbers."}
+
+COMMANDS = {
+    "artifact put": Command(
+        put,
+        "Keep the output of a tool durably, and print its URL. FILE is stdin when it is left out or -.",
+        [
+            Argument("[FILE]", kinds.path, default="-"),
+            Option("tool NAME", "The tool that made it.", default="tool"),
+            THREAD,
+            JSON,
+        ],
+        examples=[
+            "eventq artifact put build.log --tool make --thread ./inbox",
+            "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
+        ],
+    ),
+    "artifact cat": Command(
+        cat,
+        "Write an artifact, or some of its lines, to stdout. One that is not whole is written as far as it is.",
+        [_ID, *LINES],
+        examples=["eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"],
+    ),
+    "artifact ls": Command(
+        ls,
+        "List all artifacts in the order of their numbers.",
+        [READ, JSON],
+        examples=["eventq artifact ls --thread ./inbox"],
+    ),
+    "artifact rm": Command(
+        rm,
+        "Delete an artifact. Its number is never used again.",
+        [_ID, THREAD, JSON],
+        examples=["eventq artifact rm 3 --thread ./inbox"],
+    ),
+    "artifact export": Command(
+        export,
+        "Write all artifacts and outputs to a folder, a file each. The folder is made if it is not there.",
+        [_FOLDER, READ, JSON],
+        examples=["eventq artifact export ./files --thread ./inbox"],
+    ),
+    "artifact import": Command(
+        take,
+        "Keep the artifacts and outputs that are files of a folder. Importing twice adds nothing.",
+        [_FOLDER, THREAD, JSON],
+        examples=["eventq artifact import ./files --thread ./inbox"],
+    ),
+}

@@ -1,18 +1,10 @@
-"""JSON from stdin: the lines of a batch, and what a hook gives.
-
-Read with the C scanner under the `json` package: the package itself takes as long to import as a push takes in all.
-"""
+"""JSON from stdin: the lines of a batch, and what a hook gives."""
 
 from __future__ import annotations
 
 from eventq.cli import show
 from eventq.errors import InputError, TooLargeError
-
-try:
-    from _json import make_scanner, scanstring
-except ImportError:  # pragma: no cover (an interpreter without the C module)
-    from json.decoder import scanstring  # type: ignore[attr-defined, no-redef]
-    from json.scanner import make_scanner
+from eventq.jsontext import Reader, skip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +18,6 @@ _KNOWN = frozenset(_FIELDS)
 _RECENT = 256  # events whose lines are known: not fewer than `push_many` takes at once
 _NAMED = 5  # unknown fields that are named
 _NAME = 60  # characters of each
-_BLANKS = " \t\r\n"  # of JSON
 # What counts for nothing around a line: the blanks of Unicode, and its byte order mark.
 _AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 
@@ -35,29 +26,17 @@ def _constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-class _Rules:
-    """How the scanner makes values; numbers are never looked at, so they cost nothing and cannot be too long."""
-
-    strict = True
-    object_hook = None
-    object_pairs_hook = None
-    parse_float = staticmethod(len)
-    parse_int = staticmethod(len)
-    parse_constant = staticmethod(_constant)
-    memo: dict[str, str] = {}  # noqa: RUF012 (asked for by the Python version of the scanner)
-    parse_string = staticmethod(scanstring)
-
-
-_scan = make_scanner(_Rules)  # type: ignore[arg-type]
+# Numbers are never looked at: so they cost nothing, and cannot be too long.
+_json = Reader(parse_float=len, parse_int=len, parse_constant=_constant)
 
 
 def parse_object(text: str) -> dict[str, Any]:
     """Give the object that a text spells; raise ValueError for anything else. Numbers in it are not their values."""
-    start = _skip(text, 0)
+    start = skip(text, 0)
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
     try:
-        value, end = _value(text, start)
+        value, end = _json.scan(text, start)
     except StopIteration as error:
         raise ValueError(f"not JSON, at character {error.value}") from error
     except RecursionError as error:
@@ -67,39 +46,24 @@ def parse_object(text: str) -> dict[str, Any]:
             raise
         what = what.rstrip(": ").removesuffix(" at")  # some end so, to be followed by the place
         raise ValueError(f"not JSON: {what}, at character {error.pos}") from error  # type: ignore[attr-defined]
-    if _skip(text, end) != len(text):
+    if skip(text, end) != len(text):
         raise ValueError(f"more than one JSON value, at character {end}")
     return value  # type: ignore[no-any-return]
-
-
-def _value(text: str, at: int) -> tuple[Any, int]:
-    try:
-        return _scan(text, at)
-    except SystemError:  # up to Python 3.12 the scanner wants its exception's module to be there already
-        import json.decoder  # noqa: F401
-
-        return _scan(text, at)
-
-
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _BLANKS:
-        at += 1
-    return at
 
 
 def as_written(text: str, name: str) -> str:
     """Give the JSON text of the member `name` of an object that was parsed already; of several, the last."""
     found = ""
-    at = _skip(text, _skip(text, 0) + 1)
+    at = skip(text, skip(text, 0) + 1)
     while text[at] != "}":
-        key, at = scanstring(text, at + 1, True)
-        start = _skip(text, _skip(text, at) + 1)
-        at = _scan(text, start)[1]
+        key, at = _json.parse_string(text, at + 1, True)
+        start = skip(text, skip(text, at) + 1)
+        at = _json.scan(text, start)[1]
         if key == name:
             found = text[start:at]
-        at = _skip(text, at)
+        at = skip(text, at)
         if text[at] == ",":
-            at = _skip(text, at + 1)
+            at = skip(text, at + 1)
     return found
 
 

@@ -1,131 +1,172 @@
-"""The commands of blobs: each parses, makes one call, and shows the result."""
+"""The commands of blobs."""
 
 from __future__ import annotations
 
 import os
 
-from eventq import system
-from eventq.cli import render, show
-from eventq.cli.given import Input, open_memory, refs
-from eventq.cli.options import text
+from eventq.cli import kinds, render, show
+from eventq.cli.inputs import Input
+from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.cli.options import Raw
+    from eventq.thread import Thread
 
 
-def put(raw: Raw) -> None:
+def put(thread: Thread, *, file: str, expect_hash: str | None, refs: list[str], json: bool) -> None:
     """Store bytes."""
-    is_open = show.stdin_is_open()
-    with open_memory(raw) as thread:
-        file = Input(text(raw, "FILE") or "-", is_open=is_open)
-        made = thread.blobs.put(file, refs=refs(raw), expect_hash=text(raw, "expect-hash"))
-    if raw["json"]:
-        show.dump({**render.blob(made), "new": made.new})
-    else:
-        show.say(made.ref)
+    made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
+    show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
 
 
-def get(raw: Raw) -> None:
-    """Give the bytes of a blob."""
-    with open_memory(raw, read_only=True) as thread:
-        name, path = _name(raw), text(raw, "output")
-        pieces = thread.blobs.stream(name)
-        if path is None or path == "-":
-            for piece in pieces:
-                show.out(piece)
-            return
-        size = save(path, pieces)
-    if raw["json"]:
-        show.dump({"ref": _ref(name), "size": size, "output": path})
+def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
+    """Write the bytes of a blob."""
+    pieces = thread.blobs.stream(ref)
+    if output is None or output == "-":
+        for piece in pieces:
+            show.out(piece)
+        return
+    size = save(output, pieces)
+    if json:
+        show.dump({"ref": _ref(ref), "size": size, "output": output})
 
 
 def save(path: str, pieces: Iterable[bytes]) -> int:
-    """Write a file that is there whole or not at all, also after a power cut, and give its size."""
+    """Write a file whole or not at all, also after a power cut, and return its size."""
+    from eventq import system
+
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
-        raise LogicError(f"'{path}' is no regular file", "give another path, or leave --output out and redirect stdout")
+        fix = "give another path, or leave --output out and redirect stdout"
+        raise LogicError(f"'{path}' is no regular file", fix)
     try:
         return system.save(target, pieces)
     except OSError as error:
-        raise LogicError(
-            f"'{path}' could not be written: {error.strerror}", "check the path, its permissions and the disk"
-        ) from error
-
-
-def _name(raw: Raw) -> str:
-    return text(raw, "REF") or ""
+        what = f"'{path}' could not be written: {error.strerror}"
+        raise LogicError(what, "check the path, its permissions and the disk") from error
 
 
 def _ref(name: str) -> str:
-    """Give the ref that a ref or a bare hash spells."""
+    """Return the ref that a ref or a bare hash spells."""
     from eventq.event import REF
 
     return REF + name.removeprefix(REF)
 
 
-def stat(raw: Raw) -> None:
+def stat(thread: Thread, *, ref: str, json: bool) -> None:
     """Show the sizes of a blob."""
-    with open_memory(raw, read_only=True) as thread:
-        found = thread.blobs.stat(_name(raw))
-    if raw["json"]:
-        show.dump(render.blob(found))
-    else:
-        show.say(f"{found.ref}\nsize: {found.size:,} bytes\nstored: {found.stored:,} bytes ({found.codec})")
+    found = thread.blobs.stat(ref)
+    sizes = f"size: {found.size:,} bytes\nstored: {found.stored:,} bytes ({found.codec})"
+    show.result(render.blob(found), f"{found.ref}\n{sizes}", json=json)
 
 
-def ls(raw: Raw) -> None:
+def ls(thread: Thread, *, json: bool) -> None:
     """List all blobs."""
-    with open_memory(raw, read_only=True) as thread:
-        if raw["json"]:
-            render.dump_all(map(render.blob, thread.blobs))
-        else:
-            render.say_all(f"{one.ref}  {one.size:,} bytes  {one.codec}" for one in thread.blobs)
+    render.show_all(
+        thread.blobs,
+        render.blob,
+        lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}",
+        json=json,
+    )
 
 
-def show_refs(raw: Raw) -> None:
+def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
     """Show what a blob names and what holds it."""
-    with open_memory(raw, read_only=True) as thread:
-        name = _name(raw)
-        named, holders = thread.blobs.refs(name), thread.blobs.holders(name)
-    if raw["json"]:
-        show.dump({"ref": _ref(name), "names": named, "held_by": holders})
+    named, holders = thread.blobs.refs(ref), thread.blobs.holders(ref)
+    if json:
+        show.dump({"ref": _ref(ref), "names": named, "held_by": holders})
         return
-    render.say_all(f"names {ref}" for ref in named)
+    render.say_all(f"names {name}" for name in named)
     render.say_all(f"held by {show.readable(holder)}" for holder in holders or ["nothing"])
 
 
-def verify(raw: Raw) -> int:
-    """Say which blobs are damaged."""
-    with open_memory(raw, read_only=True) as thread:
-        faults = thread.blobs.verify(text(raw, "REF"))
-    if raw["json"]:
-        show.dump({"ok": not faults, "faults": faults})
-    else:
-        show.say("\n".join(faults) or "ok")
+def verify(thread: Thread, *, ref: str | None, json: bool) -> int:
+    """Print which blobs are damaged."""
+    faults = thread.blobs.verify(ref)
+    show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0
 
 
-def pin(raw: Raw) -> None:
+def pin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
     """Keep a blob for an owner."""
-    with open_memory(raw) as thread:
-        name, owner = _name(raw), text(raw, "owner") or ""
-        thread.blobs.pin(name, owner)
-    if raw["json"]:
-        show.dump({"ref": _ref(name), "owner": owner, "pinned": True})
-    else:
-        show.say(f"Pinned {_ref(name)} for '{owner}'")
+    thread.blobs.pin(ref, owner)
+    pinned = {"ref": _ref(ref), "owner": owner, "pinned": True}
+    show.result(pinned, f"Pinned {_ref(ref)} for '{owner}'", json=json)
 
 
-def unpin(raw: Raw) -> None:
+def unpin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
     """Keep a blob no more for an owner."""
-    with open_memory(raw) as thread:
-        name, owner = _name(raw), text(raw, "owner") or ""
-        was = thread.blobs.unpin(name, owner)
-    if raw["json"]:
-        show.dump({"ref": _ref(name), "owner": owner, "pinned": False, "was_pinned": was})
-    else:
-        show.say(f"{'Unpinned' if was else 'There was no pin of'} {_ref(name)} for '{owner}'")
+    was = thread.blobs.unpin(ref, owner)
+    unpinned = {"ref": _ref(ref), "owner": owner, "pinned": False, "was_pinned": was}
+    done = "Unpinned" if was else "There was no pin of"
+    show.result(unpinned, f"{done} {_ref(ref)} for '{owner}'", json=json)
+
+
+_EXAMPLE = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa842cb2"
+_REF = Argument("REF")
+_OWNER = Option("owner NAME", "The owner of the pin.", required=True)
+REFS = Option(
+    "refs REF,REF", "The blobs that these bytes name. They are kept as long as these.", kinds.refs, default=()
+)
+EXPECT_HASH = Option("expect-hash HASH", "Refuse bytes that have another hash.")
+OUTPUT = Option("output FILE", "Write to FILE, which is there whole or not at all.", kinds.path)
+
+ABOUT = {"blob": "Keep bytes by their hash."}
+
+COMMANDS = {
+    "blob put": Command(
+        put,
+        "Store bytes durably, and print the ref that names them. FILE is stdin when it is left out or -.",
+        [Argument("[FILE]", kinds.path, default="-"), EXPECT_HASH, REFS, MEMORY, JSON],
+        examples=[
+            "eventq blob put report.pdf --thread ./inbox",
+            "tar c src | eventq blob put --thread ./inbox",
+        ],
+    ),
+    "blob get": Command(
+        get,
+        "Write the bytes of a blob to stdout, or to a file. They are checked before the first is written.",
+        [_REF, OUTPUT, MEMORY_READ, JSON],
+        examples=[f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf"],
+    ),
+    "blob stat": Command(
+        stat,
+        "Show the sizes of a blob without reading its bytes.",
+        [_REF, MEMORY_READ, JSON],
+        examples=[f"eventq blob stat {_EXAMPLE} --thread ./inbox"],
+    ),
+    "blob ls": Command(
+        ls,
+        "List all blobs in the order of their hashes.",
+        [MEMORY_READ, JSON],
+        examples=["eventq blob ls --thread ./inbox"],
+    ),
+    "blob refs": Command(
+        show_refs,
+        "Show what a blob names, and what keeps it. Turns, patches, blobs, events and pins keep it"
+        " from being collected.",
+        [_REF, MEMORY_READ, JSON],
+        examples=[f"eventq blob refs {_EXAMPLE} --thread ./inbox"],
+    ),
+    "blob verify": Command(
+        verify,
+        "Read a blob, or all of them, and print which are damaged. The exit status is 1 if any is.",
+        [Argument("[REF]"), MEMORY_READ, JSON],
+        examples=["eventq blob verify --thread ./inbox"],
+    ),
+    "blob pin": Command(
+        pin,
+        "Keep a blob until the same owner unpins it.",
+        [_REF, _OWNER, MEMORY, JSON],
+        examples=[f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox"],
+    ),
+    "blob unpin": Command(
+        unpin,
+        "Remove an owner's pin of a blob.",
+        [_REF, _OWNER, MEMORY, JSON],
+        examples=[f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox"],
+    ),
+}

@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import select
 
-from eventq.cli import show
-from eventq.cli.log import open_thread
-from eventq.cli.options import number, text
+from eventq.cli import kinds, show
+from eventq.cli.table import JSON, THREAD, Argument, Command, Option, together
 from eventq.errors import LogicError
-from eventq.output.sink import COLUMNS, HEAD, SPILL
 
 _PIECE = 4096  # bytes: what a pipe that takes something takes at once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import TypedDict
 
-    from eventq.cli.options import Raw
     from eventq.records import Captured
+    from eventq.thread import Thread
+
+    class View(TypedDict):
+        """What is shown, and when all is kept."""
+
+        keep: bool
+        spill: int
+        head: int
+        columns: int
+        sanitize: bool
 
 
-def capture(raw: Raw) -> int:
+def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, json: bool) -> int:
     """Run a command and exit as it does."""
-    words: Any = raw["CMD"]
-    shown = _Shown(quiet=bool(raw["json"]))
-    with open_thread(raw) as thread:
-        code, captured = thread.capture(
-            words, tool=text(raw, "tool"), show=shown,
-            spill=number(raw, "spill", SPILL), head=number(raw, "head", HEAD),
-            columns=number(raw, "columns", COLUMNS), sanitize=not raw["raw"], keep=bool(raw["keep"]),
-        )  # fmt: skip
+    shown = _Shown(quiet=json)
+    code, captured = thread.capture(cmd, tool=tool, show=shown, **view)
     if captured.error is not None:
         what = f"not all of the output was kept: {captured.error}"
-        show.error(what, "mend that, and run the command again", as_json=bool(raw["json"]))
+        show.error(what, "mend that, and run the command again", as_json=json)
     try:
-        if raw["json"]:
+        if json:
             show.dump({"exit_code": code, **_fields(captured)})
         else:
             shown.rest(captured)
@@ -79,7 +80,7 @@ class _Shown:
 
 
 def _takes() -> bool:
-    """Say whether stdout takes a piece without waiting."""
+    """Return whether stdout takes a piece without waiting."""
     poll = select.poll()
     poll.register(1, select.POLLOUT)
     return bool(poll.poll(0))
@@ -95,3 +96,32 @@ def _fields(captured: Captured) -> dict[str, object]:
         "artifact": captured.artifact_id and f"artifact://{captured.artifact_id}",
         "error": captured.error,
     }
+
+
+COMMANDS = {
+    "capture": Command(
+        capture,
+        "Run a command, show part of its output, and exit as it does. All of the output is kept as"
+        " an artifact when that is not all.",
+        [
+            Argument("CMD…", kinds.verbatim),
+            Option("tool NAME", "What made it (default: the name of the command)."),
+            *together(
+                "view",
+                Option("keep", "Keep an artifact even when all of the output is shown."),
+                Option("spill BYTES", "Show all of it up to this size.", kinds.WHOLE, default="51200"),
+                Option(
+                    "head BYTES",
+                    "Of longer output, show this much of its beginning.",
+                    kinds.WHOLE,
+                    default="20480",
+                ),
+                Option("columns BYTES", "Show at most this much of a line; 0 for all.", kinds.WHOLE, default="768"),
+                Option("raw", "Keep escape sequences and control characters.", kinds.OFF, parameter="sanitize"),
+            ),
+            THREAD,
+            JSON,
+        ],
+        examples=["eventq capture --thread ./inbox -- make test"],
+    ),
+}

@@ -1,100 +1,148 @@
-"""The commands of contexts: each parses, makes one call, and shows the result."""
+"""The commands of contexts."""
 
 from __future__ import annotations
 
-from eventq.cli import render, show
-from eventq.cli.given import open_memory, which
-from eventq.cli.options import maybe, number, text
-from eventq.errors import UsageError
+from eventq.cli import kinds, render, show
+from eventq.cli.rules import exclude
+from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from eventq.cli.options import Raw
     from eventq.records import ContextInfo
+    from eventq.thread import Thread
 
 
-def create(raw: Raw) -> None:
+def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
     """Make a context."""
-    with open_memory(raw) as thread:
-        made = thread.contexts.create(text(raw, "name"), base=number(raw, "base"))
-        _show(raw, "Created", made.info())
+    _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
-def fork(raw: Raw) -> None:
+def fork(thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool) -> None:
     """Make a context that goes on from another."""
-    with open_memory(raw) as thread:
-        made = thread.contexts.fork(which(raw), at=maybe(raw, "at"), name=text(raw, "name"))
-        _show(raw, "Forked", made.info())
+    _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
 
 
-def _show(raw: Raw, done: str, info: ContextInfo) -> None:
-    if raw["json"]:
-        show.dump(render.fields(info))
-    else:
-        show.say(f"{done} context {render.context(info)}")
+def _show(done: str, info: ContextInfo, *, json: bool) -> None:
+    show.result(render.fields(info), f"{done} context {render.context(info)}", json=json)
 
 
-def ls(raw: Raw) -> None:
+def ls(thread: Thread, *, graph: bool, json: bool) -> None:
     """List contexts, or draw them."""
-    if raw["graph"] and raw["json"]:
-        raise UsageError("--graph is a drawing for people, and --json is not", "give one of the two")
-    with open_memory(raw, read_only=True) as thread:
-        contexts = thread.contexts
-        if raw["graph"]:
-            from eventq.cli.graph import draw
-
-            turns = contexts.turns
-            render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, render.label))
-        else:
-            _each(raw, contexts, render.context)
-
-
-def _each(raw: Raw, records: Iterable[Any], line: Callable[[Any], str]) -> None:
-    if raw["json"]:
-        render.dump_all(map(render.fields, records))
-    else:
-        render.say_all(map(line, records))
-
-
-def show_one(raw: Raw) -> None:
-    """Show one context."""
-    with open_memory(raw, read_only=True) as thread:
-        info = thread.contexts.get(which(raw)).info()
-    if raw["json"]:
-        show.dump(render.fields(info))
+    contexts = thread.contexts
+    if not graph:
+        render.show_all(contexts, render.fields, render.context, json=json)
         return
-    show.say(f"Context: {render.label(info)}")
-    show.say(f"Head: {f'turn {info.head_turn_id}' if info.head_turn_id else '(empty)'}")
-    show.say(f"Depth: {info.head_depth}")
-    show.say(f"Base: {f'turn {info.base_turn_id}' if info.base_turn_id else '(none)'}")
-    show.say(f"Fork of: {'(none)' if info.fork_of is None else info.fork_of}")
-    show.say(f"Moves: {info.version}")
-    show.say(f"Created: {render.stamp(info.created_at_ms)}")
-    show.say(f"Updated: {render.stamp(info.updated_at_ms)}")
+    from eventq.cli.graph import draw
+
+    turns = contexts.turns
+    render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, render.label))
 
 
-def log(raw: Raw) -> None:
+def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
+    """Show one context."""
+    info = thread.contexts.get(context).info()
+    lines = [
+        f"Context: {render.label(info)}",
+        f"Head: {f'turn {info.head_turn_id}' if info.head_turn_id else '(empty)'}",
+        f"Depth: {info.head_depth}",
+        f"Base: {f'turn {info.base_turn_id}' if info.base_turn_id else '(none)'}",
+        f"Fork of: {'(none)' if info.fork_of is None else info.fork_of}",
+        f"Moves: {info.version}",
+        f"Created: {render.stamp(info.created_at_ms)}",
+        f"Updated: {render.stamp(info.updated_at_ms)}",
+    ]
+    show.result(render.fields(info), "\n".join(lines), json=json)
+
+
+def log(thread: Thread, *, context: int | str, json: bool) -> None:
     """Show the moves of a head."""
-    with open_memory(raw, read_only=True) as thread:
-        _each(raw, thread.contexts.history(which(raw)), render.move)
+    moves = thread.contexts.history(context)
+    render.show_all(moves, render.fields, render.move, json=json)
 
 
-def move(raw: Raw) -> None:
+def move(thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool) -> None:
     """Move a head."""
-    with open_memory(raw) as thread:
-        context = thread.contexts.get(which(raw))
-        _show(raw, "Moved", context.move(number(raw, "to"), expected_head=maybe(raw, "expected-head")))
+    moved = thread.contexts.get(context).move(to, expected_head=expected_head)
+    _show("Moved", moved, json=json)
 
 
-def rm(raw: Raw) -> None:
+def rm(thread: Thread, *, context: int | str, json: bool) -> None:
     """Delete a context."""
-    with open_memory(raw) as thread:
-        context = thread.contexts.get(which(raw))
-        context.delete()
-    if raw["json"]:
-        show.dump({"context_id": context.id})
-    else:
-        show.say(f"Deleted context {context.id}; '{show.program()} context log {context.id}' knows where its head was")
+    found = thread.contexts.get(context)
+    found.delete()
+    log_command = f"'{show.program()} context log {found.id}'"
+    text = f"Deleted context {found.id}; {log_command} knows where its head was"
+    show.result({"context_id": found.id}, text, json=json)
+
+
+CONTEXT = Argument("CONTEXT", kinds.branch)
+EXPECTED_HEAD = Option(
+    "expected-head TURN",
+    "Only if this is the newest turn, 0 for none. Otherwise the error names the newest.",
+    kinds.WHOLE,
+)
+_NAME = Option("name NAME", "A unique name for it, which is no number.")
+
+ABOUT = {"context": "Make, fork, move and look at branches of turns."}
+
+COMMANDS = {
+    "context create": Command(
+        create,
+        "Make a context: a branch, empty or from any turn on.",
+        [_NAME, Option("base TURN", "The turn that it begins at.", kinds.WHOLE), MEMORY, JSON],
+        examples=["eventq context create --name main --thread ./inbox"],
+    ),
+    "context fork": Command(
+        fork,
+        "Make a context that goes on from another one. Nothing is copied.",
+        [
+            CONTEXT,
+            Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE),
+            _NAME,
+            MEMORY,
+            JSON,
+        ],
+        examples=["eventq context fork main --at 40 --name retry --thread ./inbox"],
+    ),
+    "context ls": Command(
+        ls,
+        "List all contexts, a line each, or draw how they branch.",
+        [
+            Option("graph", "Draw the tree of their newest turns and where they part."),
+            MEMORY_READ,
+            JSON,
+        ],
+        rules=[exclude("graph", "json", fix="give one of the two: a drawing is for people")],
+        examples=["eventq context ls --thread ./inbox", "eventq context ls --graph --thread ./inbox"],
+    ),
+    "context show": Command(
+        show_one,
+        "Show a context: its newest turn, and where it came from.",
+        [CONTEXT, MEMORY_READ, JSON],
+        examples=["eventq context show main --thread ./inbox"],
+    ),
+    "context log": Command(
+        log,
+        "Show every move of a context's head. A deleted one is known by its id.",
+        [CONTEXT, MEMORY_READ, JSON],
+        examples=["eventq context log main --thread ./inbox"],
+    ),
+    "context move": Command(
+        move,
+        "Move a context's head to any turn. What it leaves stays in the log of its moves.",
+        [
+            CONTEXT,
+            Option("to TURN", "The turn to move to, 0 for none.", kinds.WHOLE, required=True),
+            EXPECTED_HEAD,
+            MEMORY,
+            JSON,
+        ],
+        examples=["eventq context move main --to 40 --expected-head 52 --thread ./inbox"],
+    ),
+    "context rm": Command(
+        rm,
+        "Delete a context. Its turns stay until a collection, and forks of it do not notice.",
+        [CONTEXT, MEMORY, JSON],
+        examples=["eventq context rm retry --thread ./inbox"],
+    ),
+}

@@ -1,91 +1,73 @@
-"""The commands of the log: each parses, makes one call, and shows the result."""
+"""The commands of the log: push, pop, ack, peek, tail and hook."""
 
 from __future__ import annotations
 
-from eventq.cli import show
-from eventq.cli.options import number, seconds, text
-from eventq.errors import InputError, LogicError, UsageError
+from eventq.cli import kinds, show
+from eventq.cli.rules import exclude, needs, one_of, required, unless
+from eventq.cli.table import JSON, JSON_ERRORS, READ, THREAD, Command, Option, together
+from eventq.errors import InputError, LogicError
 from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
-from eventq.thread import Thread
 from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypedDict
 
-    from eventq.cli.options import Raw
     from eventq.errors import KeyConflictError
     from eventq.event import Event
+    from eventq.thread import Thread
+
+    class Pushed(TypedDict):
+        """An event to be stored."""
+
+        source: str
+        type: str
+        content: str
+        subtype: str | None
+        key: str | None
 
 
-SERVERS = ("eventq://", "unix:")  # how the address of a server begins
-
-
-def open_thread(raw: Raw, *, read_only: bool = False) -> Thread:
-    """Open the thread that `--thread` names; whatever else is wrong with a command line is said after this."""
-    return Thread(directory(raw), read_only=read_only, strict_source=True if raw.get("strict-source") else None)
-
-
-def directory(raw: Raw) -> str:
-    """Give the path that `--thread` names; raise UsageError for the address of a server."""
-    return local(text(raw, "thread") or "")
-
-
-def local(path: str) -> str:
-    """Give a path; raise UsageError for the address of a server, which no command takes for a directory."""
-    if path.startswith(SERVERS):
-        raise UsageError(f"'{path}' is a server, which has contexts, turns and blobs", "give the directory of a thread")
-    return path
-
-
-def need(raw: Raw, *names: str) -> None:
-    """Raise UsageError for an option that is missing."""
-    for name in names:
-        if raw[name] is None:
-            raise UsageError(f"--{name} is missing", f"give --{name}")
-
-
-def push(raw: Raw) -> None:
+def push(
+    thread: Thread,
+    *,
+    event: Pushed,
+    content_file: str | None,
+    batch: bool,
+    key_strict: bool,
+    json: bool,
+) -> None:
     """Store one event, or a batch from stdin."""
-    if raw["batch"]:
-        _push_batch(raw)
+    if batch:
+        _push_batch(thread, key_strict=key_strict, json=json)
         return
-    need(raw, "source", "type")
-    if (raw["content"] is None) == (raw["content-file"] is None):
-        raise UsageError("push needs --content or --content-file, and not both", "give one of the two")
-    if raw["key-strict"] and raw["key"] is None:
-        raise UsageError("--key-strict says how --key is taken", "give --key too, or leave --key-strict out")
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        source, kind, key = text(raw, "source") or "", text(raw, "type") or "", text(raw, "key")
-        subtype = None if raw["subtype"] is None else str(raw["subtype"])
-        content = str(raw["content"]) if raw["content"] is not None else _read_content(raw, is_open=is_open)
-        event = thread.push(source, kind, content, subtype, key, key_strict=bool(raw["key-strict"]))
-        if raw["json"]:
-            show.say(line(event))
-    if key is not None and (conflict := key_conflict(event, NewEvent(source, kind, content, subtype, key))):
+    if content_file is not None:
+        event["content"] = _read_content(content_file)
+    stored = thread.push(**event, key_strict=key_strict)
+    if json:
+        show.say(line(stored))
+    if event["key"] is None:
+        return
+    if conflict := key_conflict(stored, NewEvent(**event)):
         show.note(f"Note: {conflict.what}; nothing was stored")
 
 
-def _push_batch(raw: Raw) -> None:
+def _push_batch(thread: Thread, *, key_strict: bool, json: bool) -> None:
     from eventq.cli.batch import Lines
 
-    if raw["key"] is not None:
-        raise UsageError("--key is for one event, not for --batch", "give each line a key of its own, as the field key")
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        given, kept = Lines(show.stdin(is_open=is_open), limit_of_event()), _Kept(strict=bool(raw["key-strict"]))
-        batch = thread.log.push_many(given, where=given.where, kept=kept)
-        if raw["json"]:
-            count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
-            show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
-    kept.say()
-    if given.unknown and show.program() != "thread":  # there nothing was ever said of them
-        show.note(f"Note: fields that events do not have were left out: {given.unknown_names()}")
+    lines, skipped = Lines(show.stdin(), limit_of_event()), _Skipped(strict=key_strict)
+    batch = thread.log.push_many(lines, where=lines.where, kept=skipped)
+    if json:
+        count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
+        show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
+    skipped.say()
+    if lines.unknown and show.program() != "thread":  # there nothing was ever said of them
+        names = lines.unknown_names()
+        show.note(f"Note: fields that events do not have were left out: {names}")
 
 
-class _Kept:
+class _Skipped:
     """The lines of a batch that were left out though the first events of their keys differ."""
 
     def __init__(self, *, strict: bool) -> None:
@@ -107,73 +89,54 @@ class _Kept:
             show.note(f"Note: {self._first.what}; nothing was stored for {more}")
 
 
-def _read_content(raw: Raw, *, is_open: bool) -> str:
-    path = text(raw, "content-file") or ""
+def _read_content(path: str) -> str:
     try:
-        place = show.stdin(is_open=is_open) if path == "-" else path
+        place = show.stdin() if path == "-" else path
         with open(place, "rb", buffering=0, closefd=path != "-") as file:
             return show.read_all(lambda: show.read(file.fileno()), limit_of_event()).decode()
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"'{path}' is not UTF-8 text (byte {error.start})", "encode it, for example as base64"
-        ) from error
+        what = f"'{path}' is not UTF-8 text (byte {error.start})"
+        raise InputError(what, "encode it, for example as base64") from error
     except (OSError, ValueError) as error:
-        raise LogicError(f"'{path}' could not be read: {error}", "check the path of --content-file") from error
+        what = f"'{path}' could not be read: {error}"
+        raise LogicError(what, "check the path of --content-file") from error
 
 
-def pop(raw: Raw) -> None:
+def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: float) -> None:
     """Ack and read on."""
-    with open_thread(raw) as thread:
-        acked, limit, wait = number(raw, "last-event-id"), number(raw, "limit", 100, least=1), seconds(raw, "wait")
-        consumer = text(raw, "consumer") or ""
-        show.lines(thread.pop_lines(consumer, acked, limit=limit, wait=wait or 0))
+    show.lines(thread.pop_lines(consumer, last_event_id, limit=limit, wait=wait))
 
 
-def ack(raw: Raw) -> None:
+def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
     """Ack."""
-    with open_thread(raw) as thread:
-        acked = number(raw, "last-event-id")
-        thread.ack(text(raw, "consumer") or "", acked)
+    thread.ack(consumer, last_event_id)
 
 
-def peek(raw: Raw) -> None:
+def peek(thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None) -> None:
     """Read without consuming."""
-    if (raw["last-event-id"] is None) == (raw["last"] is None):
-        raise UsageError("peek needs --last-event-id or --last, and not both", "give one of the two")
-    with open_thread(raw, read_only=True) as thread:
-        after, limit, last = (
-            number(raw, "last-event-id"),
-            number(raw, "limit", 100, least=1),
-            number(raw, "last", least=1),
-        )
-        condition = None if raw["filter"] is None else str(raw["filter"])
-        if raw["last"] is not None:
-            _show_events(thread.last(last, filter=condition))
-            return
-        for page in thread.log.lines(condition, after, limit):
-            show.lines(page.lines)
+    if last is not None:
+        _show_lines(thread.last(last, filter=filter))
+        return
+    for page in thread.log.lines(filter, last_event_id or 0, limit):
+        show.lines(page.lines)
 
 
-def _show_events(events: Sequence[Event]) -> None:
+def _show_lines(events: Sequence[Event]) -> None:
     show.lines([line(event) for event in events])
 
 
-def tail(raw: Raw) -> int:
+def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: bool) -> None:
     """Show the newest events, and perhaps those that follow."""
-    with open_thread(raw, read_only=True) as thread:
-        count = number(raw, "lines", 10)
-        condition = None if raw["filter"] is None else str(raw["filter"])
-        show_page = _show_events if raw["json"] else _show_readable
-        upto = thread.last_id()
-        pages = thread.follow_pages(upto, condition, tick=_end_when_unread)
-        try:
-            show_page(thread.log.newest(count, condition, upto) if count else [])
-            if raw["follow"]:
-                for page in pages:
-                    show_page(page)
-        except KeyboardInterrupt:
-            return 0
-    return 0
+    show_page = _show_lines if json else _show_readable
+    upto = thread.last_id()
+    pages = thread.follow_pages(upto, filter, tick=_end_when_unread)
+    try:
+        show_page(thread.log.newest(lines, filter, upto) if lines else [])
+        if follow:
+            for page in pages:
+                show_page(page)
+    except KeyboardInterrupt:
+        pass
 
 
 def _end_when_unread() -> None:
@@ -184,72 +147,128 @@ def _end_when_unread() -> None:
 def _show_readable(events: Sequence[Event]) -> None:
     for event in events:
         kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
-        show.say(f"{event.created_at}  #{event.id}  {event.source}  {kind}  {show.readable(event.content)}")
+        content = show.readable(event.content)
+        show.say(f"{event.created_at}  #{event.id}  {event.source}  {kind}  {content}")
 
 
-def subscribe(raw: Raw) -> None:
-    """Store a subscription."""
-    with open_thread(raw) as thread:
-        attempts, timeout = number(raw, "max-attempts", 5, least=1), seconds(raw, "timeout")
-        consumer, handler = text(raw, "consumer") or "", text(raw, "handler") or ""
-        condition = None if raw["filter"] is None else str(raw["filter"])
-        new = thread.subscribe(
-            consumer,
-            handler,
-            filter=condition,
-            from_now=bool(raw["from-now"]),
-            max_attempts=attempts,
-            timeout=timeout,
-            warn=lambda what: show.note(f"Warning: {what}"),
-        )
-        if raw["json"]:
-            show.dump({"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter})
-        else:
-            show.say(f"Subscribed consumer '{consumer}'")
+def hook(thread: Thread, *, source: str) -> None:
+    """Store what a hook gives; a failure is for the journal only, as it must not hold an agent up."""
+    from eventq.cli.batch import hook_event
 
-
-def unsubscribe(raw: Raw) -> None:
-    """Delete a subscription."""
-    with open_thread(raw) as thread:
-        consumer = text(raw, "consumer") or ""
-        thread.unsubscribe(consumer)
-        if raw["json"]:
-            show.dump({"consumer_id": consumer})
-        else:
-            show.say(f"Unsubscribed consumer '{consumer}'")
-
-
-def dispatch(raw: Raw) -> None:
-    """Look who is due, and leave a supervisor behind that runs the handlers."""
-    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
-
-    waited = wait_turn()
-    with open_thread(raw) as thread:
-        leave_queue(thread.layout)
-        look = Dispatch(thread.consumers, thread.layout, thread.journal)
-        locks = look.scan()
-        for consumer in locks if waited else ():
-            thread.journal.info(f"dispatch: consumer={consumer} still due {waited:g}s after the notifier took the task")
-        directory = thread.path
-    if locks:  # the store is closed now: no connection crosses the fork
-        start_supervisor(directory, locks)
-    if look.failure is not None:
-        raise look.failure
-
-
-def hook(raw: Raw) -> int:
-    """Store what a hook gives; whatever goes wrong is for the journal only, as an agent must not be held up."""
-    is_open = show.stdin_is_open()
     try:
-        from eventq.cli.batch import hook_event
+        fd = show.stdin()
+        given = show.read_all(lambda: show.read(fd), limit_of_event())
+        thread.push(*hook_event(given, source or "self"))
+    except Exception as error:  # noqa: BLE001 (whatever it is)
+        thread.journal.warn(f"hook: {error or type(error).__name__}")
 
-        with open_thread(raw) as thread:
-            try:
-                fd = show.stdin(is_open=is_open)
-                given = show.read_all(lambda: show.read(fd), limit_of_event())
-                thread.push(*hook_event(given, str(raw["source"] or "self")))
-            except Exception as error:  # noqa: BLE001 (whatever it is)
-                thread.journal.warn(f"hook: {error or type(error).__name__}")
-    except (Exception, KeyboardInterrupt):  # noqa: BLE001, S110 (there is nowhere else to say it)
-        pass
-    return 0
+
+CONSUMER = Option("consumer ID", "The name of the consumer.", required=True)
+FILTER = Option(
+    "filter SQL",
+    "Only events for which this SQL condition holds, as after WHERE. The last hour is"
+    " created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour').",
+    kinds.verbatim,
+)
+_ACKED = Option("last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True)
+_LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
+
+COMMANDS = {
+    "push": Command(
+        push,
+        "Store an event durably, and wake the consumers it is for.",
+        [
+            THREAD,
+            *together(
+                "event",
+                Option(
+                    "source ADDRESS",
+                    "The sender, for example self or internal:dm:default:warden.",
+                    default="",
+                ),
+                Option("type TYPE", "The type, for example message or record.", default=""),
+                Option("subtype SUBTYPE", "The subtype, for example decision.", kinds.verbatim),
+                Option("content TEXT", "The payload.", kinds.verbatim, default=""),
+            ),
+            Option("content-file FILE", "Read the payload from a file, or from stdin for -.", kinds.path),
+            Option(
+                "key KEY",
+                "Store the event once. The same key again returns the first event and stores nothing.",
+            ).within("event"),
+            Option("key-strict", "Refuse a key whose first event differs from this one."),
+            Option("batch", "Read events from stdin, one JSON object a line. All or none are stored."),
+            Option("strict-source", "Refuse a source that is no structured address.", parameter=""),
+            JSON,
+        ],
+        rules=[
+            unless(
+                "batch",
+                required("source", "type"),
+                one_of("content", "content-file"),
+                needs("key-strict", "key"),
+            ),
+            exclude("batch", "key", fix="give each line a key of its own, as the field key"),
+        ],
+        examples=[
+            "eventq push --thread ./inbox --source self --type record --subtype decision --content 'use plan B'",
+            "eventq push --thread ./inbox --batch < events.ndjson",
+        ],
+    ),
+    "pop": Command(
+        pop,
+        "Ack what was processed, and print the next events. One JSON object a line, of events that"
+        " match the consumer's filter.",
+        [
+            THREAD,
+            CONSUMER,
+            _ACKED,
+            _LIMIT,
+            Option("wait SECONDS", "Wait this long for an event when there is none.", kinds.seconds, default="0"),
+            JSON_ERRORS,
+        ],
+        examples=["eventq pop --thread ./inbox --consumer worker --last-event-id 0"],
+    ),
+    "ack": Command(
+        ack,
+        "Ack what was processed, without reading on. A smaller id than before asks for a replay.",
+        [THREAD, CONSUMER, _ACKED, JSON_ERRORS],
+        examples=["eventq ack --thread ./inbox --consumer worker --last-event-id 42"],
+    ),
+    "peek": Command(
+        peek,
+        "Print events without consuming them. One JSON object a line; nothing is changed, not even a file's time.",
+        [
+            READ,
+            Option("last-event-id N", "Print the events after this one; 0 for all.", kinds.WHOLE),
+            Option("last N", "Print the newest N events instead, oldest first.", kinds.POSITIVE),
+            _LIMIT,
+            FILTER,
+            JSON_ERRORS,
+        ],
+        rules=[one_of("last-event-id", "last")],
+        examples=[
+            "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
+            "eventq peek --thread ./inbox --last 5",
+        ],
+    ),
+    "tail": Command(
+        tail,
+        "Show the newest events, a readable line each. With --follow also those that come.",
+        [
+            READ,
+            Option("lines N", "Show the newest N events.", kinds.WHOLE, default="10", short="n"),
+            Option("follow", "Wait for more, until interrupted.", short="f"),
+            FILTER,
+            JSON,
+        ],
+        examples=["eventq tail --thread ./inbox -n 20 -f"],
+    ),
+    "hook": Command(
+        hook,
+        "Store the JSON object that a coding agent's hook sends. It is read from stdin and stored"
+        " as one event; the command prints nothing and always exits 0.",
+        [THREAD, Option("source ADDRESS", "The sender.", kinds.verbatim, default="self")],
+        examples=['echo \'{"hook_event_name": "Stop"}\' | eventq hook --thread ./inbox'],
+        silent=True,
+    ),
+}

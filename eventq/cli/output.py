@@ -1,85 +1,69 @@
-"""The commands of agents' outputs and of URLs: each parses, makes one call, and shows the result."""
+"""The commands of agents' outputs, and `cat`, which writes what a URL names."""
 
 from __future__ import annotations
 
-from eventq.cli import render, show
-from eventq.cli.given import Input, check_one
-from eventq.cli.log import open_thread
-from eventq.cli.options import maybe, text
-from eventq.errors import UsageError
+from eventq.cli import kinds, render, show
+from eventq.cli.inputs import Input
+from eventq.cli.rules import exclude, one_of
+from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option, together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict
 
-    from eventq.cli.options import Raw
     from eventq.output.urls import Resource
     from eventq.records import Content
     from eventq.thread import Thread
 
+    class Lines(TypedDict):
+        """Which lines are wanted."""
 
-def put(raw: Raw) -> None:
+        offset: int | None
+        limit: int | None
+
+
+def put(
+    thread: Thread,
+    *,
+    name: str | None,
+    id: str | None,
+    parent: str | None,
+    content: str | None,
+    file: str,
+    json: bool,
+) -> None:
     """Publish an output, or a further version of one."""
-    if (raw["NAME"] is None) == (raw["id"] is None):
-        raise UsageError("output put needs NAME or --id, and not both", "give one of the two")
-    check_one(raw, "id", "parent")
-    check_one(raw, "content", "file")
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        name, output_id, parent = text(raw, "NAME"), text(raw, "id"), text(raw, "parent")
-        content = _content(raw, is_open=is_open)
-        if output_id is None:
-            made = thread.outputs.put(name or "", content, parent)
-        else:
-            made = thread.outputs.publish(output_id, content)
-    if raw["json"]:
-        show.dump(render.produced(made))
-    else:
-        show.say(made.url)
+    data = Input(file) if content is None else content
+    outputs = thread.outputs
+    made = outputs.publish(id, data) if id else outputs.put(name or "", data, parent)
+    show.result(render.produced(made), made.url, json=json)
 
 
-def _content(raw: Raw, *, is_open: bool) -> str | Input:
-    if raw["content"] is not None:
-        return str(raw["content"])
-    return Input(text(raw, "file") or "-", is_open=is_open)
-
-
-def ls(raw: Raw) -> None:
+def ls(thread: Thread, *, json: bool) -> None:
     """List all outputs."""
-    with open_thread(raw, read_only=True) as thread:
-        if raw["json"]:
-            render.dump_all(map(render.produced, thread.outputs))
-        else:
-            render.say_all(map(render.output, thread.outputs))
+    render.show_all(thread.outputs, render.produced, render.output, json=json)
 
 
 # --- URLs -------------------------------------------------------------------------------------------------------------
 
 
-def cat(raw: Raw) -> None:
-    """Give what a URL names."""
-    with open_thread(raw, read_only=True) as thread:
-        _show(raw, thread, text(raw, "URL") or "")
+def cat(thread: Thread, *, url: str, lines: Lines, json: bool) -> None:
+    """Write what a URL names."""
+    show_url(thread, url, lines, json=json)
 
 
-def cat_artifact(raw: Raw) -> None:
-    """Give an artifact, by its number or its URL."""
-    with open_thread(raw, read_only=True) as thread:
-        _show(raw, thread, f"artifact://{(text(raw, 'ID') or '').removeprefix('artifact://')}")
-
-
-def _show(raw: Raw, thread: Thread, url: str) -> None:
-    offset, limit = maybe(raw, "offset", least=1), maybe(raw, "limit", least=1)
-    if raw["json"]:
-        show.dump(_as_json(thread.read(url, offset, limit)))
+def show_url(thread: Thread, url: str, lines: Lines, *, json: bool) -> None:
+    """Write what a URL names, and note what is left out."""
+    if json:
+        show.dump(_as_json(thread.read(url, **lines)))
         return
-    found = thread.open_url(url, offset, limit)
+    found = thread.open_url(url, **lines)
     for piece in found:
         show.out(piece)
     if found.content_type == "application/json":
         show.out(b"\n")
     if found.next_offset is not None:
-        show.note(_left_out(found, offset or 1, found.next_offset))
+        show.note(_left_out(found, lines["offset"] or 1, found.next_offset))
     if found.incomplete is not None:
         show.note(f"[Incomplete: {found.incomplete}]")
 
@@ -90,11 +74,61 @@ def _left_out(found: Resource, first: int, after: int) -> str:
 
 
 def _as_json(found: Content) -> dict[str, Any]:
-    told: dict[str, Any] = {"url": found.url, "content_type": found.content_type}
+    shown: dict[str, Any] = {"url": found.url, "content_type": found.content_type}
     try:
-        told["text"] = found.data.decode()
+        shown["text"] = found.data.decode()
     except UnicodeDecodeError:
         from binascii import b2a_base64
 
-        told["base64"] = b2a_base64(found.data, newline=False).decode()
-    return {**told, "next_offset": found.next_offset, "complete": found.complete}
+        shown["base64"] = b2a_base64(found.data, newline=False).decode()
+    return {**shown, "next_offset": found.next_offset, "complete": found.complete}
+
+
+LINES = (
+    *together(
+        "lines",
+        Option("offset N", "Begin at this line, counted from 1.", kinds.POSITIVE),
+        Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
+    ),
+    READ,
+    JSON,
+)
+
+ABOUT = {"output": "Keep outputs of agents under names, in versions."}
+
+COMMANDS = {
+    "output put": Command(
+        put,
+        "Publish an agent's output durably, and print its URL. It comes from stdin, unless it is given.",
+        [
+            Argument("[NAME]"),
+            Option("id ID", "Publish a further version of this output."),
+            Option("parent ID", "The output of the agent that called this one."),
+            Option("content TEXT", "The output.", kinds.verbatim),
+            Option("file FILE", "Read it from a file, or from stdin for -.", kinds.path, default="-"),
+            THREAD,
+            JSON,
+        ],
+        rules=[one_of("NAME", "id"), exclude("id", "parent"), exclude("content", "file")],
+        examples=[
+            "eventq output put Scout --file report.md --thread ./inbox",
+            "eventq output put --id 0-Scout --content 'nothing new' --thread ./inbox",
+        ],
+    ),
+    "output ls": Command(
+        ls,
+        "List all outputs of agents by name, a line for each version.",
+        [READ, JSON],
+        examples=["eventq output ls --thread ./inbox"],
+    ),
+    "cat": Command(
+        cat,
+        "Write what a URL names, or some of its lines, to stdout. A URL is artifact://ID,"
+        " agent://ID or blob:blake3:HASH.",
+        [Argument("URL"), *LINES],
+        examples=[
+            "eventq cat artifact://3 --limit 100 --thread ./inbox",
+            "eventq cat 'agent://0-Scout?q=.findings[0]' --thread ./inbox",
+        ],
+    ),
+}

@@ -64,6 +64,20 @@ def _encoded(one: object, encode: Callable[[object], str]) -> str:
         return canonical.dump(one).decode()
 
 
+def show_all(
+    records: Iterable[Any],
+    as_object: Callable[[Any], object],
+    as_line: Callable[[Any], str],
+    *,
+    json: bool,
+) -> None:
+    """Write records, a line each: as JSON objects, or for people."""
+    if json:
+        dump_all(map(as_object, records))
+    else:
+        say_all(map(as_line, records))
+
+
 def say_all(lines: Iterable[str]) -> None:
     """Write lines, in blocks, as they come."""
     block: list[str] = []

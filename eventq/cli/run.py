@@ -1,202 +1,198 @@
-"""The commands of workflow runs: each parses, makes one call, and shows the result."""
+"""The commands of workflow runs."""
 
 from __future__ import annotations
 
-from eventq.cli import render, show, steps
-from eventq.cli.given import check_one, check_source, check_stdin, emitter, json_of, object_of, refs, text_of, which
-from eventq.cli.log import need, open_thread
-from eventq.cli.options import maybe, number, text
-from eventq.errors import UnknownContextError, UsageError
+from eventq.cli import kinds, render, show, steps
+from eventq.cli.context import EXPECTED_HEAD
+from eventq.cli.inputs import read_object, read_text
+from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
+from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option, together
+from eventq.errors import UnknownContextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, TypedDict
 
-    from eventq.cli.options import Raw
+    from eventq.cli.inputs import Source
+    from eventq.cli.table import Raw
     from eventq.dag.runs import Run
     from eventq.records import RunInfo, Step
     from eventq.thread import Thread
 
+    class Settings(TypedDict):
+        """How a run is set up."""
 
-def start(raw: Raw) -> None:
+        name: str
+        max_rounds: int
+        depth: int
+        group: str
+        parent_state: str | None
+        label: str | None
+        summary_cap: int | None
+        task_in_system: bool
+
+    class Body(TypedDict):
+        """What steps, attempts and replacements take."""
+
+        meta: Any
+        content: str | None
+        file: str | None
+        refs: list[str]
+        edge_prompt: str | None
+        edge_prompt_file: str | None
+        agent: str | None
+        source: str | None
+
+    class Placing(TypedDict):
+        """What only a step that goes on takes."""
+
+        extracted: str | None
+        compact: str | None
+        child: str | None
+        expected_head: int | None
+        key: str | None
+
+
+def start(
+    thread: Thread,
+    *,
+    settings: Settings,
+    prompt: Source,
+    system_file: str | None,
+    source: str | None,
+    json: bool,
+) -> None:
     """Begin a run."""
-    check_one(raw, "prompt", "prompt-file")
-    check_stdin(raw, "prompt-file", "system-file")
-    check_source(raw)
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        made = thread.runs.start(
-            text(raw, "name") or "",
-            text_of(raw, "prompt", "prompt-file", is_open=is_open) or "",
-            system=object_of(raw, "system-file", is_open=is_open),
-            max_rounds=number(raw, "max-rounds"),
-            depth=number(raw, "depth"),
-            group=text(raw, "group") or "",
-            parent_state=text(raw, "parent-state"),
-            label=text(raw, "label"),
-            summary_cap=maybe(raw, "summary-cap", least=1),
-            task_in_system=bool(raw["task-in-system"]),
-            source=emitter(raw),
-        )
-        _show_run(raw, "Started", made)
+    made = thread.runs.start(
+        prompt=read_text(prompt) or "",
+        system=read_object(system_file, "--system-file"),
+        source=source,
+        **settings,
+    )
+    _show_run("Started", made, json=json)
 
 
-def _show_run(raw: Raw, done: str, one: Run) -> None:
+def _show_run(done: str, one: Run, *, json: bool) -> None:
     info = one.info()
-    if raw["json"]:
-        show.dump(render.fields(info))
-    else:
-        show.say(f"{done} run {steps.run(info, one.context.info().name)}")
-
-
-def _run(raw: Raw, thread: Thread) -> Run:
-    return thread.runs.get(which(raw, "RUN"))
+    line = f"{done} run {steps.run(info, one.context.info().name)}"
+    show.result(render.fields(info), line, json=json)
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def step(raw: Raw) -> None:
+def step(
+    thread: Thread,
+    *,
+    run: int | str,
+    role: str,
+    instead: str | None,
+    body: Body,
+    placing: Placing,
+    json: bool,
+) -> None:
     """Record a step, or an attempt, or replace the last one."""
-    _check_step(raw)
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        one = _run(raw, thread)
-        if raw["attempt"]:
-            _show_attempt(raw, one.attempt(text(raw, "role") or "", **_body(raw, is_open=is_open)))
-        elif raw["poke"]:
-            _show_step(raw, one.poke(**_body(raw, is_open=is_open)))
-        else:
-            _show_step(raw, _take(raw, one, is_open=is_open))
-
-
-def _check_step(raw: Raw) -> None:
-    check_one(raw, "attempt", "poke")
-    if raw["poke"]:
-        check_one(raw, "poke", "role")
+    one = thread.runs.get(run)
+    if instead == "attempt":
+        ref = one.attempt(role, **_told(body))
+        show.result({"ref": ref}, ref, json=json)
+    elif instead == "poke":
+        _show_step(one.poke(**_told(body)), json=json)
     else:
-        need(raw, "role")
-    for kind in ("attempt", "poke"):
-        for name in ("extracted", "compact", "child", "expected-head", "key"):
-            check_one(raw, kind, name)
-    for name in ("meta", "refs", "content", "file"):
-        check_one(raw, "extracted", name)
-    check_one(raw, "content", "file")
-    check_one(raw, "edge-prompt", "edge-prompt-file")
-    check_stdin(raw, "file", "extracted", "edge-prompt-file")
-    check_source(raw)
+        extracted = read_object(placing["extracted"], "--extracted")
+        rest = {**placing, "extracted": extracted, **_told(body)}
+        _show_step(one.step(role, **rest), json=json)
 
 
-def _body(raw: Raw, *, is_open: bool) -> dict[str, Any]:
-    """Give what steps, attempts and replacements take; what was not told of the last two kinds stays as it was."""
-    told = {
-        "edge_prompt": text_of(raw, "edge-prompt", "edge-prompt-file", is_open=is_open),
-        "agent": None if raw["agent"] is None else str(raw["agent"]),
-    }
+def _told(body: Body) -> dict[str, Any]:
+    """Return what was told; of attempts and replacements the rest stays as it was."""
+    asked = read_text({"text": body["edge_prompt"], "path": body["edge_prompt_file"]})
+    told = {"edge_prompt": asked, "agent": body["agent"]}
     return {
-        "meta": json_of(raw, "meta"),
-        "content": text_of(raw, "content", "file", is_open=is_open) or "",
-        "refs": refs(raw),
-        "source": emitter(raw),
+        "meta": body["meta"],
+        "content": read_text({"text": body["content"], "path": body["file"]}) or "",
+        "refs": body["refs"],
+        "source": body["source"],
         **{name: value for name, value in told.items() if value is not None},
     }
 
 
-def _take(raw: Raw, one: Run, *, is_open: bool) -> Step:
-    return one.step(
-        text(raw, "role") or "",
-        extracted=object_of(raw, "extracted", is_open=is_open),
-        compact=None if raw["compact"] is None else str(raw["compact"]),
-        child=text(raw, "child"),
-        expected_head=maybe(raw, "expected-head"),
-        key=text(raw, "key"),
-        **_body(raw, is_open=is_open),
-    )
-
-
-def _show_attempt(raw: Raw, ref: str) -> None:
-    if raw["json"]:
-        show.dump({"ref": ref})
-    else:
-        show.say(ref)
-
-
-def _show_step(raw: Raw, made: Step) -> None:
-    if raw["json"]:
+def _show_step(made: Step, *, json: bool) -> None:
+    if json:
         render.dump_all([render.fields(made)])
     else:
         show.say(f"{steps.head(made)}  {made.ref}")
 
 
-def compact(raw: Raw) -> None:
+def compact(thread: Thread, *, run: int | str, summary: Source, source: str | None, json: bool) -> None:
     """Sum up a run."""
-    check_one(raw, "summary", "file")
-    if raw["summary"] is None and raw["file"] is None:
-        raise UsageError("run compact needs --summary or --file", "give one of the two")
-    check_source(raw)
-    is_open = show.stdin_is_open()
-    with open_thread(raw) as thread:
-        one, summary = _run(raw, thread), text_of(raw, "summary", "file", is_open=is_open) or ""
-        _show_step(raw, one.compact(summary, source=emitter(raw)))
+    one = thread.runs.get(run)
+    _show_step(one.compact(read_text(summary) or "", source=source), json=json)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def end(raw: Raw) -> None:
+def end(
+    thread: Thread,
+    *,
+    run: int | str,
+    return_code: int,
+    summary: str,
+    source: str | None,
+    json: bool,
+) -> None:
     """Complete a run."""
-    check_source(raw)
-    with open_thread(raw) as thread:
-        code, summary = number(raw, "return-code"), str(raw["summary"] or "")
-        _show_step(raw, _run(raw, thread).end(code, summary, source=emitter(raw)))
+    made = thread.runs.get(run).end(return_code, summary, source=source)
+    _show_step(made, json=json)
 
 
-def cancel(raw: Raw) -> None:
+def cancel(thread: Thread, *, run: int | str, summary: str, source: str | None, json: bool) -> None:
     """End a run unfinished."""
-    check_source(raw)
-    with open_thread(raw) as thread:
-        _show_step(raw, _run(raw, thread).cancel(str(raw["summary"] or ""), source=emitter(raw)))
+    _show_step(thread.runs.get(run).cancel(summary, source=source), json=json)
 
 
-def suspend(raw: Raw) -> None:
+def suspend(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
     """Set a run aside."""
-    check_source(raw)
-    with open_thread(raw) as thread:
-        one = _run(raw, thread)
-        one.suspend(source=emitter(raw))
-        _show_run(raw, "Suspended", one)
+    one = thread.runs.get(run)
+    one.suspend(source=source)
+    _show_run("Suspended", one, json=json)
 
 
-def resume(raw: Raw) -> None:
+def resume(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
     """Let a run go on."""
-    check_source(raw)
-    with open_thread(raw) as thread:
-        one = _run(raw, thread)
-        one.resume(source=emitter(raw))
-        _show_run(raw, "Resumed", one)
+    one = thread.runs.get(run)
+    one.resume(source=source)
+    _show_run("Resumed", one, json=json)
 
 
-def fork(raw: Raw) -> None:
+def fork(
+    thread: Thread,
+    *,
+    run: int | str,
+    at: int | None,
+    role: str | None,
+    label: str | None,
+    source: str | None,
+    json: bool,
+) -> None:
     """Make a run that goes on from another."""
-    check_source(raw)
-    with open_thread(raw) as thread:
-        at, role, label = maybe(raw, "at"), text(raw, "role"), text(raw, "label")
-        _show_run(raw, "Forked", _run(raw, thread).fork(at, role=role, label=label, source=emitter(raw)))
+    made = thread.runs.get(run).fork(at, role=role, label=label, source=source)
+    _show_run("Forked", made, json=json)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def ls(raw: Raw) -> None:
+def ls(thread: Thread, *, group: str | None, all: bool, json: bool) -> None:
     """List runs."""
-    with open_thread(raw, read_only=True) as thread:
-        runs, group = thread.runs, text(raw, "group")
-        _show_runs(raw, thread, runs.list(group) if raw["all"] else runs.active(group))
+    runs = thread.runs
+    _show_runs(thread, runs.list(group) if all else runs.active(group), json=json)
 
 
-def _show_runs(raw: Raw, thread: Thread, found: Iterator[RunInfo]) -> None:
-    if raw["json"]:
+def _show_runs(thread: Thread, found: Iterator[RunInfo], *, json: bool) -> None:
+    if json:
         render.dump_all(map(_listed, found))
     else:
         render.say_all(_lines(thread, found))
@@ -221,43 +217,298 @@ def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
         yield steps.run(info, label)
 
 
-def history(raw: Raw) -> None:
+def history(thread: Thread, *, date: str, group: str | None, json: bool) -> None:
     """List what was completed on a day."""
-    with open_thread(raw, read_only=True) as thread:
-        _show_runs(raw, thread, thread.runs.history(text(raw, "date") or "", text(raw, "group")))
+    _show_runs(thread, thread.runs.history(date, group), json=json)
 
 
-def show_one(raw: Raw) -> None:
+def show_one(thread: Thread, *, run: int | str, first: int, budget: int | None, json: bool) -> None:
     """Show a run, or as much of it as fits."""
-    check_one(raw, "from", "budget")
-    with open_thread(raw, read_only=True) as thread:
-        one, first, budget = _run(raw, thread), number(raw, "from", 1), maybe(raw, "budget", least=1)
-        if budget is not None:
-            _show_text(raw, one, budget)
-        elif raw["json"]:
-            show.dump({**render.fields(one.info()), "prompt": one.prompt()})
-            render.dump_all(map(render.fields, one.replay(first)))
-        else:
-            render.say_all(steps.heading(one))
-            render.say_all(line for told in one.replay(first) for line in steps.readable(told))
-
-
-def _show_text(raw: Raw, one: Run, budget: int) -> None:
-    found = one.read(budget)
-    if raw["json"]:
-        show.dump(render.fields(found))
+    one = thread.runs.get(run)
+    if budget is not None:
+        found = one.read(budget)
+        show.result(render.fields(found), found.text, json=json)
+    elif json:
+        show.dump({**render.fields(one.info()), "prompt": one.prompt()})
+        render.dump_all(map(render.fields, one.replay(first)))
     else:
-        show.say(found.text)
+        render.say_all(steps.heading(one))
+        render.say_all(line for told in one.replay(first) for line in steps.readable(told))
 
 
-def messages(raw: Raw) -> None:
+def messages(thread: Thread, *, run: int | str, role: str, edge_prompt: Source, json: bool) -> None:
     """Show what a model gets."""
-    check_one(raw, "edge-prompt", "edge-prompt-file")
-    is_open = show.stdin_is_open()
-    with open_thread(raw, read_only=True) as thread:
-        one, asked = _run(raw, thread), text_of(raw, "edge-prompt", "edge-prompt-file", is_open=is_open) or ""
-        told = one.iter_messages(text(raw, "role") or "", asked)
-        if raw["json"]:
-            render.dump_all(told)
-        else:
-            render.say_all(steps.messages(told))
+    told = thread.runs.get(run).iter_messages(role, read_text(edge_prompt) or "")
+    if json:
+        render.dump_all(told)
+    else:
+        render.say_all(steps.messages(told))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def _step_needs_role(raw: Raw) -> None:
+    """Refuse a step or an attempt without a role, and a replacement with one."""
+    unless("poke", required("role"))(raw)
+    exclude("poke", "role")(raw)
+
+
+_RUN = Argument("RUN", kinds.branch)
+_GROUP = Option("group GROUP", "Only runs of this group.")
+_LABEL = Option("label NAME", "A unique name for the run, which is no number.")
+_SUMMARY = Option("summary TEXT", "What has happened, in words.", kinds.verbatim, default="")
+_ASKED = "What the role is asked at this step, verbatim."
+_ASKED_FILE = "Read what the role is asked from a file, or from stdin for -."
+_EMIT = (
+    Option(
+        "emit",
+        "Push an event of type record, subtype run, with it.",
+        kinds.Switch("self", None),
+        parameter="source",
+    ),
+    Option("source ADDRESS", "The sender of that event (default: self)."),
+)
+_CHANGE = (*_EMIT, THREAD, JSON)
+_EMITTED = needs("source", "emit")
+_ONE_QUESTION = exclude("edge-prompt", "edge-prompt-file")
+
+ABOUT = {"run": "Record runs of workflows, and show models their messages."}
+
+COMMANDS = {
+    "run start": Command(
+        start,
+        "Begin a run of a workflow. The task and each role's system text are frozen with it.",
+        [
+            Option("name NAME", "The name of the workflow.", required=True).within("settings"),
+            Option("prompt TEXT", "The task.", kinds.verbatim, parameter="prompt.text"),
+            Option(
+                "prompt-file FILE",
+                "Read the task from a file, or from stdin for -.",
+                kinds.path,
+                parameter="prompt.path",
+            ),
+            Option(
+                "system-file FILE",
+                "Read the roles' system texts from a file, or stdin for -. It holds a JSON object of role and text.",
+                kinds.path,
+            ),
+            *together(
+                "settings",
+                Option(
+                    "max-rounds N",
+                    "The most rounds, a note for who drives the run; 0 for none.",
+                    kinds.WHOLE,
+                    default="0",
+                ),
+                Option("depth N", "The depth among runs that called one another.", kinds.WHOLE, default="0"),
+                Option(
+                    "group GROUP",
+                    "What the workflow was made of, such as its bundle's hash.",
+                    default="",
+                ),
+                Option("parent-state REF", "The step of the run that calls this one."),
+                _LABEL,
+                Option(
+                    "summary-cap N",
+                    "Show a model at most N characters of each earlier step.",
+                    kinds.POSITIVE,
+                ),
+                Option("task-in-system", "Do not add the task to the system texts, which state it."),
+            ),
+            *_CHANGE,
+        ],
+        rules=[
+            exclude("prompt", "prompt-file"),
+            one_stdin("prompt-file", "system-file"),
+            _EMITTED,
+        ],
+        examples=[
+            "eventq run start --name solve --prompt 'mend the build' --label build --thread ./inbox",
+            "eventq run start --name solve --prompt-file task.md --system-file roles.json --thread ./inbox",
+        ],
+    ),
+    "run step": Command(
+        step,
+        "Record what a role put out as the next step of a run, durably.",
+        [
+            _RUN,
+            Option("role ROLE", "The role; not with --poke.", default=""),
+            *together(
+                "body",
+                Option("meta JSON", "The structured part of it, any JSON value.", kinds.json_value),
+                Option("content TEXT", "The text of it.", kinds.verbatim),
+                Option("file FILE", "Read the text from a file, or from stdin for -.", kinds.path),
+                Option("refs REF,REF", "The blobs that it made.", kinds.refs, default=()),
+            ),
+            Option(
+                "extracted FILE",
+                "Read all three from a file, or from stdin for -. It holds a JSON object of meta,"
+                " contentPayload and refs.",
+                kinds.path,
+            ).within("placing"),
+            *together(
+                "body",
+                Option("edge-prompt TEXT", _ASKED, kinds.verbatim),
+                Option("edge-prompt-file FILE", _ASKED_FILE, kinds.path),
+                Option("agent NAME", "Who played the role, such as a model's name.", kinds.verbatim),
+            ),
+            *together(
+                "placing",
+                Option(
+                    "compact TEXT",
+                    "A summary that models are shown in place of earlier steps.",
+                    kinds.verbatim,
+                ),
+                Option("child REF", "The end of a run that this step called."),
+            ),
+            Option(
+                "attempt",
+                "Keep a failed attempt, and print its ref. The head does not move.",
+                kinds.Switch("attempt", None),
+                parameter="instead",
+            ),
+            Option(
+                "poke",
+                "Replace the last step. The old one is kept as an attempt.",
+                kinds.Switch("poke", None),
+                parameter="instead",
+            ),
+            *together(
+                "placing",
+                EXPECTED_HEAD,
+                Option(
+                    "key KEY",
+                    "Record the step once. Within 24 hours the same key returns the first step and stores nothing.",
+                ),
+            ),
+            *together("body", *_EMIT),
+            THREAD,
+            JSON,
+        ],
+        rules=[
+            exclude("attempt", "poke"),
+            _step_needs_role,
+            alone("attempt", "extracted", "compact", "child", "expected-head", "key"),
+            alone("poke", "extracted", "compact", "child", "expected-head", "key"),
+            alone("extracted", "meta", "refs", "content", "file"),
+            exclude("content", "file"),
+            _ONE_QUESTION,
+            one_stdin("file", "extracted", "edge-prompt-file"),
+            _EMITTED,
+        ],
+        examples=[
+            "eventq run step build --role coder --content 'done' --meta '{\"files\": 2}' --thread ./inbox",
+            "agent | eventq run step build --role coder --file - --agent claude --thread ./inbox",
+        ],
+    ),
+    "run end": Command(
+        end,
+        "Complete a run with an end node.",
+        [
+            _RUN,
+            Option("return-code N", "How it went; 0 means success.", kinds.WHOLE, default="0"),
+            _SUMMARY,
+            *_CHANGE,
+        ],
+        rules=[_EMITTED],
+        examples=["eventq run end build --summary 'the build is green' --thread ./inbox"],
+    ),
+    "run cancel": Command(
+        cancel,
+        "End a run unfinished, with return code 130.",
+        [_RUN, _SUMMARY, *_CHANGE],
+        rules=[_EMITTED],
+        examples=["eventq run cancel build --thread ./inbox"],
+    ),
+    "run suspend": Command(
+        suspend,
+        "Set a run aside: it takes no steps until it is resumed.",
+        [_RUN, *_CHANGE],
+        rules=[_EMITTED],
+        examples=["eventq run suspend build --thread ./inbox"],
+    ),
+    "run resume": Command(
+        resume,
+        "Let a run take steps again that was set aside or has ended.",
+        [_RUN, *_CHANGE],
+        rules=[_EMITTED],
+        examples=["eventq run resume build --thread ./inbox"],
+    ),
+    "run compact": Command(
+        compact,
+        "Sum up what has happened so far. Models are shown the summary in place of the steps before; none is deleted.",
+        [
+            _RUN,
+            Option(_SUMMARY.name + " TEXT", _SUMMARY.help, kinds.verbatim, parameter="summary.text"),
+            Option(
+                "file FILE",
+                "Read the summary from a file, or from stdin for -.",
+                kinds.path,
+                parameter="summary.path",
+            ),
+            *_CHANGE,
+        ],
+        rules=[exclude("summary", "file"), one_of("summary", "file"), _EMITTED],
+        examples=["eventq run compact build --summary 'two plans failed' --thread ./inbox"],
+    ),
+    "run fork": Command(
+        fork,
+        "Make a run that goes on from a step of another. Without --at or --role the last step is taken again.",
+        [
+            _RUN,
+            Option("at N", "The number of the step, 0 for the start.", kinds.WHOLE),
+            Option("role ROLE", "The first step of this role."),
+            _LABEL,
+            *_CHANGE,
+        ],
+        rules=[_EMITTED],
+        examples=["eventq run fork build --at 3 --label retry --thread ./inbox"],
+    ),
+    "run ls": Command(
+        ls,
+        "List the runs that are under way, suspended ones too.",
+        [_GROUP, Option("all", "List all runs, whatever their status."), READ, JSON],
+        examples=["eventq run ls --thread ./inbox"],
+    ),
+    "run history": Command(
+        history,
+        "List the runs that were completed on a day.",
+        [Option("date YYYY-MM-DD", "The day, in UTC.", required=True), _GROUP, READ, JSON],
+        examples=["eventq run history --date 2026-03-18 --thread ./inbox"],
+    ),
+    "run show": Command(
+        show_one,
+        "Show a run: its task, its roles, and its steps.",
+        [
+            _RUN,
+            Option("from N", "Begin at this step.", kinds.WHOLE, default="1", parameter="first"),
+            Option(
+                "budget CHARACTERS",
+                "Print the newest steps whole instead, as many as fit. At least one is printed.",
+                kinds.POSITIVE,
+            ),
+            READ,
+            JSON,
+        ],
+        rules=[exclude("from", "budget")],
+        examples=[
+            "eventq run show build --thread ./inbox",
+            "eventq run show build --budget 20000 --thread ./inbox",
+        ],
+    ),
+    "run messages": Command(
+        messages,
+        "Show the messages that a role's model should see now. With --json one a line, as chat APIs take them.",
+        [
+            _RUN,
+            Option("role ROLE", "The role whose turn it is.", required=True),
+            Option("edge-prompt TEXT", _ASKED, kinds.verbatim, parameter="edge_prompt.text"),
+            Option("edge-prompt-file FILE", _ASKED_FILE, kinds.path, parameter="edge_prompt.path"),
+            READ,
+            JSON,
+        ],
+        rules=[_ONE_QUESTION],
+        examples=["eventq run messages build --role coder --edge-prompt 'go on' --json --thread ./inbox"],
+    ),
+}

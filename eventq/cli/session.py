@@ -1,80 +1,106 @@
-"""The commands of session files and of copies: each parses, makes one call, and shows the result."""
+"""The commands of session files and of copies."""
 
 from __future__ import annotations
 
-from eventq.cli import render, show
-from eventq.cli.blob import save
-from eventq.cli.given import which
-from eventq.cli.log import open_thread
-from eventq.cli.options import text
+from eventq.cli import kinds, render, show
+from eventq.cli.blob import OUTPUT, save
+from eventq.cli.context import CONTEXT
+from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
 from eventq.errors import LogicError
-from eventq.thread import Thread
-from eventq.thread import open_thread as open_or_make
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.cli.options import Raw
+    from eventq.thread import Thread
 
 
-def take(raw: Raw) -> None:
+def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
     """Keep a session file as a context."""
-    with open_thread(raw) as thread:
-        path, name, blobs = text(raw, "FILE") or "", text(raw, "name"), text(raw, "blobs")
-        try:
-            made = thread.sessions.import_file(path, name=name, blobs=blobs)
-        except OSError as error:
-            why = error.strerror or error
-            raise LogicError(f"'{path}' could not be read: {why}", "check the path and its permissions") from error
-        context = thread.contexts.get(made.context_id).info()
-    if raw["json"]:
+    try:
+        made = thread.sessions.import_file(file, name=name, blobs=blobs)
+    except OSError as error:
+        what = f"'{file}' could not be read: {error.strerror or error}"
+        raise LogicError(what, "check the path and its permissions") from error
+    if json:
         show.dump(render.fields(made))
         return
-    name = show.readable(context.name or "")
-    show.say(f"Imported {made.added:,} of {made.entries:,} entries into context '{name}' ({made.context_id})")
+    context = show.readable(thread.contexts.get(made.context_id).info().name or "")
+    what = f"{made.added:,} of {made.entries:,} entries"
+    show.say(f"Imported {what} into context '{context}' ({made.context_id})")
     _note_all(made.notes)
 
 
-def export(raw: Raw) -> None:
-    """Give a context as the session file that it was."""
+def export(thread: Thread, *, context: int | str, output: str | None, json: bool) -> None:
+    """Write a context as the session file that it was."""
     notes: list[str] = []
-    with open_thread(raw, read_only=True) as thread:
-        context, path = which(raw), text(raw, "output")
-        to_stdout = path is None or path == "-"
-        warn = notes.append if raw["json"] and not to_stdout else show.note
-        lines = thread.sessions.lines(context, warn=warn)
-        if to_stdout:
-            for line in lines:
-                show.out(line)
-            return
-        size = save(path or "", lines)
-    if raw["json"]:
-        show.dump({"context": context, "size": size, "output": path, "notes": notes})
-
-
-def copy(raw: Raw) -> None:
-    """Copy the memory of a thread to another."""
-    source, target = text(raw, "SRC") or "", text(raw, "DST") or ""
-    with Thread(source, read_only=True) as mine:
-        mine.produced  # noqa: B018 (what an older thread lacks is said before another is made)
-        chosen = _chosen(raw, mine)
-        with open_or_make(target, create=True) as theirs:
-            found = mine.copy_to(theirs, chosen)
-    if raw["json"]:
-        show.dump(render.fields(found))
+    to_stdout = output is None or output == "-"
+    warn = notes.append if json and not to_stdout else show.note
+    lines = thread.sessions.lines(context, warn=warn)
+    if to_stdout:
+        for line in lines:
+            show.out(line)
         return
-    show.say(f"Copied {render.added(found)}")
-    _note_all(found.notes)
+    size = save(output or "", lines)
+    if json:
+        show.dump({"context": context, "size": size, "output": output, "notes": notes})
 
 
-def _chosen(raw: Raw, thread: Thread) -> list[int] | None:
-    """Give the ids of the contexts that were asked for, None for all; one that is not there is said at once."""
-    asked = text(raw, "contexts")
-    if asked is None:
-        return None
-    words = [word.strip() for word in asked.split(",")]
-    return [thread.contexts.get(which({"contexts": word}, "contexts")).id for word in words]
+def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
+    """Copy the memory of a thread to another."""
+    from eventq.thread import open_thread
+
+    src.produced  # noqa: B018 (what an older thread lacks is an error before another is made)
+    chosen = contexts and [src.contexts.get(one).id for one in contexts]
+    with open_thread(dst, create=True) as theirs:
+        found = src.copy_to(theirs, chosen)
+    show.result(render.fields(found), f"Copied {render.added(found)}", json=json)
+    if not json:
+        _note_all(found.notes)
 
 
 def _note_all(notes: tuple[str, ...]) -> None:
     for note in notes:
         show.note(note)
+
+
+ABOUT = {"session": "Import session files of coding agents, and export them."}
+
+COMMANDS = {
+    "session import": Command(
+        take,
+        "Keep a session file of a coding agent as a context. Importing again adds what it has grown by.",
+        [
+            Argument("FILE", kinds.path),
+            Option("name NAME", "The name of the context (default: the session's own)."),
+            Option(
+                "blobs FOLDER",
+                "Where the agent keeps blobs, which sessions name by SHA-256.",
+                kinds.path,
+            ),
+            THREAD,
+            JSON,
+        ],
+        examples=["eventq session import session.jsonl --name work --thread ./inbox"],
+    ),
+    "session export": Command(
+        export,
+        "Write a context as the session file that it was. It goes to stdout or to a file, byte for byte.",
+        [CONTEXT, OUTPUT, READ, JSON],
+        examples=["eventq session export work --output session.jsonl --thread ./inbox"],
+    ),
+    "thread-copy": Command(
+        copy,
+        "Copy the memory of one thread to another. Turns, blobs, artifacts and outputs are copied;"
+        " the other thread is made if it is not there.",
+        [
+            Argument("SRC", kinds.Opened(reads=True)),
+            Argument("DST", kinds.path),
+            Option(
+                "contexts NAME,NAME",
+                "Copy only these contexts and all that they lead to. They are given by name or id.",
+                kinds.branches,
+            ),
+            JSON,
+        ],
+        examples=["eventq thread-copy ./inbox ./archive --contexts main,retry"],
+    ),
+}

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from eventq.errors import EventqError, FilterError, LogicError, TooLargeError, UnknownOutputError
+from eventq.errors import LogicError, TooLargeError
 from eventq.jsontext import writer
 from eventq.system import write_all
 from eventq.workspace.mirror import quote
@@ -15,9 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.cli.options import Command, Raw
-
 _BLOCK = 1 << 16
+_now = {"stdin": "open", "place": ""}  # of the command that is running
 
 
 class Closed(Exception):  # noqa: N818 (not an error)
@@ -48,6 +47,14 @@ def lines(page: list[str]) -> None:
 def dump(value: object) -> None:
     """Write a value as one line of JSON."""
     say(writer()(value))
+
+
+def result(value: object, text: str, *, json: bool) -> None:
+    """Write a result as one line of JSON, or as text for people."""
+    if json:
+        dump(value)
+    else:
+        say(text)
 
 
 def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1) -> None:
@@ -91,33 +98,6 @@ def tell(text: str) -> None:
         pass  # nowhere to say it; the exit status does
 
 
-def execute(command: Command, raw: Raw) -> int:
-    """Run a command's function and give its exit status; everything that can go wrong becomes a sentence."""
-    as_json = bool(raw.get("json"))
-    try:
-        return _function(command)(raw) or 0
-    except Closed:
-        return 0
-    except EventqError as failure:
-        caret = failure.caret() if isinstance(failure, FilterError) else ""
-        lines = 2 if isinstance(failure, UnknownOutputError) else 1  # what was asked for, and what there is
-        error(failure.what, failure.fix, caret, as_json=as_json, lines=lines)
-        return failure.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except MemoryError:
-        error("not enough memory", "give less at once", as_json=as_json)
-    except OSError as failure:
-        error(f"the system refused: {failure}", "check the path, its permissions and the disk", as_json=as_json)
-    return 1
-
-
-def _function(command: Command):  # type: ignore[no-untyped-def]  # noqa: ANN202 (a command's function: Raw -> int | None)
-    module = f"eventq.cli.{command.module}"
-    __import__(module)
-    return getattr(sys.modules[module], command.function)
-
-
 def readable(text: str) -> str:
     """Give text on one line, control characters escaped."""
     from eventq.workspace.journal import printable
@@ -134,18 +114,28 @@ def stdout_closed() -> bool:
     return any(happened & (select.POLLERR | select.POLLNVAL) for _, happened in poll.poll(0))
 
 
-def stdin_is_open() -> bool:
-    """Say whether there is a stdin; asked before the store is opened, which would put something else in its place."""
+def begin(place: str) -> None:
+    """Note how the thread was named, and whether there is a stdin.
+
+    That has to be before the store is opened, whose files would take its place.
+    """
     try:
         os.fstat(0)
     except OSError:
-        return False
-    return True
+        _now["stdin"] = ""
+    else:
+        _now["stdin"] = "open"
+    _now["place"] = place
 
 
-def stdin(*, is_open: bool) -> int:
-    """Give the descriptor of stdin; raise LogicError when it was closed."""
-    if not is_open:
+def place() -> str:
+    """Return the value of --thread as it was given, for hints."""
+    return _now["place"]
+
+
+def stdin() -> int:
+    """Return the descriptor of stdin; raise LogicError when it was closed."""
+    if not _now["stdin"]:
         raise LogicError("stdin is closed", "give the input on stdin")
     return 0
 

@@ -21,7 +21,7 @@ def run(info: RunInfo, label: str | None) -> str:
     called = str(info.run_id) if label is None else f"{info.run_id} {show.readable(label)}"
     came = "" if info.fork_of is None else f"  fork of {info.fork_of}"
     return (
-        f"{called}  {show.readable(info.name)}  {info.status}  {_count(info.depth, 'step')}"
+        f"{called}  {show.readable(info.name)}  {info.status}  {render.count(info.depth, 'step')}"
         f"  {render.stamp(info.updated_at_ms)}{came}"
     )
 
@@ -31,7 +31,7 @@ def heading(one: Run) -> Iterator[str]:
     info, start, context = one.info(), one.start_node(), one.context.info()
     yield f"Run: {render.label(context)}"
     yield f"Name: {show.readable(info.name)}"
-    yield f"Status: {info.status} after {_count(info.depth, 'step')}, {render.stamp(info.updated_at_ms)}"
+    yield f"Status: {info.status} after {render.count(info.depth, 'step')}, {render.stamp(info.updated_at_ms)}"
     if info.group:
         yield f"Group: {show.readable(info.group)}"
     if context.base_turn_id:
@@ -64,7 +64,7 @@ def head(one: Step) -> str:
     """Give the line that tells of a step."""
     who = f" ({show.readable(one.agent)})" if one.agent else ""
     marks = " [compaction]" if one.compact else ""
-    marks += f" [{_count(len(one.attempts), 'attempt')}]" if one.attempts else ""
+    marks += f" [{render.count(len(one.attempts), 'attempt')}]" if one.attempts else ""
     marks += " [end]" if one.role == END else ""
     return f"#{one.number} {show.readable(one.role)}{who}  {render.stamp(one.timestamp)}  turn {one.turn_id}{marks}"
 
@@ -84,7 +84,3 @@ def messages(told: Iterable[dict[str, str]]) -> Iterator[str]:
     for message in told:
         yield f"--- {message['role']}"
         yield from map(show.readable, message["content"].split("\n"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

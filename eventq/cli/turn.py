@@ -1,236 +1,394 @@
-"""The commands of turns: each parses, makes one call, and shows the result."""
+"""The commands of turns."""
 
 from __future__ import annotations
 
 from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
 
-from eventq.cli import render, show
-from eventq.cli.given import check_one, check_source, open_memory, payload, refs, source_of, which
-from eventq.cli.options import maybe, number, text
-from eventq.errors import EventqError
+from eventq.cli import kinds, render, show
+from eventq.cli.blob import EXPECT_HASH, REFS
+from eventq.cli.context import CONTEXT, EXPECTED_HEAD
+from eventq.cli.inputs import open_payload, read_payload
+from eventq.cli.rules import alone, exclude, needs
+from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option, together
+from eventq.errors import EventqError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, TypedDict
 
-    from eventq.cli.given import Input
-    from eventq.cli.options import Raw
-    from eventq.dag.contexts import Context, OpenTurn
+    from eventq.cli.inputs import Input, Payload
+    from eventq.cli.table import Raw
+    from eventq.dag.contexts import Context as Branch
+    from eventq.dag.contexts import OpenTurn
     from eventq.records import Turn
     from eventq.thread import Thread
 
+    class Kind(TypedDict):
+        """What a turn is."""
 
-def append(raw: Raw) -> None:
+        type_id: str
+        type_version: int
+        encoding: int
+
+    class Sealing(TypedDict):
+        """How a turn is appended."""
+
+        flags: int
+        refs: list[str]
+        expected_head: int | None
+        key: str | None
+        emit: bool
+        source: str
+
+    class Appended(Payload):
+        """The payload of a turn, and what only one that is stored at once may have."""
+
+        stream: bool
+        parent: int | None
+        expect_hash: str | None
+
+    class Reading(TypedDict):
+        """How turns are read."""
+
+        payload: bool
+        as_of: int | None
+
+
+def append(
+    thread: Thread,
+    *,
+    context: int | str,
+    given: Appended,
+    kind: Kind,
+    sealing: Sealing,
+    json: bool,
+) -> None:
     """Append a turn, at once or as it comes."""
-    check_one(raw, "content", "file")
-    check_one(raw, "content", "allow-empty")
-    check_source(raw)
-    if raw["stream"]:
-        _check_stream(raw)
-    is_open = show.stdin_is_open()
-    with open_memory(raw) as thread:
-        context = thread.contexts.get(which(raw))
-        made = _stream(raw, context, is_open=is_open) if raw["stream"] else _append(raw, context, is_open=is_open)
-        _show_made(raw, made)
+    branch = thread.contexts.get(context)
+    if given["stream"]:
+        opened = _open(branch, given, kind)
+        made = _stream(*opened, sealing, json=json)
+    else:
+        made = branch.append(
+            read_payload(given),
+            canonical=given["canonical"],
+            parent=given["parent"],
+            expect_hash=given["expect_hash"],
+            **kind,
+            **sealing,
+        )
+    _show_made(made, json=json)
 
 
-def _append(raw: Raw, context: Context, *, is_open: bool) -> Turn:
-    return context.append(
-        payload(raw, is_open=is_open),
-        canonical=text(raw, "canonical"),
-        parent=maybe(raw, "parent", least=1),
-        expect_hash=text(raw, "expect-hash"),
-        **_kind(raw),
-        **_sealing(raw),
-    )
+def _open(branch: Branch, given: Appended, kind: Kind) -> tuple[OpenTurn, Input]:
+    file = open_payload("-", allow_empty=given["allow_empty"])
+    return branch.open_turn(**kind), file
 
 
-def _kind(raw: Raw) -> dict[str, Any]:
-    return {
-        "type_id": text(raw, "type") or "message",
-        "type_version": number(raw, "type-version", 1),
-        "encoding": number(raw, "encoding"),
-    }
-
-
-def _sealing(raw: Raw) -> dict[str, Any]:
-    return {
-        "flags": number(raw, "flags"),
-        "refs": refs(raw),
-        "expected_head": maybe(raw, "expected-head"),
-        "key": text(raw, "key"),
-        "emit": bool(raw["emit"]),
-        "source": text(raw, "source") or "self",
-    }
-
-
-def _check_stream(raw: Raw) -> None:
-    for name in ("content", "canonical", "parent", "expect-hash"):
-        check_one(raw, "stream", name)
-    if raw["file"] not in (None, "-"):
-        check_one(raw, "stream", "file")
-
-
-def _stream(raw: Raw, context: Context, *, is_open: bool) -> Turn:
+def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
     """Store stdin as it comes; what has come stays as an open turn when this ends before stdin does."""
-    kind, sealing, file = _kind(raw), _sealing(raw), source_of(raw, is_open=is_open)
-    opened = context.open_turn(**kind)
-    seal = f"{show.program()} turn seal {opened.id} --thread {raw['thread']}"
+    seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
     fix = f"what has come is kept: run '{seal}', or 'turn discard'"
     before = signal(SIGTERM, default_int_handler)
     try:
-        return _fill(opened, file).seal(**sealing)
+        while data := file.read():
+            opened.append_delta(data)
+        return opened.seal(**sealing)
     except EventqError as error:
         error.fix = f"{error.fix}; {fix}"
         raise
     except KeyboardInterrupt:
-        show.error(f"open turn {opened.id} was interrupted", fix, as_json=bool(raw["json"]))
+        show.error(f"open turn {opened.id} was interrupted", fix, as_json=json)
         raise
     finally:
         signal(SIGTERM, before)
 
 
-def _fill(opened: OpenTurn, file: Input) -> OpenTurn:
-    while data := file.read():
-        opened.append_delta(data)
-    return opened
+def _show_made(made: Turn, *, json: bool) -> None:
+    show.result(render.turn(made, payload=False), render.head(made), json=json)
 
 
-def _show_made(raw: Raw, made: Turn) -> None:
-    if raw["json"]:
-        show.dump(render.turn(made, payload=False))
-    else:
-        show.say(render.head(made))
-
-
-def last(raw: Raw) -> None:
+def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
     """Show the newest turns."""
-    with open_memory(raw, read_only=True) as thread:
-        page = _context(raw, thread).last(number(raw, "limit", 64, least=1), **_reading(raw))
-        _show(raw, page)
-        _say_more(raw, "above", "before", "turn", page.next_cursor)
+    page = thread.contexts.get(context).last(limit, **reading)
+    _show(page, reading, json=json)
+    if not json and page.next_cursor:
+        _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
-def before(raw: Raw) -> None:
+def before(thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool) -> None:
     """Show the turns above one."""
-    with open_memory(raw, read_only=True) as thread:
-        page = _context(raw, thread).before(number(raw, "turn"), number(raw, "limit", 64, least=1), **_reading(raw))
-        _show(raw, page)
-        _say_more(raw, "above", "before", "turn", page.next_cursor)
+    page = thread.contexts.get(context).before(turn, limit, **reading)
+    _show(page, reading, json=json)
+    if not json and page.next_cursor:
+        _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
-def between(raw: Raw) -> None:
+def between(thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool) -> None:
     """Show the turns from a depth on."""
-    with open_memory(raw, read_only=True) as thread:
-        page = _context(raw, thread).range(number(raw, "from"), number(raw, "limit", 64, least=1), **_reading(raw))
-        _show(raw, page)
-        _say_more(raw, "below", "range", "from", page.next_cursor)
+    page = thread.contexts.get(context).range(first, limit, **reading)
+    _show(page, reading, json=json)
+    if not json and page.next_cursor:
+        _say_more("below", f"range {_word(context)} --from {page.next_cursor}", limit, reading)
 
 
-def replay(raw: Raw) -> None:
+def _word(context: int | str) -> str:
+    from eventq.log.notifier import quote  # `shlex` imports `re`: 8 ms
+
+    return quote(str(context))
+
+
+def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
+    """Tell people which command shows the next page."""
+    words = [f"{show.program()} turn {command}"]
+    words += [f"--limit {limit}"] if str(limit) != _PAGE.default else []
+    words += [f"--as-of {reading['as_of']}"] if reading["as_of"] is not None else []
+    words += [f"--thread {_word(show.place())}"]
+    words += [] if reading["payload"] else ["--no-payload"]
+    show.say(show.readable(f"-- more {where}: {' '.join(words)}"))
+
+
+def replay(thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool) -> None:
     """Show a whole chain."""
-    with open_memory(raw, read_only=True) as thread:
-        context, end = _context(raw, thread), maybe(raw, "to")
-        view = context if end is None else context.at(end)
-        _show(raw, view.replay(**_reading(raw)))
+    branch = thread.contexts.get(context)
+    view = branch if to is None else branch.at(to)
+    _show(view.replay(**reading), reading, json=json)
 
 
-def _context(raw: Raw, thread: Thread, name: str = "CONTEXT") -> Context:
-    return thread.contexts.get(which(raw, name))
-
-
-def _reading(raw: Raw) -> dict[str, Any]:
-    return {"payload": not raw["no-payload"], "as_of": maybe(raw, "as-of")}
-
-
-def _show(raw: Raw, turns: Iterable[Turn]) -> None:
-    if raw["json"]:
-        render.dump_all(render.turn(turn, payload=not raw["no-payload"]) for turn in turns)
+def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
+    if json:
+        render.dump_all(render.turn(turn, payload=reading["payload"]) for turn in turns)
     else:
         render.say_all(line for turn in turns for line in render.readable(turn))
 
 
-def _say_more(raw: Raw, where: str, command: str, option: str, cursor: int | None) -> None:
-    """Say, to people, which command shows the next page."""
-    if cursor is None or raw["json"]:
-        return
-    from eventq.log.notifier import quote  # `shlex` imports `re`: 8 ms
-
-    words = [quote(str(raw["CONTEXT"])), f"--{option} {cursor}"]
-    words += [f"--{name} {quote(str(raw[name]))}" for name in ("limit", "as-of", "thread") if raw[name] is not None]
-    words += ["--no-payload"] if raw["no-payload"] else []
-    show.say(show.readable(f"-- more {where}: {show.program()} turn {command} {' '.join(words)}"))
-
-
-def show_one(raw: Raw) -> None:
+def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None:
     """Show one turn."""
-    with open_memory(raw, read_only=True) as thread:
-        _show(raw, [thread.contexts.turn(number(raw, "TURN"), **_reading(raw))])
+    _show([thread.contexts.turn(turn, **reading)], reading, json=json)
 
 
-def diff(raw: Raw) -> None:
+def diff(thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool) -> None:
     """Show how two contexts differ."""
-    with open_memory(raw, read_only=True) as thread:
-        found = _context(raw, thread).diff(_context(raw, thread, "with"), **_reading(raw))
-        sides = (("mine", "-", found.mine), ("theirs", "+", found.theirs))
-        if raw["json"]:
-            show.dump({"ancestor_turn_id": found.ancestor, "mine": len(found.mine), "theirs": len(found.theirs)})
-            for side, _, turns in sides:
-                render.dump_all(_on_side(raw, side, turns))
-        else:
-            show.say(f"common ancestor: {f'turn {found.ancestor}' if found.ancestor else '(none)'}")
-            for _, sign, turns in sides:
-                render.say_all(f"{sign} {render.excerpt(turn)}" for turn in turns)
+    contexts = thread.contexts
+    found = contexts.get(context).diff(contexts.get(other), **reading)
+    sides = (("mine", "-", found.mine), ("theirs", "+", found.theirs))
+    if json:
+        counts = {"mine": len(found.mine), "theirs": len(found.theirs)}
+        show.dump({"ancestor_turn_id": found.ancestor, **counts})
+        for side, _, turns in sides:
+            render.dump_all(_on_side(side, turns, payload=reading["payload"]))
+        return
+    show.say(f"common ancestor: {f'turn {found.ancestor}' if found.ancestor else '(none)'}")
+    for _, sign, turns in sides:
+        render.say_all(f"{sign} {render.excerpt(turn)}" for turn in turns)
 
 
-def _on_side(raw: Raw, side: str, turns: Iterable[Turn]) -> Iterator[dict[str, Any]]:
-    return ({"side": side, **render.turn(turn, payload=not raw["no-payload"])} for turn in turns)
+def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dict[str, Any]]:
+    return ({"side": side, **render.turn(turn, payload=payload)} for turn in turns)
 
 
-def patch(raw: Raw) -> None:
-    """Lay a payload over a turn's, or hide it."""
-    check_one(raw, "content", "file", "tombstone")
-    check_one(raw, "content", "allow-empty")
-    for name in ("canonical", "refs", "allow-empty"):
-        check_one(raw, "tombstone", name)
-    is_open = show.stdin_is_open()
-    with open_memory(raw) as thread:
-        turn_id, contexts = number(raw, "TURN"), thread.contexts
-        if raw["tombstone"]:
-            seq = contexts.tombstone(turn_id)
-        else:
-            canonical = text(raw, "canonical")
-            seq = contexts.patch(turn_id, payload(raw, is_open=is_open), canonical=canonical, refs=refs(raw))
-    if raw["json"]:
-        show.dump({"turn_id": turn_id, "seq": seq})
+def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: list[str], json: bool) -> None:
+    """Replace a turn's payload where it is read, or hide it."""
+    contexts = thread.contexts
+    if tombstone:
+        seq = contexts.tombstone(turn)
     else:
-        show.say(str(seq))
+        payload = read_payload(given)
+        seq = contexts.patch(turn, payload, canonical=given["canonical"], refs=refs)
+    show.result({"turn_id": turn, "seq": seq}, str(seq), json=json)
 
 
-def opened(raw: Raw) -> None:
+def opened(thread: Thread, *, json: bool) -> None:
     """List the turns that are still being written."""
-    with open_memory(raw, read_only=True) as thread:
-        found = thread.contexts.open_turns()
-        if raw["json"]:
-            render.dump_all(map(render.fields, found))
-        else:
-            render.say_all(map(render.opened, found))
+    render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
-def seal(raw: Raw) -> None:
+def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
     """Make a turn of an open one."""
-    check_source(raw)
-    with open_memory(raw) as thread:
-        _show_made(raw, thread.contexts.open_turn(number(raw, "OPEN_ID")).seal(**_sealing(raw)))
+    _show_made(thread.contexts.open_turn(open_id).seal(**sealing), json=json)
 
 
-def discard(raw: Raw) -> None:
+def discard(thread: Thread, *, open_id: int, json: bool) -> None:
     """Forget an open turn."""
-    with open_memory(raw) as thread:
-        open_id = number(raw, "OPEN_ID")
-        thread.contexts.open_turn(open_id).discard()
-    if raw["json"]:
-        show.dump({"open_id": open_id})
-    else:
-        show.say(f"Discarded open turn {open_id}")
+    thread.contexts.open_turn(open_id).discard()
+    show.result({"open_id": open_id}, f"Discarded open turn {open_id}", json=json)
+
+
+def _only_stdin(raw: Raw) -> None:
+    """Refuse a file beside --stream, which reads stdin."""
+    if raw["stream"] and raw["file"] not in (None, "-"):
+        raise UsageError("--stream and --file exclude each other", "give one of them")
+
+
+_PAGE = Option("limit N", "Show at most N turns.", kinds.POSITIVE, default="64")
+_READING = (
+    *together(
+        "reading",
+        Option("as-of SEQ", "Leave out patches after this one; 0 shows turns as appended.", kinds.WHOLE),
+        Option("no-payload", "Leave the payloads out.", kinds.OFF, parameter="payload"),
+    ),
+    MEMORY_READ,
+    JSON,
+)
+_PAYLOAD = together(
+    "given",
+    Option("file FILE", "Read the payload from a file, or from stdin for -.", kinds.path, default="-"),
+    Option("content TEXT", "The payload.", kinds.verbatim),
+    Option("allow-empty", "Accept an empty stdin as a payload without bytes."),
+    Option("canonical RULE", "Store the canonical form of a JSON payload. The rule is eventq-json-1."),
+)
+_SEALING = together(
+    "sealing",
+    Option("flags N", "An application-defined 32-bit number.", kinds.WHOLE, default="0"),
+    REFS,
+    EXPECTED_HEAD,
+    Option(
+        "key KEY",
+        "Append the turn once. Within 24 hours the same key returns the first turn and stores nothing.",
+    ),
+    Option("emit", "Push an event of type record, subtype turn, with it."),
+    Option("source ADDRESS", "The sender of that event.", default="self"),
+)
+_TURN, _OPEN_ID = Argument("TURN", kinds.WHOLE), Argument("OPEN_ID", kinds.WHOLE)
+
+ABOUT = {"turn": "Append turns to a context, and read them."}
+
+COMMANDS = {
+    "turn append": Command(
+        append,
+        "Store a turn durably after the newest of a context. The payload comes from stdin, unless it is given.",
+        [
+            CONTEXT,
+            *_PAYLOAD,
+            *together(
+                "kind",
+                Option("type TYPE", "The type.", default="message", parameter="type_id"),
+                Option("type-version N", "The version of the type.", kinds.WHOLE, default="1"),
+                Option(
+                    "encoding N",
+                    "An application-defined number that tells the payload's encoding.",
+                    kinds.WHOLE,
+                    default="0",
+                ),
+            ),
+            *together(
+                "given",
+                Option("parent TURN", "Append after this turn instead of the newest.", kinds.POSITIVE),
+                EXPECT_HASH,
+                Option("stream", "Store stdin as it comes, and make a turn of it at its end."),
+            ),
+            *_SEALING,
+            MEMORY,
+            JSON,
+        ],
+        rules=[
+            exclude("content", "file"),
+            exclude("content", "allow-empty"),
+            needs("source", "emit"),
+            alone("stream", "content", "canonical", "parent", "expect-hash"),
+            _only_stdin,
+        ],
+        examples=[
+            "eventq turn append main --thread ./inbox --content 'use plan B' --expected-head 41",
+            "agent | eventq turn append main --thread ./inbox --stream",
+        ],
+    ),
+    "turn last": Command(
+        last,
+        "Show the newest turns of a context, oldest first. The id of the first is for 'turn before'.",
+        [CONTEXT, _PAGE, *_READING],
+        examples=["eventq turn last main --limit 10 --thread ./inbox"],
+    ),
+    "turn before": Command(
+        before,
+        "Show the turns above one of a context, oldest first. The id of the first is for the next page.",
+        [
+            CONTEXT,
+            Option("turn TURN", "The turn whose predecessors are wanted.", kinds.WHOLE, required=True),
+            _PAGE,
+            *_READING,
+        ],
+        examples=["eventq turn before main --turn 43 --limit 10 --thread ./inbox"],
+    ),
+    "turn range": Command(
+        between,
+        "Show the turns of a context from a depth on. The depth after the last is for the next page.",
+        [
+            CONTEXT,
+            Option(
+                "from DEPTH",
+                "The depth of the first turn; 0 is the root.",
+                kinds.WHOLE,
+                default="0",
+                parameter="first",
+            ),
+            _PAGE,
+            *_READING,
+        ],
+        examples=["eventq turn range main --from 100 --limit 10 --thread ./inbox"],
+    ),
+    "turn replay": Command(
+        replay,
+        "Show all turns of a context from its root on. A chain larger than memory will do.",
+        [CONTEXT, Option("to TURN", "End at this turn.", kinds.WHOLE), *_READING],
+        examples=["eventq turn replay main --json --thread ./inbox"],
+    ),
+    "turn show": Command(
+        show_one,
+        "Show one turn.",
+        [_TURN, *_READING],
+        examples=["eventq turn show 12 --thread ./inbox"],
+    ),
+    "turn patch": Command(
+        patch,
+        "Replace a turn's payload wherever it is read. Both are kept; the seq of the patch is printed.",
+        [
+            _TURN,
+            *_PAYLOAD,
+            Option("tombstone", "Hide the payload instead."),
+            REFS,
+            MEMORY,
+            JSON,
+        ],
+        rules=[
+            exclude("content", "file", "tombstone"),
+            exclude("content", "allow-empty"),
+            alone("tombstone", "canonical", "refs", "allow-empty"),
+        ],
+        examples=[
+            "eventq turn patch 12 --content 'use plan C' --thread ./inbox",
+            "eventq turn patch 12 --tombstone --thread ./inbox",
+        ],
+    ),
+    "turn diff": Command(
+        diff,
+        "Show what each of two contexts has after their last shared turn. Lines with - are the"
+        " first one's, with + the other's.",
+        [
+            CONTEXT,
+            Option("with CONTEXT", "The other context.", kinds.branch, required=True, parameter="other"),
+            *_READING,
+        ],
+        examples=["eventq turn diff main --with retry --thread ./inbox"],
+    ),
+    "turn opened": Command(
+        opened,
+        "List the turns that are being written, or whose writer has gone.",
+        [MEMORY_READ, JSON],
+        examples=["eventq turn opened --thread ./inbox"],
+    ),
+    "turn seal": Command(
+        seal,
+        "Append what was written to an open turn as one turn.",
+        [_OPEN_ID, *_SEALING, MEMORY, JSON],
+        rules=[needs("source", "emit")],
+        examples=["eventq turn seal 3 --thread ./inbox"],
+    ),
+    "turn discard": Command(
+        discard,
+        "Discard what was written to an open turn.",
+        [_OPEN_ID, MEMORY, JSON],
+        examples=["eventq turn discard 3 --thread ./inbox"],
+    ),
+}

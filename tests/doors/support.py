@@ -47,7 +47,7 @@ def environ(**more: str) -> dict[str, str]:
 FORKS = """
 import array, json, os, socket, sys
 import eventq, eventq.cli
-from eventq.cli import app, options, show
+from eventq.cli import app, show
 run = eventq.cli.run  # there is a module of that name, too
 for name in os.listdir(os.path.dirname(eventq.cli.__file__)):
     if name.endswith(".py"):

@@ -13,8 +13,10 @@ import apsw
 import pytest
 
 import eventq
-from eventq.cli.memory_options import COMMANDS
+from eventq.cli import groups
 from tests.doors.support import BIN, EVENTQ, environ, run
+
+COMMANDS = groups.every()
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_no_command_at_all_shows_help() -> None:
         (["push", "--thread"], "Option '--thread' requires an argument"),
         (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
         (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
-        (["completion", "tcsh"], "there is no completion for 'tcsh'"),
+        (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
         (["push", "--thread", "INBOX", "--source", "a", "--type", "b"], "--content or --content-file"),
         (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
         (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),

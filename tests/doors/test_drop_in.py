@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 import eventq
-from eventq.cli.memory_options import COMMANDS
+from eventq.cli import groups
 from eventq.log.notifier import slug
 from tests.doors.support import BIN, EVENTQ, contents, environ, run
+
+COMMANDS = groups.every()
 
 THREAD = os.path.join(BIN, "thread")
 BOTH = pytest.mark.parametrize("program", [EVENTQ, THREAD], ids=["eventq", "thread"])

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.cli import given as given_words
-from eventq.cli import render, show
+from eventq.cli import groups, inputs, kinds, render, show
 from eventq.cli.graph import draw
-from eventq.cli.memory_options import COMMANDS
 from eventq.errors import UsageError
 from eventq.records import ContextInfo, Turn
 from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, environ, objects, ok, raw_run, refused, run
+
+COMMANDS = groups.every()
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +90,9 @@ def test_a_stdin_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPat
         os.write(theirs, late.pop())
         wait(fd)
 
-    monkeypatch.setattr(show, "stdin", lambda *, is_open: ours)
+    monkeypatch.setattr(show, "stdin", lambda: ours)
     monkeypatch.setattr(show, "wait_for", write_late)
-    file = given_words.Input("-", is_open=True)
+    file = inputs.Input("-")
     assert (file.read(), file.read()) == (b"late", b"later")
     os.close(theirs)
     assert file.read() == b""
@@ -299,7 +299,7 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
         ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
         ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
         ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),
-        ("turn append main --content x --source me", 2, "--source says who"),
+        ("turn append main --content x --source me", 2, "--source has no effect without --emit"),
         ("turn append main --content {x --canonical eventq-json-1", 2, "JSON"),
         ("turn append main --content x --expect-hash " + "0" * 64, 2, "hash is"),
         ("gc --grace soon", 2, "--grace must be a time"),
@@ -622,11 +622,10 @@ def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
 def test_times_of_grace() -> None:
     """Plain seconds and s, m, h, d with an optional fraction are times; nothing else is."""
     spelled = {"90": 90, "90s": 90, "15m": 900, "1h": 3600, "1.5h": 5400, " 7d ": 604800, "0": 0}
-    assert {text: given_words.duration({"grace": text}, "grace", 1) for text in spelled} == spelled
-    assert given_words.duration({"grace": None}, "grace", 3600) == 3600
+    assert {text: kinds.duration(text, "--grace") for text in spelled} == spelled
     for text in ("", "h", "-1", "1w", "1hs", "١h", "1e3", "1.2.3", "inf", "9" * 40):
         with pytest.raises(UsageError):
-            given_words.duration({"grace": text}, "grace", 1)
+            kinds.duration(text, "--grace")
 
 
 def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
@@ -801,7 +800,7 @@ def test_the_command_draws_what_is_stored(box: str) -> None:
     """`context ls --graph` is the drawing of the contexts of a thread, and is not for programs."""
     done = run("context", "ls", "--graph", "--thread", box, "--json")
     assert (done.code, done.out) == (2, "")
-    assert json.loads(done.err)["error"].startswith("--graph is a drawing")
+    assert json.loads(done.err)["error"].startswith("--graph and --json exclude")
     ok("context", "create", "--name", "scratch", "--thread", box)
     assert ok("context", "ls", "--graph", "--thread", box).splitlines() == [
         "turn 1",

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.cli import render, show
-from eventq.cli.output_options import OUTPUT
+from eventq.cli import groups, render, show
 from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionImported
 from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, Done, environ, objects, ok, raw_run, refused, run
 
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
     from tests.conftest import Until
 
 ARTIFACT_FIELDS = [*ArtifactInfo.__slots__, "url"]
+OUTPUT = [
+    name
+    for word in ("artifact", "output", "cat", "capture", "session")
+    for name in groups.every()
+    if name.split()[0] == word
+]
 OUTPUT_FIELDS = [*OutputInfo.__slots__, "url"]
 NUMBERS = b"".join(b"%d\n" % n for n in range(1, 5001))
 FINDINGS = '{"findings": [{"file": "a.py"}, {"file": "é"}]}'
@@ -413,8 +418,8 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("", 2, "output put needs NAME or --id, and not both - give one of the two"),
-        ("x --id 0-Scout", 2, "output put needs NAME or --id, and not both - give one of the two"),
+        ("", 2, "NAME or --id is needed, and not both - give one of the two"),
+        ("x --id 0-Scout", 2, "NAME or --id is needed, and not both - give one of the two"),
         ("--id 0-Scout --parent 0-Scout", 2, "--id and --parent exclude each other - give one of them"),
         ("x --content a --file b", 2, "--content and --file exclude each other - give one of them"),
         ("--id Scout --content a", 2, "'Scout' is no id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
@@ -694,7 +699,7 @@ WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in OUTPUT if name != "thread-copy"])
+@pytest.mark.parametrize("name", OUTPUT)
 def test_without_a_thread_nothing_is_done(
     tmp_path: Path, original: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.cli import app, show
-from eventq.cli.memory_options import COMMANDS
-from eventq.cli.options import Command, find, parse
+from eventq.cli import app, groups
+from eventq.cli.table import Command, parse
 from tests.doors.support import environ, run
 
+COMMANDS = groups.every()
 _WORDS = sorted({f"--{o.name}" for c in COMMANDS.values() for o in c.options})
 
 
@@ -25,7 +25,7 @@ _NAMES = [name.split() for name in COMMANDS]
 
 def quickly(argv: list[str]) -> dict[str, Any] | None:
     """Give what the quick parser makes of a command line, None when it declines."""
-    found = find(argv)
+    found = groups.find(argv)
     return parse(*found) if found else None
 
 
@@ -38,7 +38,7 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(show, "execute", note)
+        patch.setattr(app, "execute", note)
         try:
             app.build().main(argv, prog_name="eventq", standalone_mode=False)
         except click.ClickException:
@@ -91,16 +91,17 @@ def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: 
 def test_the_quick_parser_takes_every_command(name: str) -> None:
     """With all of its options and its argument a command is not left to click, and both agree on it."""
     command = COMMANDS[name]
-    argv = [*name.split(), *("word" for _ in command.arguments)]
+    argv = [*name.split(), *("word" for part in command.arguments if not part.value.endswith("…"))]
     for option in command.options:
         argv += [f"--{option.name}"] + ([f"{option.name} value"] if option.value else [])
-    rest = ["--", "do", "-x", ""] if command.rest else []
+    has_rest = any(part.value.endswith("…") for part in command.arguments)
+    rest = ["--", "do", "-x", ""] if has_rest else []
     raw = quickly(argv + rest)
     assert raw is not None
     assert raw == by_click(argv + rest, pytest.MonkeyPatch())
-    if command.argument:
+    if command.arguments and not has_rest:
         less = quickly([word for word in argv if word != "word"])
-        assert (less is None) == (not command.argument.startswith("["))
+        assert (less is None) == command.arguments[0].required
         assert quickly([*argv, "another"]) is None
 
 
@@ -182,7 +183,7 @@ def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
          "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
-         "eventq.dag", "eventq.records", "eventq.cli.memory_options", "eventq.cli.output_options", "eventq.cli.app",
+         "eventq.dag", "eventq.records", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
          "eventq.output", "eventq.transfer")  # fmt: skip
 
 

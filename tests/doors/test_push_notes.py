@@ -61,7 +61,7 @@ def test_a_strict_key_needs_a_key(inbox: str) -> None:
     """--key-strict alone is a mistake: it would check nothing."""
     done = run("push", "--thread", inbox, *ONE, "--content", "two", "--key-strict")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "Error: --key-strict says how --key is taken - give --key too, or leave --key-strict out\n"
+    assert done.err == "Error: --key-strict has no effect without --key - give --key too, or leave --key-strict out\n"
     assert contents(inbox) == ["one"]
 
 
@@ -110,7 +110,7 @@ def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
     line = json.dumps({"source": "self", "type": "note", "content": "two"})
     done = run("push", "--thread", inbox, "--batch", "--key", "k2", given=line)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: --key is for one event, not for --batch - ")
+    assert done.err.startswith("Error: --batch and --key exclude each other - give each line a key of its own")
     assert contents(inbox) == ["one"]
 
 

@@ -19,9 +19,10 @@ from blake3 import blake3
 import eventq
 from eventq import system
 from eventq.cli.app import run_click
-from eventq.cli.memory_options import COMMANDS, PLACE
-from eventq.cli.options import THREAD, find, parse
-from eventq.cli.show import execute
+from eventq.cli.execute import execute
+from eventq.cli.groups import every, find
+from eventq.cli.kinds import Opened
+from eventq.cli.table import parse
 from eventq.wire.frames import BlobPut, GetBlob, PutBlob, Type, Welcome, encode_reply
 from tests.doors.support import EVENTQ, environ, refused, run
 from tests.wire.support import DEADLINE, Peer, Process, Served
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eventq.cli.options import Command
+    from eventq.cli.table import Command, Option
     from tests.conftest import Until
 
+COMMANDS = every()
 BIG = b"".join(n.to_bytes(4, "big") * 64 for n in range(40 << 10)) + b"\xff"  # 10 MiB and a byte
 KINDS = ["directory", "eventq", "unix"]
 NOWHERE = "0" * 64
@@ -542,7 +544,15 @@ def _answers(address: str) -> bool:
 
 def _at_home() -> list[str]:
     """Give the names of the commands that take the directory of a thread and nothing else."""
-    return sorted(name for name, command in COMMANDS.items() if THREAD in command.options)
+    return sorted(
+        name
+        for name, command in COMMANDS.items()
+        if any(option.name == "thread" and not _is_remote(option) for option in command.options)
+    )
+
+
+def _is_remote(option: Option) -> bool:
+    return isinstance(option.kind, Opened) and option.kind.remote
 
 
 # What these need besides what their tables require; their files are there, so that only the address is at fault.
@@ -557,10 +567,10 @@ MORE = {
 
 
 def _words(name: str, command: Command) -> list[str]:
-    words = name.split() + ["small" if word in ("FILE", "[FILE]") else "1" for word in (command.argument or "").split()]
+    words = name.split() + ["small" if part.name == "FILE" else "1" for part in command.arguments if part.name != "CMD"]
     given = MORE.get(name, "").split()
     for option in command.options:
-        if option.required and option is not THREAD and f"--{option.name}" not in given:
+        if option.required and option.name != "thread" and f"--{option.name}" not in given:
             given += [f"--{option.name}", "1"]
     return words + given
 
@@ -571,7 +581,7 @@ def test_what_needs_a_directory_refuses_an_address(doors: dict[str, Door], name:
     before = sorted(os.listdir(doors["unix"].folder))
     for kind in KINDS[1:]:
         words = [*_words(name, COMMANDS[name]), "--thread", doors[kind].address]
-        words += ["--", "true"] if COMMANDS[name].rest else []
+        words += ["--", "true"] if name == "capture" else []
         code, out, err = here(doors["unix"].folder, *words, given=b"{}")
         if name == "hook":
             assert (code, out, err) == (0, b"", b"")
@@ -607,7 +617,7 @@ def test_whose_keys_are_ignored_is_in_the_help() -> None:
 def test_what_a_server_can_do_is_in_the_help() -> None:
     """Each command that takes an address says so; `serve` shows how one is made, and nothing else takes both."""
     wanted = {name for name in COMMANDS if name.split()[0] in ("context", "turn", "blob")}
-    assert {name for name, command in COMMANDS.items() if PLACE in command.options} == wanted
+    assert {name for name, command in COMMANDS.items() if any(map(_is_remote, command.options))} == wanted
     told = run("serve", "--help")
     assert (told.code, told.err) == (0, "")
     _, example = told.out.split("Example:\n")

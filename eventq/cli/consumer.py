@@ -1,0 +1,104 @@
+"""The commands of consumers: subscribe, unsubscribe, dispatch and resume."""
+
+from __future__ import annotations
+
+from eventq.cli import kinds, show
+from eventq.cli.log import CONSUMER, FILTER
+from eventq.cli.table import FOLDER, JSON, JSON_ERRORS, THREAD, Command, Option, together
+from eventq.thread import Thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Terms(TypedDict):
+        """When the handler of a subscription runs."""
+
+        filter: str | None
+        from_now: bool
+        max_attempts: int
+        timeout: float | None
+
+
+def subscribe(thread: Thread, *, consumer: str, handler: str, terms: Terms, json: bool) -> None:
+    """Store a subscription."""
+    new = thread.subscribe(consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}"))
+    shown = {
+        "consumer_id": new.consumer_id,
+        "handler_cmd": new.handler_cmd,
+        "filter": new.filter,
+    }
+    show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
+
+
+def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
+    """Delete a subscription."""
+    thread.unsubscribe(consumer)
+    show.result({"consumer_id": consumer}, f"Unsubscribed consumer '{consumer}'", json=json)
+
+
+def resume(thread: Thread, *, consumer: str, json: bool) -> None:
+    """End a stall or a back-off."""
+    thread.resume(consumer)
+    show.result({"consumer_id": consumer}, f"Resumed consumer '{consumer}'", json=json)
+
+
+def dispatch(*, thread: str) -> None:
+    """Find who is due, and leave a supervisor behind that runs the handlers."""
+    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
+
+    waited = wait_turn()
+    with Thread(thread) as opened:
+        leave_queue(opened.layout)
+        look = Dispatch(opened.consumers, opened.layout, opened.journal)
+        locks = look.scan()
+        for consumer in locks if waited else ():
+            late = f"still due {waited:g}s after the notifier took the task"
+            opened.journal.info(f"dispatch: consumer={consumer} {late}")
+        directory = opened.path
+    if locks:  # the store is closed now: no connection crosses the fork
+        start_supervisor(directory, locks)
+    if look.failure is not None:
+        raise look.failure
+
+
+COMMANDS = {
+    "subscribe": Command(
+        subscribe,
+        "Have the shell run a handler whenever events wait for a consumer.",
+        [
+            THREAD,
+            CONSUMER,
+            Option("handler COMMAND", "The command to run, through sh -c.", required=True),
+            *together(
+                "terms",
+                FILTER,
+                Option("from-now", "Skip the events that are there already."),
+                Option("max-attempts N", "Stall after N runs without progress.", kinds.POSITIVE, default="5"),
+                Option("timeout SECONDS", "End a handler that runs longer.", kinds.seconds),
+            ),
+            JSON,
+        ],
+        examples=[
+            "eventq subscribe --thread ./inbox --consumer worker --handler './work.sh' --filter \"type = 'message'\""
+        ],
+    ),
+    "unsubscribe": Command(
+        unsubscribe,
+        "Delete a subscription. The consumer's progress is kept for a later one.",
+        [THREAD, CONSUMER, JSON],
+        examples=["eventq unsubscribe --thread ./inbox --consumer worker"],
+    ),
+    "dispatch": Command(
+        dispatch,
+        "Start the handlers of consumers that have events waiting. Returns at once.",
+        [FOLDER, JSON_ERRORS],
+        examples=["eventq dispatch --thread ./inbox"],
+    ),
+    "resume": Command(
+        resume,
+        "End the stall or back-off of a consumer. Its handler is started again.",
+        [THREAD, CONSUMER, JSON],
+        examples=["eventq resume --thread ./inbox --consumer worker"],
+    ),
+}

@@ -1,0 +1,55 @@
+"""Running a command: rules, the thread, values, the function, and a sentence for what goes wrong."""
+
+from __future__ import annotations
+
+from eventq.cli import show
+from eventq.cli.kinds import Opened
+from eventq.errors import EventqError, FilterError, UnknownOutputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.table import Command, Raw
+
+
+def execute(command: Command, raw: Raw) -> int:
+    """Run a command and return its exit status; everything that can go wrong becomes a sentence."""
+    if command.silent:
+        return _run_silently(command, raw)
+    as_json = bool(raw.get("json"))
+    try:
+        return _call(command, raw) or 0
+    except show.Closed:
+        return 0
+    except EventqError as failure:
+        caret = failure.caret() if isinstance(failure, FilterError) else ""
+        lines = 2 if isinstance(failure, UnknownOutputError) else 1  # what was asked for, and what there is
+        show.error(failure.what, failure.fix, caret, as_json=as_json, lines=lines)
+        return failure.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        show.error("not enough memory", "give less at once", as_json=as_json)
+    except OSError as failure:
+        fix = "check the path, its permissions and the disk"
+        show.error(f"the system refused: {failure}", fix, as_json=as_json)
+    return 1
+
+
+def _run_silently(command: Command, raw: Raw) -> int:
+    try:
+        _call(command, raw)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001, S110 (there is nowhere to report it)
+        pass
+    return 0
+
+
+def _call(command: Command, raw: Raw) -> int | None:
+    """Check the rules, find the thread, convert the values: errors come in this order (SPEC)."""
+    for rule in command.rules:
+        rule(raw)
+    show.begin(str(raw.get("thread")))
+    part = command.opens
+    if part is None or not isinstance(part.kind, Opened):
+        return command.function(**command.values(raw))
+    with part.kind.open(str(raw[part.name]), part.spelled, raw) as thread:
+        return command.function(**{part.parameter: thread}, **command.values(raw))

@@ -1,0 +1,77 @@
+"""Which module holds a command: a command line imports the module of its group and no other."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from eventq.cli.table import Command
+
+# The first word of each command, in the order of the reference.
+MODULES = {
+    "init": "admin",
+    "push": "log",
+    "pop": "log",
+    "ack": "log",
+    "peek": "log",
+    "tail": "log",
+    "hook": "log",
+    "subscribe": "consumer",
+    "unsubscribe": "consumer",
+    "dispatch": "consumer",
+    "resume": "consumer",
+    "info": "admin",
+    "check": "admin",
+    "prune": "admin",
+    "mirror": "admin",
+    "gc": "admin",
+    "guide": "admin",
+    "completion": "admin",
+    "blob": "blob",
+    "context": "context",
+    "turn": "turn",
+    "run": "run",
+    "artifact": "artifact",
+    "output": "output",
+    "cat": "output",
+    "capture": "capture",
+    "session": "session",
+    "thread-copy": "session",
+    "pack": "pack",
+    "serve": "serve",
+}
+
+
+def _module(word: str) -> Any:
+    name = f"eventq.cli.{MODULES[word]}"
+    __import__(name)
+    return sys.modules[name]
+
+
+def find(argv: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
+    """Return the command that a command line begins with, and the words after its name, or None."""
+    if not argv or argv[0] not in MODULES:
+        return None
+    commands: Mapping[str, Command] = _module(argv[0]).COMMANDS
+    for length in (1, 2):
+        if command := commands.get(" ".join(argv[:length])):
+            return command, argv[length:]
+    return None
+
+
+def every() -> dict[str, Command]:
+    """Return all commands by name; this imports all their modules."""
+    return {
+        name: command for word in MODULES for name, command in _module(word).COMMANDS.items() if name.split()[0] == word
+    }
+
+
+def about(word: str) -> tuple[str, str]:
+    """Return help and example of the commands that begin with a word."""
+    module = _module(word)
+    first = next(command for name, command in module.COMMANDS.items() if name.startswith(word))
+    return module.ABOUT[word], first.examples[0]

@@ -1,0 +1,163 @@
+"""The types of options: functions that convert a word, given the option's name for the error.
+
+Each raises UsageError for a word that it cannot convert. What it returns stands in its signature.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import InputError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeAlias
+
+    from eventq.thread import Thread
+
+    Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
+
+SERVERS = ("eventq://", "unix:")  # how the address of a server begins
+_MOST = (1 << 63) - 1
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def verbatim(word: str, name: str) -> str:  # noqa: ARG001 (others name it in errors)
+    """Return any text as it was written."""
+    return word
+
+
+def text(word: str, name: str) -> str:
+    """Return text of at least one character."""
+    if not word:
+        raise UsageError(f"{name} is empty", f"give a value, or leave {name} out")
+    return word
+
+
+def path(word: str, name: str) -> str:
+    """Return the path of a file or folder, which shells complete."""
+    return text(word, name)
+
+
+class Whole:
+    """A whole number within bounds: decimal digits, an optional `+`, blanks around."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __call__(self, word: str, name: str) -> int:
+        """Return the number."""
+        digits = word.strip().removeprefix("+")
+        plain = digits.isascii() and digits.isdigit() and len(digits) < 100
+        found = int(digits) if plain else -1
+        if not self.least <= found <= _MOST:
+            what = f"{name} must be a whole number from {self.least} to 2^63-1, not '{word}'"
+            raise UsageError(what, "give plain digits")
+        return found
+
+
+WHOLE, POSITIVE = Whole(0), Whole(1)
+
+
+def seconds(word: str, name: str) -> float:
+    """Return a number of seconds, with an optional fraction."""
+    digits = word.strip().removeprefix("+")
+    if len(digits) > 15 or not _is_decimal(digits):
+        what = f"{name} must be a number of seconds, not '{word}'"
+        raise UsageError(what, "give digits, such as 30 or 0.5")
+    return float(digits)
+
+
+def duration(word: str, name: str) -> float:
+    """Return the seconds of a time such as 90, 90s, 15m, 1h or 7d."""
+    digits = word.strip()
+    unit = _UNITS.get(digits[-1:])
+    digits = digits[:-1] if unit else digits
+    if len(digits) > 12 or not _is_decimal(digits):
+        what = f"{name} must be a time, not '{word}'"
+        raise UsageError(what, "give digits and s, m, h or d, such as 15m")
+    return float(digits) * (unit or 1)
+
+
+def _is_decimal(digits: str) -> bool:
+    return digits.isascii() and digits.replace(".", "", 1).isdigit()
+
+
+class Choice:
+    """One of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, word: str, name: str) -> str:
+        """Return the word."""
+        if word not in self.words:
+            *most, last = self.words
+            what = f"{name} must be {', '.join(most)} or {last}, not '{word}'"
+            raise UsageError(what, "choose one of them")
+        return word
+
+
+def refs(word: str, name: str) -> list[str]:
+    """Return the texts between commas, without blanks around them."""
+    return [part.strip() for part in text(word, name).split(",")]
+
+
+def branch(word: str, name: str) -> int | str:
+    """Return a context or run: digits as an id, anything else as a name, which is never a number."""
+    return WHOLE(word, name) if word.isascii() and word.isdigit() else text(word, name)
+
+
+def branches(word: str, name: str) -> list[int | str]:
+    """Return the contexts between commas."""
+    return [branch(part, name) for part in refs(word, name)]
+
+
+def json_value(word: str, name: str) -> Any:
+    """Return a JSON value; raise InputError for what is none."""
+    from eventq.dag import canonical
+
+    try:
+        return canonical.parse(word)
+    except InputError as error:
+        raise InputError(f"{name}: {error.what}", error.fix) from error
+
+
+def directory(word: str, name: str) -> str:
+    """Return the directory of a thread; raise UsageError for the address of a server."""
+    if text(word, name).startswith(SERVERS):
+        what = f"'{word}' is a server, which has contexts, turns and blobs"
+        raise UsageError(what, "give the directory of a thread")
+    return word
+
+
+class Opened:
+    """A thread that is open as long as the command runs.
+
+    It is opened for reading only if `reads` says so, or the flag that `reads` names is not given.
+    With `remote` the address of a server will do, whose memory has the same methods.
+    """
+
+    def __init__(self, *, reads: bool | str = False, remote: bool = False) -> None:
+        self._reads, self.remote = reads, remote
+
+    def open(self, word: str, name: str, raw: Any) -> Thread:
+        """Open the thread; raise the errors of `eventq.open` and `eventq.connect`."""
+        if self.remote and word.startswith(SERVERS):
+            from eventq.wire.client import connect
+
+            return connect(word)  # type: ignore[return-value]
+        from eventq.thread import Thread
+
+        place = directory(word, name)
+        reads = self._reads if isinstance(self._reads, bool) else not raw[self._reads]
+        return Thread(place, read_only=reads, strict_source=raw.get("strict-source") or None)
+
+
+class Switch:
+    """A flag: `given` stands for it, `missing` for its absence."""
+
+    def __init__(self, given: object, missing: object) -> None:
+        self.given, self.missing = given, missing
+
+
+ON, OFF = Switch(given=True, missing=False), Switch(given=False, missing=True)

@@ -1,0 +1,91 @@
+"""Rules on which options go together, checked before a thread is looked for."""
+
+from __future__ import annotations
+
+from eventq.cli.table import is_given
+from eventq.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eventq.cli.table import Raw, Rule
+
+
+def exclude(*names: str, fix: str = "give one of them") -> Rule:
+    """Refuse more than one of some options."""
+
+    def check(raw: Raw) -> None:
+        given = [_spelled(name) for name in names if is_given(raw[name])]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} exclude each other", fix)
+
+    return check
+
+
+def alone(name: str, *others: str) -> Rule:
+    """Refuse an option beside each of some others."""
+    return _all([exclude(name, other) for other in others])
+
+
+def _all(rules: Iterable[Rule]) -> Rule:
+    def check(raw: Raw) -> None:
+        for rule in rules:
+            rule(raw)
+
+    return check
+
+
+def one_of(first: str, second: str) -> Rule:
+    """Refuse none and both of two options."""
+
+    def check(raw: Raw) -> None:
+        if is_given(raw[first]) == is_given(raw[second]):
+            what = f"{_spelled(first)} or {_spelled(second)} is needed, and not both"
+            raise UsageError(what, "give one of the two")
+
+    return check
+
+
+def needs(name: str, other: str) -> Rule:
+    """Refuse an option without another one."""
+
+    def check(raw: Raw) -> None:
+        if is_given(raw[name]) and not is_given(raw[other]):
+            fix = f"give --{other} too, or leave --{name} out"
+            raise UsageError(f"--{name} has no effect without --{other}", fix)
+
+    return check
+
+
+def required(*names: str) -> Rule:
+    """Refuse the absence of options that are not always required."""
+
+    def check(raw: Raw) -> None:
+        for name in names:
+            if not is_given(raw[name]):
+                raise UsageError(f"--{name} is missing", f"give --{name}")
+
+    return check
+
+
+def unless(flag: str, *rules: Rule) -> Rule:
+    """Apply rules when a flag is not given."""
+    check = _all(rules)
+    return lambda raw: None if raw[flag] else check(raw)
+
+
+def one_stdin(*names: str) -> Rule:
+    """Refuse more than one `-` among some options: stdin is read once."""
+
+    def check(raw: Raw) -> None:
+        given = [f"--{name}" for name in names if raw[name] == "-"]
+        if len(given) > 1:
+            what = f"{' and '.join(given)} cannot both read stdin"
+            raise UsageError(what, "give a file to one of them")
+
+    return check
+
+
+def _spelled(name: str) -> str:
+    return name if name.isupper() else f"--{name}"

@@ -1,0 +1,199 @@
+"""Commands as data: their options and arguments, with types, defaults and bounds.
+
+The quick parser and click's commands are both built from these tables, and both leave the words as
+they were written. `Command.values` converts them for both, so that the errors are the same.
+"""
+
+from __future__ import annotations
+
+from eventq.cli import kinds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from eventq.cli.kinds import Kind
+
+    Raw = dict[str, str | bool | list[str] | None]  # the words of a command line, by option
+    Rule = Callable[[Raw], None]  # raises UsageError
+
+VERBOSE = "--verbose"  # taken anywhere: the tool that `thread` replaces does
+
+
+class Option:
+    """One option: `name VALUE`, or a flag, whose spelling has no value.
+
+    The function takes it as `parameter`; `group.name` puts it into a dictionary of that name, and
+    "" keeps it from the function. Of two options with one parameter the one that is given counts.
+    `default` is spelled as a caller would; an empty one is used as it is.
+    """
+
+    __slots__ = ("default", "help", "kind", "name", "parameter", "required", "short", "value")
+
+    def __init__(
+        self,
+        spelling: str,
+        help: str,
+        kind: Kind | None = None,
+        *,
+        default: Any = None,
+        required: bool = False,
+        short: str | None = None,
+        parameter: str | None = None,
+    ) -> None:
+        self.name, _, self.value = spelling.partition(" ")
+        self.help = help
+        self.kind = kind or (kinds.text if self.value else kinds.ON)
+        self.default = default
+        self.required = required
+        self.short = short
+        self.parameter = self.name.replace("-", "_") if parameter is None else parameter
+
+    @property
+    def spelled(self) -> str:
+        """The name as it stands on a command line."""
+        return f"--{self.name}"
+
+    @property
+    def described(self) -> str:
+        """The help with the default."""
+        shown = f" (default: {self.default})." if self.default else "."
+        return self.help.removesuffix(".") + shown
+
+    def within(self, group: str) -> Option:
+        """Return the same option as a member of a group."""
+        made = object.__new__(type(self))
+        for name in Option.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.parameter = f"{group}.{self.parameter}"
+        return made
+
+    def convert(self, word: Any) -> Any:
+        """Return the value that a word spells; raise UsageError for a bad one."""
+        if isinstance(self.kind, kinds.Switch):
+            return self.kind.given if word else self.kind.missing
+        if word is None and not self.default:
+            return self.default
+        assert not isinstance(self.kind, kinds.Opened)
+        return self.kind(self.default if word is None else word, self.spelled)
+
+    def put(self, values: dict[str, Any], word: Any) -> None:
+        """Convert a word and put it where the function expects it."""
+        group, _, name = self.parameter.rpartition(".")
+        place = values.setdefault(group, {}) if group else values
+        if name not in place or is_given(word):
+            place[name] = self.convert(word)
+
+
+class Argument(Option):
+    """A word beside the options: `NAME`, `[NAME]` if it may be left out, `NAME…` for those after `--`."""
+
+    __slots__ = ()
+
+    def __init__(self, shown: str, kind: Kind | None = None, *, default: str | None = None) -> None:
+        name = shown.strip("[]…")
+        super().__init__(
+            f"{name} {shown}",
+            "",
+            kind,
+            default=default,
+            required=not shown.startswith("["),
+            parameter=name.lower(),
+        )
+
+    @property
+    def spelled(self) -> str:
+        """The name as it stands in the usage."""
+        return self.name
+
+
+def together(name: str, *options: Option) -> list[Option]:
+    """Return options that a function takes together, as a dictionary of this name."""
+    return [option.within(name) for option in options]
+
+
+def is_given(word: object) -> bool:
+    """Return whether an option stands on a command line, be it empty."""
+    return word is not None and word is not False
+
+
+class Command:
+    """One command: its function, what it takes, and what its help says.
+
+    Values are converted in the order of `parts`. `rules` refuse combinations before a thread is
+    looked for. A `silent` command fails without a word and without a status.
+    """
+
+    __slots__ = ("arguments", "examples", "function", "help", "opens", "options", "parts", "rules", "silent")
+
+    def __init__(
+        self,
+        function: Callable[..., int | None],
+        help: str,
+        parts: Sequence[Option],
+        *,
+        examples: Sequence[str],
+        rules: Sequence[Rule] = (),
+        silent: bool = False,
+    ) -> None:
+        self.function = function
+        self.help = help
+        self.parts = parts
+        self.arguments = [part for part in parts if isinstance(part, Argument)]
+        self.options = [part for part in parts if not isinstance(part, Argument)]
+        self.opens = next((part for part in parts if isinstance(part.kind, kinds.Opened)), None)
+        self.examples = examples
+        self.rules = rules
+        self.silent = silent
+
+    def values(self, raw: Raw) -> dict[str, Any]:
+        """Convert the words of a command line to keyword arguments; raise UsageError for a bad one."""
+        values: dict[str, Any] = {}
+        for part in self.parts:
+            if part.parameter and part is not self.opens:
+                part.put(values, raw[part.name])
+        return values
+
+
+def parse(command: Command, words: Sequence[str]) -> Raw | None:
+    """Return the words of a plain command line by option, or None: then it is click's."""
+    named = {option.spelled: option for option in command.options}
+    named |= {f"-{option.short}": option for option in command.options if option.short}
+    raw: Raw = {part.name: None if part.value else False for part in command.parts}
+    rest = next((part.name for part in command.arguments if part.value.endswith("…")), None)
+    awaited = [part.name for part in command.arguments if not part.value.endswith("…")]
+    left = iter(words)
+    for word in left:
+        option = named.get(word)
+        if option is None:
+            if word == VERBOSE:
+                continue
+            if word == "--" and rest:
+                raw[rest] = [*left]
+            elif not awaited or (word.startswith("-") and word != "-"):
+                return None
+            else:
+                raw[awaited.pop(0)] = word
+        elif not option.value:
+            raw[option.name] = True
+        else:
+            value = next(left, None)
+            if value is None or (value.startswith("-") and value != "-"):
+                return None
+            raw[option.name] = value
+    lacks = any(part.required and raw[part.name] in (None, []) for part in command.parts)
+    return None if lacks else raw
+
+
+def _thread(kind: Kind, more: str = "") -> Option:
+    return Option("thread PATH", f"The directory of the thread{more}.", kind, required=True)
+
+
+_SERVER = ", or its server: eventq://HOST:PORT, unix:PATH"
+THREAD, READ = _thread(kinds.Opened()), _thread(kinds.Opened(reads=True))
+FOLDER = _thread(kinds.directory)  # for what opens the thread itself
+MEMORY = _thread(kinds.Opened(remote=True), _SERVER)
+MEMORY_READ = _thread(kinds.Opened(reads=True, remote=True), _SERVER)
+JSON = Option("json", "Print the result, and errors, as JSON.")
+JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")
