@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from eventq.errors import ConsumerExistsError, FilterError, StoreError, UnknownConsumerError, UsageError
 from eventq.event import check_name
-from eventq.filters.grammar import advice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class Subscriptions:
         text = new.filter
         db = self._db
         db.events.accept(text)
+        from eventq.filters.grammar import advice  # 1 ms, of each command, for what `subscribe` alone needs
+
         if wrong := advice(text):
             warn(wrong)
         with db.write():

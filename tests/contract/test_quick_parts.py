@@ -144,3 +144,48 @@ def test_blobs_are_compressed_by_many_threads_at_once() -> None:
         thread.join()
     assert len(made) == 4
     assert len(set(made)) == 1
+
+
+def fresh(*, compiled: bool) -> Any:
+    """Return a class of records that has made none yet."""
+
+    class Pair:
+        a: int
+        b: str = "x"
+        c: Any = frozen.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            if self.a == 0:
+                raise ValueError("zero")
+
+    made: Any = frozen.dataclass(frozen=True, slots=True)(Pair)
+    return made if not compiled or made.__init__ else None
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ((1,), {}), ((1, "y"), {}), ((1, "y", 2), {}), ((), {"a": 1}), ((1,), {"c": 3}), ((), {"c": 3, "a": 1, "b": ""}),
+        ((), {}), ((), {"b": "y"}), ((1, 2, 3, 4), {}), ((1,), {"a": 1}), ((1,), {"d": 1}), ((), {"b": 1, "d": 1}), ((0,), {}),
+    ],
+)  # fmt: skip
+def test_the_first_records_are_made_as_all_others(values: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Before its `__init__` is compiled a class takes and refuses the same calls, in the same words."""
+    found = []
+    for compiled in (False, True):
+        kind = fresh(compiled=compiled)
+        try:
+            found.append(repr(kind(*values, **named)))
+        except (TypeError, ValueError) as error:
+            found.append(repr(error))
+    assert found[0] == found[1]
+    many = [fresh(compiled=False)(1) for _ in range(3)]
+    assert many[0].c is not many[1].c
+
+
+def test_a_class_is_compiled_once_it_has_made_some_records() -> None:
+    """The twentieth record is like the thirtieth, and from then on there is one function."""
+    kind = fresh(compiled=False)
+    made = [kind(n + 1) for n in range(30)]
+    assert [(one.a, one.b, one.c) for one in made] == [(n + 1, "x", []) for n in range(30)]
+    assert inspect.isfunction(vars(kind)["__init__"])

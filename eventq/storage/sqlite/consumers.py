@@ -9,7 +9,6 @@ import apsw
 from eventq import system
 from eventq.errors import AckError, DamagedError, FilterError, UnknownConsumerError
 from eventq.event import ConsumerState, Popped
-from eventq.filters.grammar import Unreadable
 from eventq.storage.sqlite.values import is_text, name_of
 
 TYPE_CHECKING = False
@@ -317,7 +316,11 @@ def _text_of(data: bytes | None, kind: str) -> str | None:
     """Return a value as text: marked where it is none in the database, or not UTF-8."""
     if data is None:
         return None
-    return data.decode() if is_text(data, kind) else Unreadable(data.decode(errors="replace"))
+    if is_text(data, kind):
+        return data.decode()
+    from eventq.filters.grammar import Unreadable
+
+    return Unreadable(data.decode(errors="replace"))
 
 
 def _state_of(row: tuple[Any, ...]) -> ConsumerState:

@@ -24,7 +24,6 @@ from eventq.errors import (
     ReadOnlyError,
     StoreError,
 )
-from eventq.filters.sandbox import Fence
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events, commit_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.event import Commit
+    from eventq.filters.sandbox import Fence
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.events import Part
@@ -307,7 +307,7 @@ class Database:
         self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
         self.events = Events(self)
         self.consumers = Consumers(self)
-        self.sandbox = Fence(lambda: self._connect(write=False))
+        self._sandbox: Fence | None = None
         try:
             self.open_connection = self._open()
             self.cursor = self.open_connection.cursor()
@@ -434,10 +434,23 @@ class Database:
     def _reopen(self) -> None:
         if self._marks:
             raise LogicError("another program took the database over meanwhile", "do it again")
-        self.sandbox.close()
+        self._close_sandbox()
         self.connection.close()
         self.open_connection = self._choose()
         self.cursor = self.open_connection.cursor()
+
+    @property
+    def sandbox(self) -> Fence:
+        """Where filters run, made at the first one: its modules take 1 ms of a command without any."""
+        if self._sandbox is None:
+            from eventq.filters.sandbox import Fence
+
+            self._sandbox = Fence(lambda: self._connect(write=False))
+        return self._sandbox
+
+    def _close_sandbox(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
 
     @property
     def connection(self) -> apsw.Connection:
@@ -469,7 +482,7 @@ class Database:
             return
         with self.lock:
             self.open_connection = None
-            self.sandbox.close()
+            self._close_sandbox()
             if self.writable:
                 self._cut_wal(connection)
             connection.close()
