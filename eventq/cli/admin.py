@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from eventq.cli import kinds, show
+from eventq.cli.options import JSON, READ, THREAD
 from eventq.cli.rules import one_of
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
+from eventq.cli.table import Argument, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ COMMANDS = {
     ),
     "info": Command(
         info,
-        "Show a thread at a glance: its events and where consumers stand.",
+        "Show a thread at a glance: its events and its consumers.",
         [READ, JSON],
         examples=["eventq info --thread ./inbox"],
     ),

@@ -6,13 +6,14 @@ import os
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
+from eventq.cli.options import JSON, READ, THREAD
 from eventq.cli.output import LINES, show_url
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
+from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.cli.output import Lines
+    from eventq.cli.output import Span
     from eventq.records import ArtifactInfo, OutputInfo
     from eventq.thread import Thread
 
@@ -25,7 +26,7 @@ def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
     show.result(render.produced(made), made.url, json=json)
 
 
-def cat(thread: Thread, *, id: str, lines: Lines, json: bool) -> None:
+def cat(thread: Thread, *, id: str, lines: Span, json: bool) -> None:
     """Write an artifact, by its number or its URL."""
     show_url(thread, f"artifact://{id.removeprefix('artifact://')}", lines, json=json)
 

@@ -6,7 +6,8 @@ import os
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
-from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option
+from eventq.cli.options import EXPECT_HASH, JSON, MEMORY, MEMORY_READ, OUTPUT, REFS
+from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 
-def put(thread: Thread, *, file: str, expect_hash: str | None, refs: list[str], json: bool) -> None:
+def put(thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool) -> None:
     """Store bytes."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
@@ -108,11 +109,6 @@ def unpin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
 _EXAMPLE = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa842cb2"
 _REF = Argument("REF")
 _OWNER = Option("owner NAME", "The owner of the pin.", required=True)
-REFS = Option(
-    "refs REF,REF", "The blobs that these bytes name. They are kept as long as these.", kinds.refs, default=()
-)
-EXPECT_HASH = Option("expect-hash HASH", "Refuse bytes that have another hash.")
-OUTPUT = Option("output FILE", "Write to FILE, which is there whole or not at all.", kinds.path)
 
 ABOUT = {"blob": "Keep bytes by their hash."}
 

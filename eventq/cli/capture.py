@@ -5,10 +5,9 @@ from __future__ import annotations
 import select
 
 from eventq.cli import kinds, show
-from eventq.cli.table import JSON, THREAD, Argument, Command, Option, together
+from eventq.cli.options import JSON, THREAD
+from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError
-
-_PIECE = 4096  # bytes: what a pipe that takes something takes at once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +41,9 @@ def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, jso
     except show.Closed:
         pass
     return code
+
+
+_PIECE = 4096  # bytes: what a pipe that takes something takes at once
 
 
 class _Shown:

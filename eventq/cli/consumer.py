@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.log import CONSUMER, FILTER
-from eventq.cli.table import FOLDER, JSON, JSON_ERRORS, THREAD, Command, Option, together
+from eventq.cli.options import CONSUMER, FILTER, FOLDER, JSON, JSON_ERRORS, THREAD
+from eventq.cli.table import Command, Option, together
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ def dispatch(*, thread: str) -> None:
 COMMANDS = {
     "subscribe": Command(
         subscribe,
-        "Have the shell run a handler whenever events wait for a consumer.",
+        "Have a handler run whenever events wait for a consumer.",
         [
             THREAD,
             CONSUMER,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, render, show
+from eventq.cli.options import CONTEXT, EXPECTED_HEAD, JSON, MEMORY, MEMORY_READ
 from eventq.cli.rules import exclude
-from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option
+from eventq.cli.table import Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,12 +76,6 @@ def rm(thread: Thread, *, context: int | str, json: bool) -> None:
     show.result({"context_id": found.id}, text, json=json)
 
 
-CONTEXT = Argument("CONTEXT", kinds.branch)
-EXPECTED_HEAD = Option(
-    "expected-head TURN",
-    "Only if this is the newest turn, 0 for none. Otherwise the error names the newest.",
-    kinds.WHOLE,
-)
 _NAME = Option("name NAME", "A unique name for it, which is no number.")
 
 ABOUT = {"context": "Make, fork, move and look at branches of turns."}

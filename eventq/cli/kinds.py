@@ -97,9 +97,9 @@ class Choice:
         return word
 
 
-def refs(word: str, name: str) -> list[str]:
+def refs(word: str, name: str) -> tuple[str, ...]:
     """Return the texts between commas, without blanks around them."""
-    return [part.strip() for part in text(word, name).split(",")]
+    return tuple(part.strip() for part in text(word, name).split(","))
 
 
 def branch(word: str, name: str) -> int | str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
+from eventq.cli.options import CONSUMER, FILTER, JSON, JSON_ERRORS, READ, THREAD
 from eventq.cli.rules import exclude, needs, one_of, required, unless
-from eventq.cli.table import JSON, JSON_ERRORS, READ, THREAD, Command, Option, together
+from eventq.cli.table import Command, Option, together
 from eventq.errors import InputError, LogicError
 from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
@@ -163,13 +164,6 @@ def hook(thread: Thread, *, source: str) -> None:
         thread.journal.warn(f"hook: {error or type(error).__name__}")
 
 
-CONSUMER = Option("consumer ID", "The name of the consumer.", required=True)
-FILTER = Option(
-    "filter SQL",
-    "Only events for which this SQL condition holds, as after WHERE. The last hour is"
-    " created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour').",
-    kinds.verbatim,
-)
 _ACKED = Option("last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True)
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
+from eventq.cli.options import JSON, READ, THREAD
 from eventq.cli.rules import exclude, one_of
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option, together
+from eventq.cli.table import Argument, Command, Option, together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from eventq.records import Content
     from eventq.thread import Thread
 
-    class Lines(TypedDict):
+    class Span(TypedDict):
         """Which lines are wanted."""
 
         offset: int | None
@@ -47,12 +48,12 @@ def ls(thread: Thread, *, json: bool) -> None:
 # --- URLs -------------------------------------------------------------------------------------------------------------
 
 
-def cat(thread: Thread, *, url: str, lines: Lines, json: bool) -> None:
+def cat(thread: Thread, *, url: str, lines: Span, json: bool) -> None:
     """Write what a URL names."""
     show_url(thread, url, lines, json=json)
 
 
-def show_url(thread: Thread, url: str, lines: Lines, *, json: bool) -> None:
+def show_url(thread: Thread, url: str, lines: Span, *, json: bool) -> None:
     """Write what a URL names, and note what is left out."""
     if json:
         show.dump(_as_json(thread.read(url, **lines)))

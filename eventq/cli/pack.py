@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from eventq.cli import kinds, render, show
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command
+from eventq.cli.options import JSON, READ, THREAD
+from eventq.cli.table import Argument, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

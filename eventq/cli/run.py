@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, render, show, steps
-from eventq.cli.context import EXPECTED_HEAD
 from eventq.cli.inputs import read_object, read_text
+from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option, together
+from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import UnknownContextError
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         meta: Any
         content: str | None
         file: str | None
-        refs: list[str]
+        refs: tuple[str, ...]
         edge_prompt: str | None
         edge_prompt_file: str | None
         agent: str | None
@@ -258,8 +258,8 @@ _RUN = Argument("RUN", kinds.branch)
 _GROUP = Option("group GROUP", "Only runs of this group.")
 _LABEL = Option("label NAME", "A unique name for the run, which is no number.")
 _SUMMARY = Option("summary TEXT", "What has happened, in words.", kinds.verbatim, default="")
-_ASKED = "What the role is asked at this step, verbatim."
-_ASKED_FILE = "Read what the role is asked from a file, or from stdin for -."
+_ASKED = "The question to the role at this step, verbatim."
+_ASKED_FILE = "Read that question from a file, or from stdin for -."
 _EMIT = (
     Option(
         "emit",
@@ -330,7 +330,7 @@ COMMANDS = {
     ),
     "run step": Command(
         step,
-        "Record what a role put out as the next step of a run, durably.",
+        "Record a role's output durably as the next step of a run.",
         [
             _RUN,
             Option("role ROLE", "The role; not with --poke.", default=""),

@@ -6,7 +6,8 @@ import signal
 from contextlib import suppress
 
 from eventq.cli import kinds, show
-from eventq.cli.table import FOLDER, JSON, Command, Option, together
+from eventq.cli.options import FOLDER, JSON
+from eventq.cli.table import Command, Option, together
 from eventq.errors import UsageError
 
 TYPE_CHECKING = False

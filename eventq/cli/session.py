@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, render, show
-from eventq.cli.blob import OUTPUT, save
-from eventq.cli.context import CONTEXT
-from eventq.cli.table import JSON, READ, THREAD, Argument, Command, Option
+from eventq.cli.blob import save
+from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
+from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False

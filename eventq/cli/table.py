@@ -184,16 +184,3 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
             raw[option.name] = value
     lacks = any(part.required and raw[part.name] in (None, []) for part in command.parts)
     return None if lacks else raw
-
-
-def _thread(kind: Kind, more: str = "") -> Option:
-    return Option("thread PATH", f"The directory of the thread{more}.", kind, required=True)
-
-
-_SERVER = ", or its server: eventq://HOST:PORT, unix:PATH"
-THREAD, READ = _thread(kinds.Opened()), _thread(kinds.Opened(reads=True))
-FOLDER = _thread(kinds.directory)  # for what opens the thread itself
-MEMORY = _thread(kinds.Opened(remote=True), _SERVER)
-MEMORY_READ = _thread(kinds.Opened(reads=True, remote=True), _SERVER)
-JSON = Option("json", "Print the result, and errors, as JSON.")
-JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
 
 from eventq.cli import kinds, render, show
-from eventq.cli.blob import EXPECT_HASH, REFS
-from eventq.cli.context import CONTEXT, EXPECTED_HEAD
 from eventq.cli.inputs import open_payload, read_payload
+from eventq.cli.options import CONTEXT, EXPECT_HASH, EXPECTED_HEAD, JSON, MEMORY, MEMORY_READ, REFS
 from eventq.cli.rules import alone, exclude, needs
-from eventq.cli.table import JSON, MEMORY, MEMORY_READ, Argument, Command, Option, together
+from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import EventqError, UsageError
 
 TYPE_CHECKING = False
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
         """How a turn is appended."""
 
         flags: int
-        refs: list[str]
+        refs: tuple[str, ...]
         expected_head: int | None
         key: str | None
         emit: bool
@@ -188,7 +187,7 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
     return ({"side": side, **render.turn(turn, payload=payload)} for turn in turns)
 
 
-def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: list[str], json: bool) -> None:
+def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool) -> None:
     """Replace a turn's payload where it is read, or hide it."""
     contexts = thread.contexts
     if tombstone:
@@ -267,7 +266,7 @@ COMMANDS = {
                 Option("type-version N", "The version of the type.", kinds.WHOLE, default="1"),
                 Option(
                     "encoding N",
-                    "An application-defined number that tells the payload's encoding.",
+                    "The payload's encoding, an application-defined number.",
                     kinds.WHOLE,
                     default="0",
                 ),
@@ -363,7 +362,7 @@ COMMANDS = {
     ),
     "turn diff": Command(
         diff,
-        "Show what each of two contexts has after their last shared turn. Lines with - are the"
+        "Show what two contexts have after their last shared turn. Lines with - are the"
         " first one's, with + the other's.",
         [
             CONTEXT,
@@ -374,7 +373,7 @@ COMMANDS = {
     ),
     "turn opened": Command(
         opened,
-        "List the turns that are being written, or whose writer has gone.",
+        "List turns that are being written, or whose writer has gone.",
         [MEMORY_READ, JSON],
         examples=["eventq turn opened --thread ./inbox"],
     ),
