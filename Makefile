@@ -29,7 +29,7 @@ soak: .venv/.fuzz  ## what takes too long for a suite; run it before a release
 bench: .venv/.bench  ## measures everything, side by side with the raw limit, and writes bench/RESULTS.md
 	$(RUN) -m bench
 
-reference: .venv/.ready  ## writes the generated parts of README.md and USAGE.md
+reference: .venv/.ready  ## writes the generated parts of CONTRIBUTING.md, SPEC.md and docs/reference.md
 	$(RUN) -m tests.reference
 
 .venv/.ready: pyproject.toml scripts/eventq scripts/thread

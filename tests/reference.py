@@ -1,81 +1,127 @@
-"""The generated parts of README.md, USAGE.md and SPEC.md: `python -m tests.reference` writes them, a test compares them."""
+"""The generated parts of the documents.
+
+`python -m tests.reference` writes them; a test fails when they are out of date.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
 import sys
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from eventq.cli import groups
 from eventq.log import supervisor
 from eventq.output import artifacts
 from eventq.wire import frames
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parent.parent
-TABLES = {
-    "states": supervisor.TRANSITIONS,
-    "artifacts": artifacts.TRANSITIONS,
-    "server": frames.SERVER,
-    "client": frames.CLIENT,
+DIAGRAMS = {  # mark in SPEC.md: transitions, initial states
+    "states": (supervisor.TRANSITIONS, ["look"]),
+    "artifacts": (artifacts.TRANSITIONS, ["open"]),
+    "server": (frames.SERVER, ["new", "locked"]),
+    "client": (frames.CLIENT, ["idle"]),
 }
 
 
-def tree() -> str:
-    """Give the modules of the package, each with the first sentence of its docstring."""
-    lines = []
-    for path in sorted((ROOT / "eventq").rglob("*.py"), key=lambda p: (len(p.parts) > 1, str(p))):
-        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-        name = path.relative_to(ROOT).as_posix()
-        lines.append(f"{name:<30} {doc.splitlines()[0]}")
-    return "```text\n" + "\n".join(lines) + "\n```"
+class CommandText(NamedTuple):
+    """What the reference shows of one command; `options` are pairs of a label and its meaning."""
+
+    name: str
+    words: str
+    summary: str
+    options: list[tuple[str, str]]
+    examples: list[str]
 
 
-def states(table: dict[str, dict[str, str]]) -> str:
-    """Give the states of something, and what leads from one to another."""
-    rows = [f"{state:<9} --{event}--> {to}" for state, events in table.items() for event, to in events.items()]
-    return "```text\n" + "\n".join(rows) + "\n```"
+def declared() -> Iterator[CommandText]:
+    """Yield every command, in the order of the table.
+
+    The only function here that knows how commands are declared.
+    """
+    from eventq.cli import groups
+
+    for name, command in groups.every().items():
+        words = " ".join(f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments)
+        options = []
+        for option in command.options:
+            label = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
+            needed = " Required." if option.required else ""
+            options.append((f"{label} {option.value}" if option.value else label, option.described + needed))
+        yield CommandText(name, words, command.help, options, list(command.examples))
+
+
+def index() -> str:
+    """Return a table of all commands, each linked to its section."""
+    rows = [
+        f"| [{command.name}](#eventq-{command.name.replace(' ', '-')}) | {command.summary} |" for command in declared()
+    ]
+    return "\n".join(["| Command | Purpose |", "|---|---|", *rows])
 
 
 def commands() -> str:
-    """Give every command with its options."""
-    parts = []
-    for name, command in groups.every().items():
-        shown = [f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments]
-        usage = " ".join(["eventq", name, *shown])
-        lines = [f"### {usage}", "", command.help]
-        if command.options:
-            lines += ["", "| option | means |", "|---|---|"]
-        for option in command.options:
-            short = f"-{option.short}, " if option.short else ""
-            value = f" {option.value}" if option.value else ""
-            needed = " Required." if option.required else ""
-            lines.append(f"| `{short}--{option.name}{value}` | {option.described}{needed} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    """Return a section for each command: usage, summary, options, examples."""
+    return "\n\n".join(section(command) for command in declared())
 
 
-def filled(text: str, mark: str, content: str) -> str:
-    """Give a document with the part between two marks replaced."""
-    head, rest = text.split(f"<!-- {mark} -->\n", 1)
-    tail = rest.split(f"<!-- /{mark} -->", 1)[1]
-    return f"{head}<!-- {mark} -->\n{content}\n<!-- /{mark} -->{tail}"
+def section(command: CommandText) -> str:
+    """Return the section of one command."""
+    usage = " ".join(filter(None, ["eventq", command.name, "[OPTIONS]", command.words]))
+    summary = textwrap.fill(command.summary, 100)
+    lines = [f"### eventq {command.name}", "", summary, "", "```text", usage, "```"]
+    if command.options:
+        lines += ["", "| Option | Meaning |", "|---|---|"]
+        lines += [f"| `{label}` | {meaning} |" for label, meaning in command.options]
+    if command.examples:
+        lines += ["", "For example:", "", "```sh", *command.examples, "```"]
+    return "\n".join(lines)
 
 
-def documents() -> dict[Path, str]:
-    """Give the documents as they should be."""
-    readme, usage, spec = ROOT / "README.md", ROOT / "USAGE.md", ROOT / "SPEC.md"
-    promised = spec.read_text()
-    for mark, table in TABLES.items():
-        promised = filled(promised, mark, states(table))
-    return {
-        readme: filled(readme.read_text(), "tree", tree()),
-        usage: filled(usage.read_text(), "commands", commands()),
-        spec: promised,
+def tree() -> str:
+    """Return the modules of the package, each with the first line of its docstring."""
+    lines = []
+    modules = (ROOT / "eventq").rglob("*.py")
+    for path in sorted(modules, key=lambda p: (len(p.relative_to(ROOT).parts) > 2, str(p))):
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        lines.append(f"{path.relative_to(ROOT).as_posix():<30} {doc.splitlines()[0]}")
+    return "\n".join(["```text", *lines, "```"])
+
+
+def diagram(table: dict[str, dict[str, str]], initial: list[str]) -> str:
+    """Return a table of transitions as a Mermaid state diagram; states without a way out are final."""
+    arrows = [f"[*] --> {state}" for state in initial]
+    for state, events in table.items():
+        arrows += [f"{state} --> {to}: {event}" for event, to in events.items()]
+        arrows += [] if events else [f"{state} --> [*]"]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```"])
+
+
+def filled(name: str, parts: dict[str, str]) -> str:
+    """Return a document with the text between each pair of marks replaced."""
+    text = (ROOT / name).read_text()
+    for mark, content in parts.items():
+        head, rest = text.split(f"<!-- {mark} -->\n", 1)
+        tail = rest.split(f"<!-- /{mark} -->", 1)[1]
+        text = f"{head}<!-- {mark} -->\n{content}\n<!-- /{mark} -->{tail}"
+    return text
+
+
+def documents() -> dict[str, str]:
+    """Return each document with generated parts, by name, as it should be."""
+    generated = {
+        "CONTRIBUTING.md": {"tree": tree()},
+        "SPEC.md": {mark: diagram(*table) for mark, table in DIAGRAMS.items()},
+        "docs/reference.md": {"index": index(), "commands": commands()},
     }
+    return {name: filled(name, parts) for name, parts in generated.items()}
 
 
 if __name__ == "__main__":
     for document, text in documents().items():
-        document.write_text(text)
-        sys.stdout.write(f"wrote {os.path.relpath(document)}\n")
+        (ROOT / document).write_text(text)
+        sys.stdout.write(f"wrote {os.path.relpath(ROOT / document)}\n")

@@ -1,4 +1,4 @@
-"""The documents say what is so: USAGE.md is run, and what is generated is up to date."""
+"""The documents are true: examples are executed, links resolve, generated parts are up to date."""
 
 from __future__ import annotations
 
@@ -8,29 +8,47 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
 from tests import reference
 
+if TYPE_CHECKING:
+    from tests.conftest import Until
+
 ROOT = Path(__file__).parent.parent.parent
+PROSE = [
+    "README.md", "USAGE.md", "SPEC.md", "CONTRIBUTING.md", "CHANGELOG.md",
+    "docs/reference.md", "docs/decisions.md", "docs/glossary.md", "eventq/skill/eventq/SKILL.md",
+]  # fmt: skip
+COLUMNS = 100
+INTERNAL = {"EVENTQ_COMPLETE", "EVENTQ_DISPATCH_AFTER", "EVENTQ_DISPATCH_FD", "EVENTQ_JSON_"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+_FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("path", reference.documents(), ids=lambda p: p.name)
-def test_what_is_generated_is_up_to_date(path: Path) -> None:
-    """README's module tree, USAGE's command reference and SPEC's states are what `make reference` writes."""
-    assert path.read_text() == reference.documents()[path]
+def read(name: str) -> str:
+    """Return the text of a document."""
+    return (ROOT / name).read_text()
+
+
+def environ(**more: str) -> dict[str, str]:
+    """Return an environment in which `eventq` and `python` are those under test."""
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "EVENTQ_NOTIFIER": "builtin", **more}
 
 
 def blocks(language: str, text: str) -> list[str]:
-    """Give the fenced blocks of a document in one language."""
+    """Return the fenced blocks of a document in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:
-    """Give the commands of a console block, each with the lines that it should print."""
+    """Return the commands of a console block, each with the lines that it should print."""
     found: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -43,23 +61,66 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
 
 
 def same(expected: list[str], actual: list[str]) -> bool:
-    """Compare output line by line; `…` stands for anything, and times are all alike."""
+    """Compare output line by line; `…` stands for any text, and all times are equal."""
     if len(expected) != len(actual):
         return False
     pairs = zip(expected, (_TIME.sub("2026-01-01T00:00:00.000Z", line) for line in actual), strict=True)
     return all(re.fullmatch(".*".join(map(re.escape, want.split("…"))), got) for want, got in pairs)
 
 
-def test_every_example_of_usage_does_what_it_shows(tmp_path: Path) -> None:
-    """The console examples of USAGE.md print what stands below them, and the Python ones run."""
-    usage = (ROOT / "USAGE.md").read_text()
-    bin_folder = os.path.dirname(sys.executable)
-    environ = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "builtin"}
+def section(text: str, title: str) -> str:
+    """Return the part of a document under one heading of the second level."""
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def anchors(text: str) -> list[str]:
+    """Return the anchors that GitHub gives the headings of a document."""
+    titles = re.findall(r"^#+ (.*)$", _FENCED.sub("", text), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@pytest.mark.parametrize("name", reference.documents())
+def test_generated_parts_are_up_to_date(name: str) -> None:
+    """The module tree, the command reference and the state diagrams are what `make reference` writes."""
+    assert read(name) == reference.documents()[name]
+
+
+def test_quick_start_runs_as_printed(tmp_path: Path, until: Until) -> None:
+    """The shell quick start of README.md, pasted in an empty directory, ends and prints what it shows."""
+    start = section(read("README.md"), "Quick start")
+    (script,), (shown,) = blocks("sh", start), blocks("text", start)
+    assert len(script.splitlines()) <= 10
+    done = subprocess.run(
+        ["sh"], input=script, cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert same(shown.splitlines(), done.stdout.splitlines()), done.stdout
+    with eventq.open(tmp_path / "inbox") as thread:
+        until(lambda: thread.info().subscriptions[0].last_acked_id == 1, "the ack of the quick start")
+
+
+def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
+    """The two files of README.md, saved in an empty directory, print what the text says."""
+    start = section(read("README.md"), "Quick start")
+    for script in blocks("python", start):
+        name = script.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(script)
+    done = subprocess.run(
+        ["python", "main.py"], cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "run `python main.py`, which prints `hello`." in start
+    assert done.stdout == "hello\n"
+
+
+def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
+    """The console examples of USAGE.md print what is shown below them, and the Python ones run."""
+    usage = read("USAGE.md")
     count = 0
     for block in blocks("console", usage):
         for command, expected in steps(block):
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300
+                ["bash", "-c", command], cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=300
             )
             actual = (done.stdout + done.stderr).splitlines()
             if done.returncode:
@@ -68,43 +129,92 @@ def test_every_example_of_usage_does_what_it_shows(tmp_path: Path) -> None:
             count += 1
     assert count > 30
     script = "\n".join(blocks("python", usage))
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ(), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_example_of_readme_runs(tmp_path: Path) -> None:
-    """The Python example of README.md runs as it stands."""
-    (script,) = blocks("python", (ROOT / "README.md").read_text())
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "1 chose plan B\n")
+def handler(name: str) -> str:
+    """Return the shell handler that a guide shows."""
+    if name == "README.md":
+        script = blocks("sh", section(read(name), "Quick start"))[0]
+        return script.partition("'EOF'\n")[2].partition("EOF\n")[0]
+    (command,) = (
+        command
+        for block in blocks("console", read(name))
+        for command, _ in steps(block)
+        if command.startswith("cat > work.sh")
+    )
+    return command.partition("\n")[2].rpartition("EOF")[0]
 
 
 @pytest.mark.parametrize("name", ["README.md", "USAGE.md"])
-def test_the_handlers_of_the_guides_ack_whatever_comes(tmp_path: Path, name: str) -> None:
-    """`work.sh` as it is shown gets each event once, also where a shell's echo would take it for escapes."""
-    if name == "README.md":
-        (script,) = blocks("sh", (ROOT / name).read_text())
-    else:
-        (command,) = (
-            command
-            for block in blocks("console", (ROOT / name).read_text())
-            for command, _ in steps(block)
-            if command.startswith("cat > work.sh")
-        )
-        script = command.partition("\n")[2].rpartition("EOF")[0]
+def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None:
+    """A shell handler as it is shown gets each event once, also where a shell's echo would see escapes."""
     inbox = eventq.init(tmp_path / "inbox")
     with eventq.open(inbox) as thread:
         thread.subscribe("worker", "true", from_now=True)
         for content in ("one", "a\nb\\c\\n\t\\", '"}\n{"id":9,', "\\0"):
             thread.push("self", "message", content)
         stored = [event.content for event in thread.peek()]
-    environ = {
-        **os.environ,
-        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none",
-        "EVENTQ_THREAD": inbox, "EVENTQ_CONSUMER": "worker", "EVENTQ_LAST_ACKED_ID": "0",
-    }  # fmt: skip
-    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=60)
+    given = environ(EVENTQ_NOTIFIER="none", EVENTQ_THREAD=inbox, EVENTQ_CONSUMER="worker", EVENTQ_LAST_ACKED_ID="0")
+    done = subprocess.run(["sh", "-c", handler(name)], env=given, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert [json.loads(line)["content"] for line in done.stdout.splitlines()] == stored
     with eventq.open(inbox) as thread:
         assert thread.info().subscriptions[0].last_acked_id == 4
+
+
+@pytest.mark.parametrize("name", PROSE)
+def test_links_resolve(name: str) -> None:
+    """Every relative link leads to a file that exists, and to a heading in it."""
+    for link in _LINK.findall(_FENCED.sub("", read(name))):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (ROOT / name).parent / file if file else ROOT / name
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@pytest.mark.parametrize("name", PROSE)
+def test_prose_is_at_most_100_columns_wide(name: str) -> None:
+    """Lines of prose fit; tables, output and other fenced blocks may be wider."""
+    lines = _FENCED.sub("", _FRONT.sub("", read(name))).splitlines()
+    wide = [line for line in lines if len(line) > COLUMNS and not line.lstrip().startswith("|")]
+    assert wide == []
+
+
+def test_readme_is_short() -> None:
+    """README.md stays under 120 lines."""
+    assert len(read("README.md").splitlines()) < 120
+
+
+def test_glossary_defines_each_term_once() -> None:
+    """The terms of the glossary are in alphabetical order, without repeats."""
+    terms = anchors(read("docs/glossary.md"))[1:]
+    assert terms == sorted(set(terms))
+
+
+def test_promises_are_numbered_without_gaps() -> None:
+    """Sections of SPEC.md, and promises in a section, count 1, 2, 3, …, and what is referred to exists."""
+    text = _FENCED.sub("", read("SPEC.md"))
+    parts = re.split(r"^## (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
+    promises = {
+        number: re.findall(r"^(\d+)\. ", body, re.MULTILINE)
+        for number, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert list(promises) == [str(n) for n in range(1, 19)]
+    for number, items in promises.items():
+        assert items == [str(n) for n in range(1, len(items) + 1)], number
+    for name in ("SPEC.md", "docs/glossary.md"):
+        for group in re.findall(r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", _FENCED.sub("", read(name))):
+            for number, _, item in (one.partition(".") for one in group.split(", ")):
+                assert not item or item in promises[number], group
+
+
+def test_environment_variables_are_documented() -> None:
+    """docs/reference.md has every variable that the package reads or sets, and no other."""
+    used = {
+        name for path in (ROOT / "eventq").rglob("*.py") for name in re.findall(r"EVENTQ_[A-Z_]+", path.read_text())
+    }
+    assert set(re.findall(r"EVENTQ_[A-Z_]+", read("docs/reference.md"))) == used - INTERNAL
