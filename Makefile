@@ -1,15 +1,15 @@
-# `make demo` and `make test` need Python >= 3.11, git and Node; each does its own set-up.
+# `make demo` and `make test` need Python >= 3.11, git and Node; each prepares what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= logical  # as many as there are cores; 0 for tests one after another, in one process
+JOBS ?= logical  # one process per core; 0 for pytest's own process alone
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 .PHONY: demo test test-python test-parity lint soak bench reference clean
 
-demo: .venv/.ready  ## a thread, two consumers with filters, pushes, and what came of them
+demo: .venv/.ready  ## show the main job: a thread, two consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
-test: test-python test-parity  ## everything that CI runs, but for lint
+test: test-python test-parity  ## run every test
 
 test-python: .venv/.ready
 	$(RUN) -m pytest -n $(JOBS) --dist worksteal
@@ -23,13 +23,13 @@ lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/mypy
 	cd vitest-parity && npm run lint
 
-soak: .venv/.fuzz  ## what takes too long for a suite; run it before a release
+soak: .venv/.fuzz  ## run what takes too long for a suite; do it before a release
 	$(RUN) -m pytest -m soak -n $(JOBS) --dist worksteal
 
-bench: .venv/.bench  ## measures everything, side by side with the raw limit, and writes bench/RESULTS.md
+bench: .venv/.bench  ## measure everything beside the raw limit; write bench/RESULTS.md
 	$(RUN) -m bench
 
-reference: .venv/.ready  ## writes the generated parts of CONTRIBUTING.md, SPEC.md and docs/reference.md
+reference: .venv/.ready  ## write the generated parts of the documents
 	$(RUN) -m tests.reference
 
 .venv/.ready: pyproject.toml scripts/eventq scripts/thread

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The main job, for real: a thread, two consumers with filters, events one by one and in a batch, and what came of them.
+# The main job: a thread, two consumers with filters, events one by one and in a batch, and their
+# results.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -11,11 +12,15 @@ export EVENTQ_NOTIFIER
 step() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 
 step eventq init "$inbox"
-step eventq subscribe --thread "$inbox" --consumer chat --handler "sh '$here/handler.sh'" --filter "type = 'message'"
-step eventq subscribe --thread "$inbox" --consumer audit --handler "sh '$here/handler.sh'" --filter "type = 'record' AND source = 'self'"
+step eventq subscribe --thread "$inbox" --consumer chat --handler "sh '$here/handler.sh'" \
+    --filter "type = 'message'"
+step eventq subscribe --thread "$inbox" --consumer audit --handler "sh '$here/handler.sh'" \
+    --filter "type = 'record' AND source = 'self'"
 
-step eventq push --thread "$inbox" --source external:telegram:main:dm:alice:alice --type message --content 'Hello, agent'
-step eventq push --thread "$inbox" --source self --type record --subtype decision --content 'I shall answer Alice'
+step eventq push --thread "$inbox" --source external:telegram:main:dm:alice:alice --type message \
+    --content 'Hello, agent'
+step eventq push --thread "$inbox" --source self --type record --subtype decision \
+    --content 'I shall answer Alice'
 printf '\n\033[1m$ eventq push --batch < three lines\033[0m\n'
 eventq push --thread "$inbox" --batch --json << 'EOF'
 {"source": "internal:dm:default:warden", "type": "message", "content": "How is it going?"}
@@ -23,7 +28,7 @@ eventq push --thread "$inbox" --batch --json << 'EOF'
 {"source": "external:telegram:main:dm:bob:bob", "type": "message", "content": "Good evening"}
 EOF
 
-# Both consumers have been woken by the pushes; wait until each has acked its last event.
+# The pushes have started both handlers; wait until each consumer has acked its last event.
 waited=0
 until [ "$(eventq info --thread "$inbox" --json | grep -o '"pending":0,"running":false' | wc -l)" -eq 2 ]; do
     waited=$((waited + 1))

@@ -1,7 +1,8 @@
 #!/bin/sh
-# A consumer's loop: pop, process, ack by popping on, until there is nothing left.
+# A consumer's loop: pop, process, ack by popping again, until nothing is left.
 last=$EVENTQ_LAST_ACKED_ID
-while events=$(eventq pop --thread "$EVENTQ_THREAD" --consumer "$EVENTQ_CONSUMER" --last-event-id "$last") && [ -n "$events" ]; do
+set -- --thread "$EVENTQ_THREAD" --consumer "$EVENTQ_CONSUMER"
+while events=$(eventq pop "$@" --last-event-id "$last") && [ -n "$events" ]; do
     printf '%s\n' "$events" | while IFS= read -r event; do
         echo "$EVENTQ_CONSUMER processed $event"
     done

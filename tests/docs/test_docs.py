@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROSE = [
     "README.md", "USAGE.md", "SPEC.md", "CONTRIBUTING.md", "CHANGELOG.md",
     "docs/reference.md", "docs/decisions.md", "docs/glossary.md", "eventq/skill/eventq/SKILL.md",
+    "vitest-parity/README.md",
 ]  # fmt: skip
 COLUMNS = 100
 INTERNAL = {"EVENTQ_COMPLETE", "EVENTQ_DISPATCH_AFTER", "EVENTQ_DISPATCH_FD", "EVENTQ_JSON_"}
