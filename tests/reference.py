@@ -56,10 +56,16 @@ def declared() -> Iterator[CommandText]:
         yield CommandText(name, words, command.help, options, list(command.examples))
 
 
+def cell(text: str) -> str:
+    """Return a text as it can stand in a cell of a table."""
+    return text.replace("|", r"\|")
+
+
 def index() -> str:
     """Return a table of all commands, each linked to its section."""
     rows = [
-        f"| [{command.name}](#eventq-{command.name.replace(' ', '-')}) | {command.summary} |" for command in declared()
+        f"| [{command.name}](#eventq-{command.name.replace(' ', '-')}) | {cell(command.summary)} |"
+        for command in declared()
     ]
     return "\n".join(["| Command | Purpose |", "|---|---|", *rows])
 
@@ -76,7 +82,7 @@ def section(command: CommandText) -> str:
     lines = [f"### eventq {command.name}", "", summary, "", "```text", usage, "```"]
     if command.options:
         lines += ["", "| Option | Meaning |", "|---|---|"]
-        lines += [f"| `{label}` | {meaning} |" for label, meaning in command.options]
+        lines += [f"| `{label}` | {cell(meaning)} |" for label, meaning in command.options]
     if command.examples:
         lines += ["", "For example:", "", "```sh", *command.examples, "```"]
     return "\n".join(lines)
