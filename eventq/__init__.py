@@ -20,9 +20,19 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from eventq.event import Batch, Event
+    from eventq.event import Batch, Event, NewEvent
     from eventq.output.sink import OutputSink
-    from eventq.records import Blob, Captured, ConsumerInfo, Content, Source, Subscription, ThreadInfo, Turn
+    from eventq.records import (
+        Blob,
+        Captured,
+        ConsumerInfo,
+        Content,
+        NewTurn,
+        Source,
+        Subscription,
+        ThreadInfo,
+        Turn,
+    )
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
     from eventq.wire.client import connect
@@ -43,6 +53,8 @@ __all__ = [
     "InputError",
     "KeyConflictError",
     "LogicError",
+    "NewEvent",
+    "NewTurn",
     "OutputSink",
     "Source",
     "StoreError",
@@ -70,9 +82,19 @@ _HOMES = {
         "StoreError",
         "UsageError",
     ),
-    "eventq.event": ("Batch", "Event"),
+    "eventq.event": ("Batch", "Event", "NewEvent"),
     "eventq.output.sink": ("OutputSink",),
-    "eventq.records": ("Blob", "Captured", "ConsumerInfo", "Content", "Source", "Subscription", "ThreadInfo", "Turn"),
+    "eventq.records": (
+        "Blob",
+        "Captured",
+        "ConsumerInfo",
+        "Content",
+        "NewTurn",
+        "Source",
+        "Subscription",
+        "ThreadInfo",
+        "Turn",
+    ),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
     "eventq.wire.client": ("connect",),
 }

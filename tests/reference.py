@@ -44,8 +44,6 @@ def declared() -> Iterator[CommandText]:
 
     The only function here that knows how commands are declared.
     """
-    from eventq.cli import groups
-
     for name, command in groups.every().items():
         words = " ".join(f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments)
         options = []

@@ -13,7 +13,7 @@ columns of an event; `Fragment` is an accepted filter rewritten so that it is sa
 - `careful` is the form for large values: there is a jump behind each function, before each `||`,
   `->`, LIKE and GLOB, and what a single one of them could work on for too long is refused.
 
-The fence in `backends/fence.py` runs the result, and would hold if something slipped through here.
+The sandbox in `filters/sandbox.py` runs the result, and would hold if something slipped through here.
 """
 
 from __future__ import annotations

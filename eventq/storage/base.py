@@ -129,9 +129,7 @@ class Consumers(Protocol):
     def any(self) -> bool:
         """Return whether there is a subscription. Asked by every push."""
 
-    def put(
-        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
-    ) -> bool:
+    def put(self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None) -> bool:
         """Store a subscription; return False when there is one of that name."""
 
     def delete(self, consumer: str) -> bool:
@@ -144,9 +142,7 @@ class Consumers(Protocol):
         FilterError.
         """
 
-    def read_on(
-        self, consumer: str, after: int, limit: int, *, lines: bool = False
-    ) -> EventPage | LinePage:
+    def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
         """Return the next page of matching events without an ack."""
 
     def ack(self, consumer: str, acked: int) -> Popped:

@@ -102,10 +102,10 @@ def test_imports_point_down(module: str) -> None:
 def test_the_public_names_are_exact() -> None:
     """`__all__` is sorted, small, complete, and every name of it can be had."""
     assert eventq.__all__ == sorted(eventq.__all__)
-    assert len(eventq.__all__) <= 26
+    assert len(eventq.__all__) <= 29
     assert set(eventq.__all__) == {
         "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "KeyConflictError", "LogicError", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
+        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

@@ -169,13 +169,13 @@ def _killed(box: Box) -> bool:
 DEFERRED = """
 import json, os, sys
 import eventq
-from eventq import cli, system
-from eventq.log import locks, notifier
+from eventq import cli, locks, system
+from eventq.log import notifier
 from eventq.log.dispatch import Dispatch
 path, done = sys.argv[1:]
 with eventq.open(path) as thread:
     layout = thread.layout
-os.environ |= {notifier.QUEUE_FD: str(locks.queue(layout, layout.deferred)), notifier.DELAY: "30"}
+os.environ |= {notifier.QUEUE_FD: str(locks.queue(layout.deferred, layout.database)), notifier.DELAY: "30"}
 pause, scan, seen = system.pause, Dispatch.scan, []
 def waits(seconds):
     if seconds != 30:

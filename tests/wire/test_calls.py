@@ -65,13 +65,13 @@ REASONS = {
     "open": {},
     "blobs": {
         "prepare": "gives what only the same process can store",
-        "hold": "takes what only the same process has prepared",
+        "store": "takes what only the same process has prepared",
+        "again": "takes what only the same process has prepared",
         "add_refs": "is a part of put",
         "get_many": "has no bound, and is for exports",
         "load": "takes rows",
         "kept": "takes rows",
-        "blob_id": "gives a row",
-        "id_and_size": "gives a row",
+        "size_of": "is a part of stat",
     },
 }  # why a public method is not called from afar
 HASH = "a" * 64

@@ -182,7 +182,7 @@ class Consumers:
         """Note how far a consumer has got; return whether it may be due although nothing is new."""
         if before == acked:
             return False
-        self._db.write_alone(_SET_ACKED, (consumer, acked, system.stamp(system.now())), relaxed=True)
+        self._db.change(_SET_ACKED, (consumer, acked, system.stamp(system.now())), relaxed=True)
         return acked < (before or 0) or stalled_at == (before or 0)
 
     def start_at(self, consumer: str, acked: int) -> None:
@@ -195,7 +195,7 @@ class Consumers:
         """Note that no event after the acked one up to `upto` matches; not if time may change that."""
         text = state.filter or ""
         if text and not self._db.steady(lambda: self._db.sandbox.timed(text)):
-            self._db.write_alone(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
+            self._db.change(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Note how many runs in a row made no progress past the acked event."""

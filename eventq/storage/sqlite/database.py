@@ -294,7 +294,7 @@ class Database:
         self._size = 0  # characters of these
         self._source = ""  # of the last of these
         self._spoiled = 0  # the level that can only be undone
-        self._is_relaxed = False
+        self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
         self._marks: list[tuple[int, int]] = []  # of each nested one: effects and parts when it began
         self.depth = 0  # how many transactions are under way, each inside the one before
@@ -599,7 +599,7 @@ class Database:
         try:
             if not depth:
                 self.prepare_write(relaxed=relaxed)
-            elif self._is_relaxed and not relaxed:
+            elif self.is_relaxed and not relaxed:
                 raise LogicError(
                     "a transaction that must be durable began inside a relaxed one",
                     "begin the outer one with write()",
@@ -630,7 +630,7 @@ class Database:
         if not connection.get_autocommit():  # left behind by an interrupt
             connection.execute("ROLLBACK")
         self.alive()
-        if relaxed is not self._is_relaxed:
+        if relaxed is not self.is_relaxed:
             self._set_level(relaxed=relaxed)
         return connection
 
@@ -640,7 +640,7 @@ class Database:
             self._level = int(self.connection.pragma("synchronous"))
         if self._level > 1:
             self.connection.pragma("synchronous", 1 if relaxed else self._level)
-        self._is_relaxed = relaxed
+        self.is_relaxed = relaxed
 
     def spoil(self) -> None:
         """Have the transaction under way be undone, as a part of it failed half-way."""
@@ -792,16 +792,17 @@ class Database:
                 return
         effect()
 
-    def write_alone(self, sql: str, bindings: tuple[Any, ...], *, relaxed: bool) -> None:
-        """Run one statement that is a change of its own outside of `write`."""
+    def change(self, sql: str, bindings: tuple[Any, ...] = (), *, relaxed: bool = False) -> list[Any]:
+        """Run one statement that writes, and return its rows.
+
+        Outside of `write` it is a change of its own, which spares BEGIN and COMMIT; inside, it
+        needs no savepoint.
+        """
         self.check_process()
         with self.lock:
             try:
-                if not self._marks:
-                    self.prepare_write(relaxed=relaxed)
-                else:
-                    self.ready()
-                self.cursor.execute(sql, bindings)
+                connection = self.ready() if self._marks else self.prepare_write(relaxed=relaxed)
+                return connection.execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
                 raise self.explain(error) from error
 
@@ -833,27 +834,6 @@ class Database:
     def milliseconds(self) -> int:
         """Return the time of this engine, in milliseconds since 1970."""
         return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
-
-    def run_many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run one statement for each row of bindings, inside `write`."""
-        try:
-            self.ready(self.connection)
-            self.cursor.executemany(sql, rows)
-        except (apsw.Error, UnicodeError) as error:
-            raise self.explain(error) from error
-
-    def change(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-        """Run one statement that writes, and return its rows.
-
-        Outside of `write` it is a transaction of its own, which spares BEGIN and COMMIT; inside, it
-        needs no savepoint.
-        """
-        self.check_process()
-        with self.lock:
-            if not self._marks:
-                self.check_writable()
-                self.alive()  # see `begin`
-            return self.run(sql, bindings)
 
     def data_version(self) -> int:
         """Return a number that changes when another process has committed."""
@@ -902,8 +882,6 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "artifacts": ("streams", "Artifacts", Database.check_output),
     "outputs": ("outputs", "Outputs", Database.check_output),
 }
-
-
 
 
 def _quote(character: str) -> str:

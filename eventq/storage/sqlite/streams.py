@@ -35,7 +35,7 @@ class _Streams:
 
         def read() -> list[StreamPiece]:
             connection = self._db.connection
-            self._db.ready(connection)
+            self._db.ready()
             return _gather(connection.execute(sql, (number, position)), position, room)
 
         return self._db.steady(read)  # type: ignore[no-any-return]
@@ -259,7 +259,7 @@ class Artifacts(_Streams):
 
     def _put(self, number: int, growth: Growth) -> None:
         if growth.pieces:
-            self._db.run_many(_PUT, ((number, *piece) for piece in growth.pieces))
+            self._db.many(_PUT, ((number, *piece) for piece in growth.pieces))
 
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive chunks from a position on until they hold `room` bytes."""
