@@ -220,7 +220,7 @@ class Blobs:
 
         What is long is stored in parts, unless it is there whole.
         """
-        named = tuple(digests_of(refs)) if refs else ()
+        named = () if refs == () else tuple(digests_of(refs))
         wanted = None if expect_hash is None else digest_of(expect_hash)
         if hasattr(data, "read"):
             file: BinaryIO = data  # type: ignore[assignment]  # whatever else it has
@@ -230,7 +230,10 @@ class Blobs:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError(f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file")
         view = data if isinstance(data, bytes) else flat(data)
-        digest = _digest(view, wanted, expect_size)
+        if wanted is None and expect_size is None and len(view) < CUT_BYTES:
+            digest = blake3(view).digest()
+        else:
+            digest = _digest(view, wanted, expect_size)
         if len(view) < CUT_BYTES:
             piece = Piece(digest, len(view), *self._zip.pack(view))
             return Prepared(PreparedBlob(digest, len(view), (piece,), (), named), view)

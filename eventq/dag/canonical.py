@@ -141,7 +141,9 @@ def _sound(value: object) -> bool:
             if not kinds <= _KINDS:
                 return False
             if not kinds <= _LEAVES:
-                below.update((id(one), one) for one in inside if type(one) in _BOXES)
+                for one in inside:
+                    if type(one) in _BOXES:
+                        below[id(one)] = one
         if not below:
             return True
         level = below.values()

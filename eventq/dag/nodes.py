@@ -51,7 +51,8 @@ class StartNode:
     def refs(self) -> list[str]:
         """Give what the node names: the prompt first, then systems by role, then the caller's state."""
         systems = [self.system[role] for role in sorted(self.system)]
-        return _unique([self.prompt, *systems, *([self.parent_state] if self.parent_state else [])])
+        caller = [self.parent_state] if self.parent_state else []
+        return list(dict.fromkeys([self.prompt, *systems, *caller]))
 
     def encode(self) -> bytes:
         """Give the canonical bytes."""
@@ -81,7 +82,7 @@ class ContentNode:
 
     def refs(self) -> list[str]:
         """Give what the node names: the artifacts, nothing that stands in the text."""
-        return _unique(self.artifacts)
+        return list(dict.fromkeys(self.artifacts))
 
     def encode(self) -> bytes:
         """Give the canonical bytes."""
@@ -108,7 +109,9 @@ class StateNode:
     def refs(self) -> list[str]:
         """Give what the node names: start, content, ancestors, compact, attempts and the child's end."""
         rest = (self.compact, *self.attempts, self.child)
-        return _unique([self.start, self.content, *self.ancestors, *(ref for ref in rest if ref)])
+        found = dict.fromkeys((self.start, self.content, *self.ancestors, *rest))
+        found.pop(None, None)
+        return list(found)  # type: ignore[arg-type]  # None is out
 
     def encode(self) -> bytes:
         """Give the canonical bytes."""
@@ -225,7 +228,3 @@ def _ref(value: Any) -> str:
 
 def _maybe(value: Any) -> str | None:
     return None if value is None else _ref(value)
-
-
-def _unique(refs: Any) -> list[str]:
-    return list(dict.fromkeys(refs))

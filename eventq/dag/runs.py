@@ -6,7 +6,8 @@ makes what chains them (start, ancestors, refs); callers give what a role put ou
 
 from __future__ import annotations
 
-from eventq import system as machine
+from collections import namedtuple
+
 from eventq.blobs import digest_of, digests_of
 from eventq.dag import canonical, messages
 from eventq.dag.contexts import Context, Contexts, check_context_name
@@ -35,8 +36,15 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
-from eventq.records import NewTurn, RunInfo, RunText, Step
-from eventq.storage.rows import AppendTo, GoneError, PreparedAttempt, PreparedRun, PreparedStep
+from eventq.records import RunInfo, RunText, Step
+from eventq.storage.rows import (
+    AppendTo,
+    GoneError,
+    PreparedAttempt,
+    PreparedRun,
+    PreparedStep,
+    PreparedTurn,
+)
 from eventq.storage.rules import status_conflict
 
 TYPE_CHECKING = False
@@ -48,7 +56,49 @@ if TYPE_CHECKING:
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
     from eventq.records import Turn
-    from eventq.storage.rows import PreparedBlob, PreparedTurn, RunState
+    from eventq.storage.rows import PreparedBlob, RunState, TurnRow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class _Made(NamedTuple):
+        """What a role put out, as it was given."""
+
+        role: str
+        meta: Any = None
+        content: str = ""
+        refs: Iterable[Name] = ()
+        edge_prompt: str = ""
+        agent: str = ""
+        compact: str | None = None
+        child: Name | None = None
+
+    class _How(NamedTuple):
+        """Under which conditions a step is taken, and what else changes with it.
+
+        `tried` are attempts that failed before it.
+        """
+
+        op: str
+        to: AppendTo
+        source: str | None
+        tried: tuple[_Body, ...] = ()
+        becomes: str | None = None
+        statuses: tuple[str, ...] = ("active",)
+        replaces: bool = False
+
+else:
+    _Made = namedtuple(  # noqa: PYI024 (as in `storage.rows`)
+        "_Made",
+        "role meta content refs edge_prompt agent compact child",
+        defaults=(None, "", (), "", "", None, None),
+    )
+    _How = namedtuple(  # noqa: PYI024
+        "_How",
+        "op to source tried becomes statuses replaces",
+        defaults=((), None, ("active",), False),
+    )
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
 ABORTED = 130
@@ -66,6 +116,7 @@ class Runs:
         self.turns = contexts.turns
         self.engine = self.turns.database.runs
         self.near: dict[bytes, Node] = {}
+        self.roles: set[str] = set()  # those that were found good
 
     def start(
         self,
@@ -139,8 +190,10 @@ class Runs:
 
     def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> PreparedTurn:
         """Prepare a node as a turn that can be appended."""
-        new = NewTurn(node.encode(), type_id, VERSION, 0, flags, refs=node.refs())
-        return self.turns.prepare(new)[0]._replace(canonical=canonical.EVENTQ_JSON_1)
+        ready = self.turns.blobs.prepare(node.encode())
+        refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])
+        blob = ready.blob._replace(refs=refs)
+        return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1)
 
     def node(self, digest: bytes) -> Node:
         """Give the node of a hash; those of the last steps are held."""
@@ -154,6 +207,13 @@ class Runs:
             self.remember(digest, found)
         return found
 
+    def check_role(self, role: str) -> None:
+        """Refuse what can be no role, and remember what can be."""
+        _role(role)
+        if len(self.roles) >= _NEAR:
+            self.roles.clear()
+        self.roles.add(role)
+
     def check(self, how: _How) -> None:
         """Refuse what cannot be written, or be the key or the source of a step."""
         self.turns.database.check_writable()
@@ -161,7 +221,8 @@ class Runs:
             check_name(how.to.key, "key")
         if how.to.expected_head is not None:
             check_natural(how.to.expected_head, "expected_head")
-        self._check_source(how.source)
+        if how.source is not None:
+            self.turns.check_source(how.source)
 
     def remember(self, digest: bytes, node: Node) -> None:
         """Hold a node that the next step will ask for."""
@@ -262,7 +323,9 @@ class Run:
         """
         if extracted is not None:
             meta, content, refs = _extracted(extracted, meta, content, refs)
-        body = self._body(_Made(_role(role), meta, content, refs, edge_prompt, agent, compact, child))
+        if role not in self._runs.roles:
+            self._runs.check_role(role)
+        body = self._body(_Made(role, meta, content, refs, edge_prompt, agent, compact, child))
         tried = [self._tried(one) for one in attempts]
         how = _How("step", AppendTo(expected_head=expected_head, key=key), source, tuple(tried))
         return self._step(body, how)
@@ -270,8 +333,9 @@ class Run:
     def _step(self, body: _Body, how: _How) -> Step:
         """Take a step after the head, again when the run has moved meanwhile."""
         self._runs.check(how)
+        run_id = self.context.id
         while True:
-            state = self._engine.state(self.id, how.to.key)
+            state = self._engine.state(run_id, how.to.key)
             if state.keyed:
                 return self._again(state.keyed, body)
             self._check_takes_steps(state, how.statuses)
@@ -282,30 +346,31 @@ class Run:
         """Take a step where a run stands; return None when it has moved, or must be tried again."""
         new, node = self._prepared(state, body, how)
         try:
-            turn = self._engine.step(self.id, new)
+            turn = self._engine.step(self.context.id, new)
         except GoneError as gone:
             body.prepare_again(self._turns.blobs, how.tried, gone)
             return None
         if turn is None:
             return None
         self._runs.remember(new.turn.blob.digest, node)
-        return _step_of(self._turns.made(turn), node, body.node)
+        return _made_step(turn, node, body.node)
 
     def _prepared(self, state: RunState, body: _Body, how: _How) -> tuple[PreparedStep, StateNode]:
         """Prepare a step that goes where a run stands, and what was tried before it."""
-        turn_id, digest, refs = state.head, state.digest, self._attempts_after(state)
+        turn_id, digest = state.head, state.digest
+        refs = self._attempts_after(state) if state.tried else ()
         if how.replaces:
             turn_id, digest, refs = self._above(state)
         before, ref = self._before(digest, turn_id)
-        nodes, refs = self._tried_nodes(how.tried, before, ref, refs)
-        node = body.node_after(before, ref, refs)
+        nodes: tuple[PreparedBlob, ...] = ()
+        blobs = body.blobs
+        if how.tried:
+            nodes, refs = self._tried_nodes(how.tried, before, ref, refs)
+            blobs = (*[blob for one in how.tried for blob in one.blobs], *blobs)
+        node = body.node_after(before, ref, refs, self._turns.database.milliseconds())
         turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
         to = how.to if how.to.key is None else how.to._replace(key_digest=digest_of_key(turn))
-        blobs = [blob for one in (*how.tried, body) for blob in one.blobs()]
-        new = PreparedStep(
-            turn, to, state, tuple(blobs), nodes, how.op, how.source, how.becomes,
-            how.replaces,
-        )  # fmt: skip
+        new = PreparedStep(turn, to, state, blobs, nodes, how.op, how.source, how.becomes, how.replaces)
         return new, node
 
     def _tried_nodes(
@@ -314,14 +379,14 @@ class Run:
         """Prepare attempts, each of which names those before it; return them and all refs then."""
         nodes = []
         for one in tried:
-            node = self._runs.new(one.node_after(before, ref, refs), STATE_TYPE).blob
+            node = self._runs.new(
+                one.node_after(before, ref, refs, self._turns.database.milliseconds()), STATE_TYPE
+            ).blob
             nodes.append(node)
             refs = (*refs, REF + node.digest.hex())
         return tuple(nodes), refs
 
     def _attempts_after(self, state: RunState) -> tuple[str, ...]:
-        if not state.tried:
-            return ()
         return tuple([REF + digest.hex() for digest in self._engine.attempts(state.head)])
 
     def _above(self, state: RunState) -> tuple[int, bytes, tuple[str, ...]]:
@@ -351,12 +416,11 @@ class Run:
 
     def _body(self, made: _Made) -> _Body:
         """Check and hash what a role put out, ahead of the transaction."""
-        texts = (made.content, "content"), (made.edge_prompt, "edge prompt"), (made.agent, "agent")
-        for text, what in texts:
-            _check_text(text, what)
-        digests = list(dict.fromkeys(digests_of(made.refs)))
-        node = ContentNode(made.content, tuple([REF + digest.hex() for digest in digests]))
-        ready = self._turns.blobs.prepare(node.encode(), digests)
+        _check_texts(made)
+        digests = digests_of(made.refs) if made.refs != () else []
+        artifacts = tuple(dict.fromkeys([REF + digest.hex() for digest in digests]))
+        node = ContentNode(made.content, artifacts)
+        ready = self._turns.blobs.prepare(node.encode(), digests or ())
         meta = canonical.parse(canonical.dump(made.meta))  # as it is read, and no more the caller's
         child = None if made.child is None else REF + digest_of(made.child).hex()
         summary = None
@@ -367,6 +431,9 @@ class Run:
 
     def _before(self, digest: bytes, turn_id: int) -> tuple[Node, str]:
         """Return the node that a step comes after, and its ref: the nearest, past other turns."""
+        known = self._runs.near.get(digest)
+        if known is not None:
+            return known, REF + digest.hex()
         while digest not in self._runs.near:
             turn = self._turns.turn(turn_id, payload=False, as_of=0)
             if turn.type_id in (START_TYPE, STATE_TYPE):
@@ -394,7 +461,7 @@ class Run:
             self._check_takes_steps(state)
             before, ref = self._before(state.digest, state.head)
             (node,), _ = self._tried_nodes((body,), before, ref, self._attempts_after(state))
-            new = PreparedAttempt(state, body.blobs(), node, source)
+            new = PreparedAttempt(state, body.blobs, node, source)
             try:
                 if self._engine.attempt(self.id, new):
                     return REF + node.digest.hex()
@@ -683,53 +750,6 @@ class Run:
             page = self.context.before(page.next_cursor, 64, as_of=0)
 
 
-class _Made:
-    """What a role put out, as it was given."""
-
-    def __init__(
-        self,
-        role: str,
-        meta: Any = None,
-        content: str = "",
-        refs: Iterable[Name] = (),
-        edge_prompt: str = "",
-        agent: str = "",
-        compact: str | None = None,
-        child: Name | None = None,
-    ) -> None:
-        self.role = role
-        self.meta = meta
-        self.content = content
-        self.refs = refs
-        self.edge_prompt = edge_prompt
-        self.agent = agent
-        self.compact = compact
-        self.child = child
-
-
-class _How:
-    """Under which conditions a step is taken, and what else changes with it."""
-
-    def __init__(
-        self,
-        op: str,
-        to: AppendTo,
-        source: str | None,
-        tried: tuple[_Body, ...] = (),
-        *,
-        becomes: str | None = None,
-        statuses: tuple[str, ...] = ("active",),
-        replaces: bool = False,
-    ) -> None:
-        self.op = op
-        self.to = to
-        self.source = source
-        self.tried = tried  # attempts that failed before it
-        self.becomes = becomes
-        self.statuses = statuses
-        self.replaces = replaces
-
-
 class _Body:
     """What a role put out, checked and hashed."""
 
@@ -749,11 +769,9 @@ class _Body:
         self._summary = summary
         self.compact = None if summary is None else REF + summary.blob.digest.hex()
         self._child = child
-
-    def blobs(self) -> tuple[PreparedBlob, ...]:
-        """Return what is stored ahead of the node."""
-        ready = self._ready.blob
-        return (ready,) if self._summary is None else (ready, self._summary.blob)
+        self.blobs = (  # what is stored ahead of the node
+            (ready.blob,) if summary is None else (ready.blob, summary.blob)
+        )
 
     def prepare_again(self, blobs: Blobs, others: tuple[_Body, ...], gone: GoneError) -> None:
         """Prepare all of it anew, and that of others: a collection came in between."""
@@ -761,8 +779,10 @@ class _Body:
             for ready in (one._ready, one._summary):
                 if ready is not None:
                     blobs.again(ready, gone)
+            summary = one._summary
+            one.blobs = (one._ready.blob, *((summary.blob,) if summary else ()))
 
-    def node_after(self, before: Node, ref: str, attempts: tuple[str, ...]) -> StateNode:
+    def node_after(self, before: Node, ref: str, attempts: tuple[str, ...], timestamp: int) -> StateNode:
         """Return the state that comes after another, of that ref."""
         made = self._made
         return StateNode(
@@ -771,7 +791,7 @@ class _Body:
             start=before.start if isinstance(before, StateNode) else ref,
             content=REF + self._ready.blob.digest.hex(),
             ancestors=ancestors_after(ref, before),
-            timestamp=machine.milliseconds(),
+            timestamp=timestamp,
             compact=self.compact,
             edge_prompt=made.edge_prompt,
             agent=made.agent,
@@ -811,6 +831,15 @@ def _node(turn: Turn) -> Node | None:
     return decode(turn.payload, turn.ref)
 
 
+def _made_step(row: TurnRow, node: StateNode, content: ContentNode) -> Step:
+    ref = REF + (row.digest or b"").hex()
+    return Step(
+        row.depth, row.turn, ref, node.role, node.meta, content.text, content.artifacts,
+        node.edge_prompt, node.agent, node.timestamp, node.ancestors, node.compact, node.attempts,
+        node.child,
+    )  # fmt: skip
+
+
 def _step_of(turn: Turn, node: StateNode, content: Node) -> Step:
     if not isinstance(content, ContentNode):
         raise DamagedError(f"{node.content} is no content of a step", "run 'eventq check' on the thread")
@@ -835,6 +864,14 @@ def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise InputError(f"the {what} must be text, not {type(text).__name__}", "give a string")
     check_whole(text, f"the {what}")
+
+
+def _check_texts(made: _Made) -> None:
+    """Raise InputError for what is no text that can be stored."""
+    texts = (made.content, "content"), (made.edge_prompt, "edge prompt"), (made.agent, "agent")
+    for text, what in texts:
+        if type(text) is not str or not text.isascii():
+            _check_text(text, what)
 
 
 def _check_task_in_system(told: object, system: Mapping[str, str] | None) -> None:

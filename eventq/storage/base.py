@@ -429,6 +429,9 @@ class Memory(Protocol):
     def check_writable(self) -> None:
         """Raise ReadOnlyError when the database was opened to read."""
 
+    def milliseconds(self) -> int:
+        """Return the time of the engine, in milliseconds since 1970."""
+
     def write(self) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
 

@@ -29,6 +29,10 @@ ADD = (
     "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
     " VALUES (?, ?, ?, ?, 0, ?) ON CONFLICT (hash) DO NOTHING"
 )
+ADD_REFS = (
+    "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, blob_id FROM json_each(?)"
+    " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
+)
 ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 
 
@@ -186,13 +190,12 @@ class Blobs:
             self._add_refs(self.row_id(digest), refs)
 
     def _add_refs(self, blob_id: int, refs: Sequence[bytes]) -> None:
-        sql = (
-            "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, blob_id FROM json_each(?)"
-            " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
-        )
-        self._run(sql, (blob_id, _list(refs)))
-        if self._db.connection.changes() == len(set(refs)):
-            return
+        self._run(ADD_REFS, (blob_id, _list(refs)))
+        if self._db.connection.changes() != len(set(refs)):
+            self.check_refs(refs)
+
+    def check_refs(self, refs: Sequence[bytes]) -> None:
+        """Raise UnknownBlobError for a ref to what is not stored."""
         found = self.find(refs)
         for digest in refs:
             if digest not in found or found[digest].part:

@@ -593,20 +593,21 @@ class Database:
 
     def begin(self, *, relaxed: bool = False) -> None:
         """Begin a transaction, or a savepoint inside one."""
-        self.check_process()
+        if self.pid != os.getpid():
+            raise self.gone()
         self.lock.acquire()
         depth = len(self._marks)
         try:
             if not depth:
-                self.prepare_write(relaxed=relaxed)
+                connection = self.prepare_write(relaxed=relaxed)
             elif self.is_relaxed and not relaxed:
                 raise LogicError(
                     "a transaction that must be durable began inside a relaxed one",
                     "begin the outer one with write()",
                 )
             else:
-                self.ready()
-            self.connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
+                connection = self.ready()
+            connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
             self._marks.append((len(self._effects), len(self._parts)))
             self.depth = depth + 1
         except BaseException as error:
@@ -697,12 +698,15 @@ class Database:
         """End the innermost transaction; the outermost one commits, then runs what waits for that."""
         effects: list[Callable[[], None]] = []
         parts: list[Part] = []
+        depth = len(self._marks)
         try:
-            self.ready()
-            if self.depth > 1:
-                self.connection.execute(f"RELEASE s{self.depth - 1}")
+            connection = self.open_connection
+            if connection is None or self._spoiled or connection.get_autocommit():
+                connection = self.ready()
+            if depth > 1:
+                connection.execute(f"RELEASE s{depth - 1}")
             else:
-                self.connection.execute("COMMIT")
+                connection.execute("COMMIT")
                 effects, self._effects = self._effects, []
                 parts, self._parts, self._size = self._parts, [], 0
         except (apsw.Error, EventqError) as error:
@@ -712,7 +716,7 @@ class Database:
             raise self.explain(error) from error
         finally:
             self._leave()
-        if self.depth == 0:
+        if depth == 1:
             self.alive()
         if parts:
             self.tell(commit_of(parts, self._source))
@@ -822,7 +826,10 @@ class Database:
             raise self.gone()
         with self.lock:
             try:
-                return self.ready().execute(sql, bindings).fetchall()
+                connection = self.open_connection
+                if connection is None or self._spoiled or connection.get_autocommit() is bool(self._marks):
+                    connection = self.ready()
+                return connection.execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
                 raise self.explain(error) from error
 

@@ -115,15 +115,17 @@ class Runs:
                 if found[:6] != new.after:
                     return None
                 for blob in new.blobs:
-                    self._db.blobs.keep(blob, now)
+                    self._turns.keep(blob, now)
                 if new.replaces:
                     found = self._take_back(run_id, found, now)
-                self._add_attempts(found[1], new.attempts, now)
+                if new.attempts:
+                    self._add_attempts(found[1], new.attempts, now)
                 state = (found[1], found[6], True, None, None, *found[7:])
                 made = self._turns.add(run_id, state, new.turn, new.to, now)
                 if new.becomes is not None:
                     self._set_status(run_id, new.becomes, now)
-                self._tell(run_id, new.op, new.source)
+                if new.source is not None:
+                    self._tell(run_id, new.op, new.source)
                 return made
         except apsw.Error as error:
             raise self._turns.explain(error) from error
@@ -192,7 +194,8 @@ class Runs:
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
         """Return where a run stands, and what has a key. Raises UnknownRunError."""
-        return RunState(*self._state(run_id, key, self._db.milliseconds())[:6])
+        now = 0 if key is None else self._db.milliseconds()
+        return RunState(*self._state(run_id, key, now)[:6])
 
     def has(self, context_id: int) -> bool:
         """Return whether a context is that of a run."""

@@ -17,7 +17,7 @@ from eventq.storage.rules import (
     place,
     run_conflict,
 )
-from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
+from eventq.storage.sqlite.blobs import ADD, ADD_BYTES, ADD_REFS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,9 +158,10 @@ class Turns:
         if parent != head:
             above = self._above(parent)
         depth, jump, jump_depth = place(parent, above)
-        execute, connection = self.database.cursor.execute, self.database.connection
+        cursor = self.database.cursor
+        execute, connection = cursor.execute, cursor.connection
         blob, type_id, type_version, encoding, flags, canonical = new
-        blob_id = self._keep(blob, now)
+        blob_id = self.keep(blob, now)
         execute(
             _ADD,
             (parent or None, depth, jump, jump_depth, type_id, type_version, encoding, canonical,
@@ -182,17 +183,23 @@ class Turns:
             self._tell(context_id, made, to.source)
         return made
 
-    def _keep(self, blob: PreparedBlob, now: int) -> int:
-        """Store a blob inside `write`; return its row id. Most are one piece without refs, and new."""
-        if len(blob.pieces) != 1 or blob.parts or blob.refs:
+    def keep(self, blob: PreparedBlob, now: int) -> int:
+        """Store a blob inside `write`; return its row id. Most are one piece, and new."""
+        if len(blob.pieces) != 1 or blob.parts:
             return self._blobs.keep(blob, now)[0]
-        execute, connection = self.database.cursor.execute, self.database.connection
+        cursor = self.database.cursor
+        execute, connection = cursor.execute, cursor.connection
         digest, size, codec, stored = blob.pieces[0]
         execute(ADD, (digest, size, len(stored), codec, now))
         if not connection.changes():
-            return self._blobs.match(blob.pieces[0], now)[0]
+            return self._blobs.keep(blob, now)[0]
         blob_id = connection.last_insert_rowid()
         execute(ADD_BYTES, (blob_id, stored))
+        if blob.refs:
+            refs = '["' + '","'.join([ref.hex() for ref in blob.refs]) + '"]'
+            execute(ADD_REFS, (blob_id, refs))
+            if connection.changes() != len(set(blob.refs)):
+                self._blobs.check_refs(blob.refs)
         return blob_id
 
     def _above(self, parent: int) -> Sequence[Any]:
