@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.turn_stores import EventqTurns, Payloads
+from eventq.records import NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +43,9 @@ def _step(plan: Plan) -> Iterator[Row]:
 
         def steps(made: Run = made, payloads: Payloads = payloads, count: int = count) -> float:
             texts = [payloads.next().decode() for _ in range(count)]
-            return _p50(lambda: made.step("coder", {"ok": 1}, texts.pop(), edge_prompt="go on", agent="a"), count)
+            return _p50(
+                lambda: made.step(NewStep("coder", {"ok": 1}, texts.pop(), edge_prompt="go on", agent="a")), count
+            )
 
         found = plan.take({"step": steps, "append": lambda s=store, n=count: percentile(s.times(n), 0.5)})  # type: ignore[misc]
         what = f"a step with 10 KB of content, {synchronous.upper()}, p50, against a plain append"
@@ -70,7 +73,7 @@ def _filled(plan: Plan, steps: int) -> EventqTurns:
         with store.thread.write():
             for number in range(start, min(start + 1_000, steps)):
                 role = "writer" if number % 10 == 0 else f"reader{number % 3}"
-                made.step(role, {"n": number}, f"{number} {text}", edge_prompt="go on", agent="a")
+                made.step(NewStep(role, {"n": number}, f"{number} {text}", edge_prompt="go on", agent="a"))
     return store
 
 

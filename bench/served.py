@@ -15,6 +15,7 @@ from blake3 import blake3
 import eventq
 from bench.machine import PYTHON, Child
 from bench.turn_stores import TurnStore
+from eventq.records import NewTurn
 from eventq.wire.frames import (
     Appended,
     AppendTurn,
@@ -223,7 +224,7 @@ def serve_one(directory: str) -> None:
 
 def _answer(context: Context, request: Request) -> Reply:
     if isinstance(request, AppendTurn):
-        turn = context.append(request.payload, expect_hash=request.hash)
+        turn = context.append(NewTurn(request.payload, expect_hash=request.hash))
         return Appended(context.id, turn.turn_id, turn.depth, request.hash)
     return Welcome(1) if isinstance(request, Hello) else Head(context.id, 0, 0)
 

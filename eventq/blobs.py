@@ -482,7 +482,7 @@ class Blobs:
     def _kept_in_parts(self, row: BlobRow) -> int:
         parts = self._engine.parts(row.digest)
         rows = self._engine.find(parts)
-        return sum(rows[part].stored for part in parts)
+        return sum(rows[part].stored for part in parts if part in rows)
 
     def _damage_of_piece(self, row: BlobRow, stored: bytes | None) -> Iterator[str]:
         piece = None if stored is None else Piece(row.digest, row.size, row.codec, stored)

@@ -10,7 +10,7 @@ from eventq.event import Batch, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from dataclasses import dataclass
     from typing import Any
 else:
@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "Imported",
     "Move",
+    "NewStep",
     "NewTurn",
     "OpenInfo",
     "OutputInfo",
@@ -342,6 +343,28 @@ class Step:
     compact: str | None
     attempts: tuple[str, ...]
     child: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step that is to be taken, or an attempt at one: what a role put out.
+
+    `meta` is the structured part, any JSON value; `content` the text, and `refs` the blobs it made;
+    or `extracted` is the three at once, `{"meta", "contentPayload", "refs"}`. `edge_prompt` is what
+    the role was asked, verbatim. `attempts` are failed ones that came before. `compact` is a
+    summary of all steps before this one. `child` is the end of a run that this one called.
+    """
+
+    role: str
+    meta: Any = None
+    content: str = ""
+    refs: Iterable[str | bytes] = ()
+    edge_prompt: str = ""
+    agent: str = ""
+    compact: str | None = None
+    child: str | bytes | None = None
+    attempts: Iterable[NewStep] = ()
+    extracted: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

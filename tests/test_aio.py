@@ -41,7 +41,7 @@ def test_everything_else_is_run_in_the_threads_place(tmp_path: Path) -> None:
     async def work() -> None:
         async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
             context = await thread.run(lambda t: t.contexts.create("main"))
-            turn = await thread.run(lambda t: context.append("hello", emit=True))
+            turn = await thread.run(lambda t: context.append("hello", source="self"))
             assert await thread.run(lambda t: [x.payload for x in context.last()]) == [b"hello"]
             assert (await thread.last())[0].subtype == "turn"
             assert (turn.turn_id, await thread.run(lambda t: t.blobs.has(turn.hash))) == (1, True)

@@ -8,6 +8,7 @@ from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import UnknownContextError
+from eventq.records import NewStep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,14 +96,21 @@ def step(
     """Record a step, or an attempt, or replace the last one."""
     one = thread.runs.get(run)
     if instead == "attempt":
-        ref = one.attempt(role, **_told(body))
+        ref = one.attempt(NewStep(role, **_told(body)), source=body["source"])
         show.result({"ref": ref}, ref, json=json)
     elif instead == "poke":
-        _show_step(one.poke(**_told(body)), json=json)
+        _show_step(one.poke(**_told(body), source=body["source"]), json=json)
     else:
-        extracted = read_object(placing["extracted"], "--extracted")
-        rest = {**placing, "extracted": extracted, **_told(body)}
-        _show_step(one.step(role, **rest), json=json)
+        new = NewStep(
+            role,
+            extracted=read_object(placing["extracted"], "--extracted"),
+            compact=placing["compact"],
+            child=placing["child"],
+            **_told(body),
+        )
+        head, key = placing["expected_head"], placing["key"]
+        made = one.step(new, expected_head=head, key=key, source=body["source"])
+        _show_step(made, json=json)
 
 
 def _told(body: Body) -> dict[str, Any]:
@@ -113,7 +121,6 @@ def _told(body: Body) -> dict[str, Any]:
         "meta": body["meta"],
         "content": read_text({"text": body["content"], "path": body["file"]}) or "",
         "refs": body["refs"],
-        "source": body["source"],
         **{name: value for name, value in told.items() if value is not None},
     }
 

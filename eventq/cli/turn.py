@@ -10,6 +10,7 @@ from eventq.cli.options import CONTEXT, EXPECT_HASH, EXPECTED_HEAD, JSON, MEMORY
 from eventq.cli.rules import alone, exclude, needs
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import EventqError, UsageError
+from eventq.records import NewTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
         emit: bool
         source: str
 
+    class Placed(TypedDict):
+        """Where a turn is appended, and the source of the event that tells of it."""
+
+        expected_head: int | None
+        key: str | None
+        source: str | None
+
     class Appended(Payload):
         """The payload of a turn, and what only one that is stored at once may have."""
 
@@ -69,15 +77,25 @@ def append(
         opened = _open(branch, given, kind)
         made = _stream(*opened, sealing, json=json)
     else:
-        made = branch.append(
+        new = NewTurn(
             read_payload(given),
             canonical=given["canonical"],
-            parent=given["parent"],
             expect_hash=given["expect_hash"],
+            flags=sealing["flags"],
+            refs=sealing["refs"],
             **kind,
-            **sealing,
         )
+        made = branch.append(new, parent=given["parent"], **_placed(sealing))
     _show_made(made, json=json)
+
+
+def _placed(sealing: Sealing) -> Placed:
+    source = sealing["source"] if sealing["emit"] else None
+    return {"expected_head": sealing["expected_head"], "key": sealing["key"], "source": source}
+
+
+def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
+    return opened.seal(flags=sealing["flags"], refs=sealing["refs"], **_placed(sealing))
 
 
 def _open(branch: Branch, given: Appended, kind: Kind) -> tuple[OpenTurn, Input]:
@@ -93,7 +111,7 @@ def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> T
     try:
         while data := file.read():
             opened.append_delta(data)
-        return opened.seal(**sealing)
+        return _seal(opened, sealing)
     except EventqError as error:
         error.fix = f"{error.fix}; {fix}"
         raise
@@ -194,7 +212,7 @@ def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: t
         seq = contexts.tombstone(turn)
     else:
         payload = read_payload(given)
-        seq = contexts.patch(turn, payload, canonical=given["canonical"], refs=refs)
+        seq = contexts.patch(turn, NewTurn(payload, canonical=given["canonical"], refs=refs))
     show.result({"turn_id": turn, "seq": seq}, str(seq), json=json)
 
 
@@ -205,7 +223,7 @@ def opened(thread: Thread, *, json: bool) -> None:
 
 def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
     """Make a turn of an open one."""
-    _show_made(thread.contexts.open_turn(open_id).seal(**sealing), json=json)
+    _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 
 def discard(thread: Thread, *, open_id: int, json: bool) -> None:

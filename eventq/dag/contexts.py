@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
-from eventq.dag.turns import Turns, View, check_u32, encoded
+from eventq.dag.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError
 from eventq.event import check_name, check_natural, check_positive
 from eventq.records import ContextInfo, Move, NewTurn, OpenInfo, Turn
@@ -106,32 +106,20 @@ class Contexts:
         check_natural(turn_id, "turn")
         return self.turns.database.turns.children(turn_id, check_positive(limit, "limit"))
 
-    def patch(
-        self,
-        turn_id: int,
-        payload: object,
-        *,
-        canonical: str | None = None,
-        refs: Iterable[Name] = (),
-        flags: int = 0,
-        expect_hash: Name | None = None,
-        expect_size: int | None = None,
-    ) -> int:
+    def patch(self, turn_id: int, payload: object) -> int:
         """Lay another payload over a turn's, wherever it is read; return the patch's number.
 
-        Both payloads are kept; see `View.last`. Raises UnknownTurnError.
+        Both payloads are kept; see `View.last`. Of a `NewTurn` the type is not looked at: a turn
+        keeps its own. Raises UnknownTurnError.
         """
-        turns = self.turns
-        new = NewTurn(
-            payload, canonical=canonical, refs=refs, flags=flags, expect_hash=expect_hash,
-            expect_size=expect_size,
-        )  # fmt: skip
+        turns, new = self.turns, new_turn(payload)
         prepared, ready = turns.prepare(new)
         check_natural(turn_id, "turn")
         try:
-            return turns.database.turns.patch(turn_id, prepared.blob, flags)
+            return turns.database.turns.patch(turn_id, prepared.blob, new.flags)
         except GoneError as gone:
-            return turns.database.turns.patch(turn_id, turns.blobs.again(ready, gone), flags)
+            blob = turns.blobs.again(ready, gone)
+            return turns.database.turns.patch(turn_id, blob, new.flags)
 
     def tombstone(self, turn_id: int, *, flags: int = 0) -> int:
         """Hide a turn's payload wherever it is read; return the patch's number.
@@ -202,36 +190,27 @@ class Context(View):
         self,
         payload: object,
         *,
-        type_id: str = "message",
-        type_version: int = 1,
-        encoding: int = 0,
-        flags: int = 0,
-        canonical: str | None = None,
-        refs: Iterable[Name] = (),
         parent: int | None = None,
         expected_head: int | None = None,
         key: str | None = None,
-        expect_hash: Name | None = None,
-        expect_size: int | None = None,
-        emit: bool = False,
-        source: str = "self",
+        source: str | None = None,
     ) -> Turn:
-        """Store a turn after the head, durably, and move the head to it; give the turn, without its payload.
+        """Store a turn after the head, durably, and move the head to it; return it without payload.
 
-        The payload is bytes, text or a binary file; or a value, of which `canonical` names the rule that makes bytes
-        (`eventq-json-1`). `refs` are the blobs that it names. It goes after `parent` instead of the head if one is
-        given. With `expected_head` it is appended only if the head is there. With a `key` that was used in the last 24
-        hours the first turn is given and nothing is stored. `emit` pushes an event of type `record`, subtype `turn` in
-        the same transaction. Raises ConflictError, UnknownTurnError, UnknownBlobError, InputError, TooLargeError.
+        The payload is bytes, text or a binary file; a `NewTurn` has a type, refs and more with it.
+        The turn goes after `parent` instead of the head if one is given. With `expected_head` it is
+        appended only if the head is there. With a `key` that was used in the last 24 hours the
+        first turn is returned and nothing is stored. With a `source` an event of type `record`,
+        subtype `turn` tells of it, in the same transaction. Raises ConflictError, UnknownTurnError,
+        UnknownBlobError, InputError, TooLargeError.
         """
-        new = NewTurn(payload, type_id, type_version, encoding, flags, canonical, refs, expect_hash, expect_size)
-        to = AppendTo(parent, expected_head, key, b"", source if emit else None)
-        return self.turns.append(self.id, new, to)
+        to = AppendTo(parent, expected_head, key, b"", source)
+        return self.turns.append(self.id, new_turn(payload), to)
 
-    def patch(self, turn_id: int, payload: object, *, canonical: str | None = None, refs: Iterable[Name] = ()) -> int:
+    def patch(self, turn_id: int, payload: object) -> int:
         """Lay another payload over that of a turn of this chain; see `Contexts.patch`."""
         self._check_on(turn_id)
-        return Contexts(self.turns).patch(turn_id, payload, canonical=canonical, refs=refs)
+        return Contexts(self.turns).patch(turn_id, payload)
 
     def tombstone(self, turn_id: int) -> int:
         """Hide the payload of a turn of this chain; see `Contexts.tombstone`."""
@@ -352,8 +331,7 @@ class OpenTurn:
         refs: Iterable[Name] = (),
         expected_head: int | None = None,
         key: str | None = None,
-        emit: bool = False,
-        source: str = "self",
+        source: str | None = None,
     ) -> Turn:
         """Append what was written as one turn, whose payload is one blob; return the turn.
 
@@ -362,7 +340,7 @@ class OpenTurn:
         info = self.info()
         pieces = _Pieces(self.read())
         new = NewTurn(pieces, info.type_id, info.type_version, info.encoding, flags, refs=refs)
-        to = AppendTo(None, expected_head, key, b"", source if emit else None, self.id)
+        to = AppendTo(None, expected_head, key, b"", source, self.id)
         return self.turns.append(info.context_id, new, to)
 
     def discard(self) -> None:

@@ -7,6 +7,7 @@ makes what chains them (start, ancestors, refs); callers give what a role put ou
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import replace
 
 from eventq.blobs import digest_of, digests_of
 from eventq.dag import canonical, messages
@@ -36,7 +37,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
-from eventq.records import RunInfo, RunText, Step
+from eventq.records import NewStep, RunInfo, RunText, Step
 from eventq.storage.rows import (
     AppendTo,
     GoneError,
@@ -62,18 +63,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
 
-    class _Made(NamedTuple):
-        """What a role put out, as it was given."""
-
-        role: str
-        meta: Any = None
-        content: str = ""
-        refs: Iterable[Name] = ()
-        edge_prompt: str = ""
-        agent: str = ""
-        compact: str | None = None
-        child: Name | None = None
-
     class _How(NamedTuple):
         """Under which conditions a step is taken, and what else changes with it.
 
@@ -89,11 +78,6 @@ if TYPE_CHECKING:
         replaces: bool = False
 
 else:
-    _Made = namedtuple(  # noqa: PYI024 (as in `storage.rows`)
-        "_Made",
-        "role meta content refs edge_prompt agent compact child",
-        defaults=(None, "", (), "", "", None, None),
-    )
     _How = namedtuple(  # noqa: PYI024
         "_How",
         "op to source tried becomes statuses replaces",
@@ -158,17 +142,17 @@ class Runs:
         texts: list[Prepared] = []
         node = StartNode(
             name,
-            self._text(texts, prompt, "prompt"),
+            self._put(texts, prompt, "prompt"),
             group,
             max_rounds,
             depth,
-            {_role(role): self._text(texts, text, f"system text of {role}") for role, text in (system or {}).items()},
+            {_role(role): self._put(texts, text, f"system text of {role}") for role, text in (system or {}).items()},
             None if parent_state is None else REF + digest_of(parent_state).hex(),
             summary_cap,
             task_in_system,
         )
-        first = self.new(node, START_TYPE)
         while True:
+            first = self.new(node, START_TYPE)
             blobs = tuple([text.blob for text in texts])
             new = PreparedRun(name, group, label, blobs, first, source, AppendTo())
             try:
@@ -181,7 +165,7 @@ class Runs:
         if source is not None:
             self.turns.check_source(source)
 
-    def _text(self, texts: list[Prepared], text: str, what: str) -> str:
+    def _put(self, texts: list[Prepared], text: str, what: str) -> str:
         """Prepare a text, and return its ref."""
         _check_text(text, what)
         ready = self.turns.blobs.prepare(text.encode())
@@ -297,38 +281,36 @@ class Run:
 
     def step(
         self,
-        role: str,
+        step: NewStep | str,
         meta: Any = None,
         content: str = "",
         *,
-        refs: Iterable[Name] = (),
-        extracted: Mapping[str, Any] | None = None,
-        edge_prompt: str = "",
-        agent: str = "",
-        attempts: Iterable[Mapping[str, Any]] = (),
-        compact: str | None = None,
-        child: Name | None = None,
         expected_head: int | None = None,
         key: str | None = None,
         source: str | None = None,
     ) -> Step:
-        """Record what a role put out as the next step, and give it: content, node, turn and head in one transaction.
+        """Record what a role put out as the next step, durably, and return it.
 
-        `meta` is the structured part, any JSON value; `content` the text, and `refs` the blobs it made; or `extracted`
-        is the three at once, `{"meta", "contentPayload", "refs"}`. `edge_prompt` is what the role was asked, verbatim.
-        `attempts` are failed ones that came before, each the keywords of `attempt`. `compact` is a summary of all steps
-        before this one. `child` is the end of a run that this one called. With a `key` that was used in the last 24
-        hours the first step is given. Raises ConflictError when the run is not active or its head is not
-        `expected_head` (a turn id), UnknownBlobError, InputError.
+        The step is a role with `meta`, the structured part (any JSON value), and `content`, the
+        text; a `NewStep` has more. Content, node, turn and head are one change. With a `key` that
+        was used in the last 24 hours the first step is returned. With a `source` an event tells of
+        it. Raises ConflictError when the run is not active or its head is not `expected_head` (a
+        turn id), UnknownBlobError, InputError.
         """
-        if extracted is not None:
-            meta, content, refs = _extracted(extracted, meta, content, refs)
-        if role not in self._runs.roles:
-            self._runs.check_role(role)
-        body = self._body(_Made(role, meta, content, refs, edge_prompt, agent, compact, child))
-        tried = [self._tried(one) for one in attempts]
-        how = _How("step", AppendTo(expected_head=expected_head, key=key), source, tuple(tried))
+        new = _new_step(step, meta, content)
+        body = self._body(self._checked(new))
+        tried = [self._tried(one) for one in new.attempts] if new.attempts != () else ()
+        how = _How("step", AppendTo(None, expected_head, key), source, tuple(tried))
         return self._step(body, how)
+
+    def _checked(self, new: NewStep) -> NewStep:
+        """Check the role of a step, and take apart what was extracted."""
+        if type(new.role) is not str or new.role not in self._runs.roles:
+            self._runs.check_role(new.role)
+        if new.extracted is None:
+            return new
+        meta, content, refs = _extracted(new.extracted, new.meta, new.content, new.refs)
+        return replace(new, meta=meta, content=content, refs=refs, extracted=None)
 
     def _step(self, body: _Body, how: _How) -> Step:
         """Take a step after the head, again when the run has moved meanwhile."""
@@ -414,7 +396,7 @@ class Run:
         if not state.head:
             raise status_conflict(self.id, "", state.start)
 
-    def _body(self, made: _Made) -> _Body:
+    def _body(self, made: NewStep) -> _Body:
         """Check and hash what a role put out, ahead of the transaction."""
         _check_texts(made)
         digests = digests_of(made.refs) if made.refs != () else []
@@ -444,17 +426,17 @@ class Run:
 
     def attempt(
         self,
-        role: str,
+        step: NewStep | str,
         meta: Any = None,
         content: str = "",
         *,
-        refs: Iterable[Name] = (),
-        edge_prompt: str = "",
-        agent: str = "",
         source: str | None = None,
     ) -> str:
-        """Keep a step that failed, without moving the head, and return its ref; the next step names it."""
-        body = self._body(_Made(_role(role), meta, content, refs, edge_prompt, agent))
+        """Keep a step that failed, without moving the head, and return its ref.
+
+        It is given as to `step`; the next step names it.
+        """
+        body = self._tried(_new_step(step, meta, content))
         self._runs.check(_How("attempt", AppendTo(), source))
         while True:
             state = self._engine.state(self.id)
@@ -468,14 +450,13 @@ class Run:
             except GoneError as gone:
                 body.prepare_again(self._turns.blobs, (), gone)
 
-    def _tried(self, told: Mapping[str, Any]) -> _Body:
-        """Check an attempt that came before a step."""
-        known = {"role", "meta", "content", "refs", "edge_prompt", "agent"}
-        if not hasattr(told, "keys") or "role" not in told or set(told) - known:
-            raise InputError(
-                f"{told!r} is no attempt", f"give a role, and perhaps {', '.join(sorted(known - {'role'}))}"
-            )
-        return self._body(_Made(**{**told, "role": _role(told["role"])}))
+    def _tried(self, new: NewStep) -> _Body:
+        """Check an attempt."""
+        if type(new) is not NewStep:
+            raise InputError(f"{new!r:.200} is no attempt", "give a NewStep")
+        if new.compact is not None or new.child is not None or new.attempts != ():
+            raise InputError("an attempt has no compaction, no child and no attempts", "leave them out")
+        return self._body(self._checked(new))
 
     def poke(
         self,
@@ -497,7 +478,7 @@ class Run:
             state = self._engine.state(self.id)
             self._check_takes_steps(state)
             old = self._last_step(state.head)
-            made = _Made(
+            made = NewStep(
                 old.role,
                 meta,
                 content,
@@ -518,7 +499,7 @@ class Run:
 
     def compact(self, summary: str, *, source: str | None = None) -> Step:
         """Say in a text what has happened so far: models are shown it in place of the steps before; none is deleted."""
-        body = self._body(_Made(COMPACT, {}, summary, compact=summary))
+        body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
         return self._step(body, _How("compact", AppendTo(), source))
 
     # --- status ---------------------------------------------------------------------------------------------------
@@ -537,7 +518,7 @@ class Run:
         meta = {"returnCode": code, "summary": summary}
         statuses = ("active", "suspended") if status == "cancelled" else ("active",)
         how = _How("end", AppendTo(), source, becomes=status, statuses=statuses)
-        return self._step(self._body(_Made(END, meta, summary)), how)
+        return self._step(self._body(NewStep(END, meta, summary)), how)
 
     def suspend(self, *, source: str | None = None) -> RunInfo:
         """Set an active run aside: it takes no steps until it is resumed. Raises ConflictError."""
@@ -755,7 +736,7 @@ class _Body:
 
     def __init__(
         self,
-        made: _Made,
+        made: NewStep,
         meta: Any,
         node: ContentNode,
         ready: Prepared,
@@ -866,7 +847,7 @@ def _check_text(text: object, what: str) -> None:
     check_whole(text, f"the {what}")
 
 
-def _check_texts(made: _Made) -> None:
+def _check_texts(made: NewStep) -> None:
     """Raise InputError for what is no text that can be stored."""
     texts = (made.content, "content"), (made.edge_prompt, "edge prompt"), (made.agent, "agent")
     for text, what in texts:
@@ -888,6 +869,15 @@ def _role(role: str) -> str:
     if role in NO_ROLES:
         raise InputError(f"'{role}' is no role", "use end() or compact()")
     return role
+
+
+def _new_step(step: NewStep | str, meta: Any, content: str) -> NewStep:
+    """Return what is given in place of a role, or a step of a role, meta and content alone."""
+    if type(step) is not NewStep:
+        return NewStep(step, meta, content)  # type: ignore[arg-type]  # which is checked
+    if meta is not None or content:
+        raise UsageError("a NewStep holds meta and content itself", "give one of the two")
+    return step
 
 
 def _extracted(told: Mapping[str, Any], meta: Any, content: str, refs: Iterable[Name]) -> tuple[Any, str, Any]:

@@ -7,6 +7,7 @@ from eventq.errors import (
     DamagedError,
     InputError,
     UnknownTurnError,
+    UsageError,
 )
 from eventq.event import check_name, check_natural, check_positive, check_whole
 from eventq.records import NewTurn, Page, Turn
@@ -63,10 +64,15 @@ class Turns:
             value = getattr(new, name)
             if type(value) is not int or not 0 <= value <= U32:
                 check_u32(value, name)
+        if new.expect_size is not None and type(new.expect_size) is not int:
+            raise UsageError("expect_size is no whole number", "give a number of bytes")
 
     def append(self, context_id: int, new: NewTurn, to: AppendTo) -> Turn:
         """Store a turn and move the head to it, all or nothing."""
-        turn, ready = self.prepare(new)
+        return self.store(context_id, *self.prepare(new), to)
+
+    def store(self, context_id: int, turn: PreparedTurn, ready: Prepared, to: AppendTo) -> Turn:
+        """Store a turn that was prepared, as `append` does."""
         if to.key is not None:
             check_name(to.key, "key")
             to = to._replace(key_digest=digest_of_key(turn))
@@ -307,6 +313,11 @@ class View:
             Chain(self.turns, head, start, self._length(head), payload=payload, as_of=as_of) for head in (mine, theirs)
         ]
         return Diff(shared, *chains)
+
+
+def new_turn(payload: object) -> NewTurn:
+    """Return what is given in place of a payload, or a turn of that payload alone."""
+    return payload if type(payload) is NewTurn else NewTurn(payload)
 
 
 def encoded(payload: object, canonical: str | None, what: str = "the payload") -> object:

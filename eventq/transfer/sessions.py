@@ -19,7 +19,7 @@ from eventq.event import REF, refs_in
 from eventq.output import entries
 from eventq.output.spelling import parse, spell
 from eventq.output.store import SHA256
-from eventq.records import SessionImported
+from eventq.records import NewTurn, SessionImported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class _Import:
                 f"somebody else appended to '{self._name()}' meanwhile",
                 "import again: what is here already is found again", self._context.head_id(),
             )  # fmt: skip
-        turn = self._context.append(payload, type_id=kind, flags=flags, refs=self._known(named))
+        turn = self._context.append(NewTurn(payload, kind, flags=flags, refs=self._known(named)))
         self._head = turn.turn_id
 
     def _count_raw(self, number: int, *, torn: bool) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from _thread import allocate_lock
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
 
@@ -31,7 +31,7 @@ from eventq.dag.contexts import Context, Contexts, OpenTurn
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, Turns, View
 from eventq.errors import DiskError, EventqError, LogicError, TooLargeError, UnknownBlobError, UsageError
 from eventq.event import check_natural, check_positive
-from eventq.records import Blob, ContextInfo, Move, OpenInfo, Page, Turn
+from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.wire.frames import MAX_FRAME, MAX_TEXT, Called, Failure, Malformed, Refused, TooLong, Unsupported
 
 TYPE_CHECKING = False
@@ -96,7 +96,7 @@ CALLS: dict[str, dict[str, str]] = {
     "pages": {"next": READ, "close": READ},
     "upload": {"append": READ, "drop": READ},
 }  # what may be called, on what, and whether it changes the thread; `next` is as what it goes on with
-RECORDS: dict[str, type] = {one.__name__: one for one in (Blob, ContextInfo, Move, OpenInfo, Page, Turn)}
+RECORDS: dict[str, type] = {one.__name__: one for one in (Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn)}
 MOST_CURSORS = 16  # of a connection; each may hold a page of rows, or of what is kept, while nobody asks
 MOST_UPLOADS = 8
 MOST_ITEMS = 1 << 16  # of a list that is given whole
@@ -433,7 +433,7 @@ class Calls:
         """
         if len(call.told) > MAX_TOLD:
             raise TooLargeError(len(call.told), MAX_TOLD, "call", "give fewer refs, or shorter names")
-        read = Unpacked(call.told, call.parts, _argument, records=())
+        read = Unpacked(call.told, call.parts, _argument, records=(NewTurn.__name__,))
         kind, which, method, args, named = _form(read.told)
         how = CALLS.get(kind, {}).get(method)
         if how is None:
@@ -472,13 +472,15 @@ class Calls:
     def _resolve(self, thread: Thread, arguments: dict[str, Any], used: list[BinaryIO]) -> None:
         """Put what they stand for in the place of handles."""
         for name, value in arguments.items():
-            if _is_upload(value):
+            if type(value) is NewTurn:
+                if _is_upload(value):
+                    used.append(self._take(value.payload.which))
+                    arguments[name] = replace(value, payload=_payload_of(value, used[-1]))
+            elif _is_upload(value):
                 used.append(self._take(value.which))
                 arguments[name] = used[-1]
             elif isinstance(value, _Handle):
                 arguments[name] = _MADE[value.kind](thread, value.which)
-        if used and arguments.get("canonical") is not None:  # a value is made of them, which must be in memory
-            arguments["payload"] = _whole(used[-1])
 
     def close(self) -> None:
         """Let go of cursors and uploads, at once or when the call under way has ended; no call may follow."""
@@ -633,7 +635,14 @@ def _bound(kind: str, method: str, args: list[Any], named: dict[str, Any]) -> Bo
 
 
 def _is_upload(value: object) -> bool:
-    return isinstance(value, _Handle) and value.kind == "upload"
+    """Tell whether an argument is an upload, or a turn whose payload is one."""
+    found = value.payload if type(value) is NewTurn else value
+    return isinstance(found, _Handle) and found.kind == "upload"
+
+
+def _payload_of(new: NewTurn, file: BinaryIO) -> object:
+    """Return an upload; in memory if a value is made of it."""
+    return file if new.canonical is None else _whole(file)
 
 
 def _is_chain_of_turns(value: object) -> bool:

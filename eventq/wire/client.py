@@ -19,13 +19,14 @@ import sys
 from _thread import allocate_lock
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import update_wrapper
 
 from eventq import system
 from eventq.blobs import PART_BYTES, _check_hash, _check_size, _read, digest_of, digests_of, flat
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, encoded
 from eventq.errors import ClosedError, EventqError, InputError, LogicError, UsageError
-from eventq.records import Turn
+from eventq.records import NewTurn, Turn
 from eventq.wire.address import host_and_port, unix_path
 from eventq.wire.calls import CALLS, LOCAL, PAGE_BYTES, WRITE, Unpacked, pack, raised, signature_of, stands_for
 from eventq.wire.frames import (
@@ -608,9 +609,16 @@ def _nonsense(method: str) -> Malformed:
 
 
 def _payload(connection: Connection, arguments: dict[str, Any], what: str = "payload") -> _Link | None:
-    """Make bytes of a payload as it is done at home."""
-    arguments["payload"] = encoded(arguments["payload"], arguments.get("canonical"))
-    return _bytes(connection, arguments, "payload", what)
+    """Make bytes of a payload as it is done at home, also inside a `NewTurn`."""
+    new = arguments["payload"]
+    if type(new) is not NewTurn:
+        arguments["payload"] = encoded(new, None)
+        return _bytes(connection, arguments, "payload", what)
+    parts = {name: getattr(new, name) for name in ("refs", "expect_hash", "expect_size")}
+    parts["payload"] = encoded(new.payload, new.canonical)
+    link = _bytes(connection, parts, "payload", what)
+    arguments["payload"] = replace(new, payload=parts["payload"], refs=parts["refs"])
+    return link
 
 
 def _data(connection: Connection, arguments: dict[str, Any]) -> _Link | None:

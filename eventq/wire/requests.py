@@ -137,11 +137,12 @@ def _append(request: AppendTurn, check_root: CheckRoot, *, keys: bool) -> Callab
             expect_hash=request.hash, expect_size=request.uncompressed_len,
         )  # fmt: skip
         to = AppendTo(parent, key=key)
+        prepared = turns.prepare(new)
         if request.fs_root is None:
-            turn = turns.append(context_id, new, to)
+            turn = turns.store(context_id, *prepared, to)
         else:
             with thread.write():
-                turn = turns.append(context_id, new, to)
+                turn = turns.store(context_id, *prepared, to)
                 check_root(thread, request.fs_root)  # it may be the payload itself
                 thread.database.turns.attach(turn.turn_id, request.fs_root, only_new=True)
         return frames.Appended(context_id, turn.turn_id, turn.depth, request.hash)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 import eventq
+from eventq.records import NewTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,3 +86,9 @@ def collect(thread: eventq.Thread, grace: float = HOUR) -> Collected:
     assert not any(thread.blobs.has(name) for name in done.hashes)
     assert thread.check() == []
     return done
+
+
+def append(context: Any, payload: object, **words: Any) -> Any:
+    """Append a turn whose own fields, and how it is appended, are given side by side."""
+    own = {name: words.pop(name) for name in [*words] if name in NewTurn.__slots__}
+    return context.append(NewTurn(payload, **own), **words)

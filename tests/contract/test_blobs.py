@@ -28,6 +28,7 @@ from eventq.errors import (
     TooLargeError,
     UnknownBlobError,
 )
+from eventq.records import NewTurn
 from eventq.storage.sqlite import migrate
 from tests.conftest import ROOT
 from tests.contract.support import ask
@@ -401,9 +402,9 @@ def test_refs_must_be_stored(thread: eventq.Thread, raw: apsw.Connection, size: 
     wanted: list[Callable[[], object]] = [
         lambda: thread.blobs.put(TEXT[:size], refs=[there.ref, UNKNOWN]),
         lambda: thread.blobs.put(b"old", refs=[UNKNOWN]),
-        lambda: context.append(TEXT[:size], refs=[there.ref, UNKNOWN]),
-        lambda: context.append(b"old", refs=[UNKNOWN], key="k"),
-        lambda: thread.contexts.patch(turn.turn_id, TEXT[:size], refs=[UNKNOWN]),
+        lambda: context.append(NewTurn(TEXT[:size], refs=[there.ref, UNKNOWN])),
+        lambda: context.append(NewTurn(b"old", refs=[UNKNOWN]), key="k"),
+        lambda: thread.contexts.patch(turn.turn_id, NewTurn(TEXT[:size], refs=[UNKNOWN])),
     ]
     for call in wanted:
         with pytest.raises(UnknownBlobError, match=f"^missing blob {UNKNOWN} - "):

@@ -512,7 +512,7 @@ with eventq.open(sys.argv[1]) as thread:
     say("go")
     fall(int(sys.argv[2]))
     for n in range(100000):
-        turn = main.append(f"{sys.argv[3]} {n} " + "x" * (n % 7 * 300), key=f"{sys.argv[3]} {n}", emit=n % 2 == 0)
+        turn = main.append(f"{sys.argv[3]} {n} " + "x" * (n % 7 * 300), key=f"{sys.argv[3]} {n}", source="self" if n % 2 == 0 else None)
         say(f"{turn.turn_id} {sys.argv[3]} {n} ")
         if n % 5 == 0:
             say(f"size {opened.append_delta(f'{sys.argv[3]} {n};')}")
@@ -573,7 +573,7 @@ def test_an_open_turn(thread: Thread, context: Context, raw: apsw.Connection, cl
     assert ([info], [info]) == (context.open_turns(), list(thread.contexts.open_turns()))
     assert context.head_id() == 1
     clock.move(1)
-    turn = opened.seal(flags=5, emit=True, key="k")
+    turn = opened.seal(flags=5, key="k", source="self")
     digest = blake3(expected).hexdigest()
     assert Turn(2, 1, 1, "tool.output", 3, 9, digest, 268, 5, AT + 2000) == turn
     assert [expected] == [turn.payload for turn in context.last(1)]
@@ -725,7 +725,7 @@ def test_a_refused_seal(thread: Thread, context: Context, raw: apsw.Connection) 
         ({"key": "used"}, ConflictError),
         ({"refs": [MISSING]}, UnknownBlobError),
         ({"flags": -1}, InputError),
-        ({"emit": True, "source": "a\nb"}, InputError),
+        ({"source": "a\nb"}, InputError),
     ]
     for words, error in cases:
         with pytest.raises(error):
@@ -743,7 +743,7 @@ def test_a_seal_with_a_used_key(thread: Thread, context: Context, raw: apsw.Conn
     again = context.open_turn()
     again.append_delta(b"te")
     again.append_delta(b"xt")
-    assert turn == again.seal(key="k", emit=True)
+    assert turn == again.seal(key="k", source="self")
     assert tuple(counts(raw)[name] for name in ("turns", "open_turns", "open_pieces", "events")) == (1, 0, 0, 0)
     with pytest.raises(ConflictError):
         again.info()

@@ -22,7 +22,7 @@ from eventq.errors import (
     ReadOnlyError,
     UnknownContextError,
 )
-from eventq.records import ArtifactInfo
+from eventq.records import ArtifactInfo, NewTurn
 from eventq.storage.sqlite import migrate
 from eventq.transfer import packs
 from eventq.transfer.sources import ThreadSource
@@ -104,13 +104,13 @@ def fill(thread: eventq.Thread) -> None:
     put(b"deep")
     put(b"named", refs=[blake3(b"deep").digest()])
     main = thread.contexts.create("main")
-    main.append("m1", refs=[blake3(b"named").digest()])
-    main.append("m2: see artifact://0, and more", type_id="chat/2", type_version=2, encoding=3, flags=4)
-    main.append({"b": "m3"}, canonical="eventq-json-1")
+    main.append(NewTurn("m1", refs=[blake3(b"named").digest()]))
+    main.append(NewTurn("m2: see artifact://0, and more", type_id="chat/2", type_version=2, encoding=3, flags=4))
+    main.append(NewTurn({"b": "m3"}, canonical="eventq-json-1"))
     side = main.fork(at=2, name="side")
     side.append("s3")
     apart = thread.contexts.create("other")
-    apart.append("o1 artifact://3 agent://1-Apart", refs=[put(b"apart").hash])
+    apart.append(NewTurn("o1 artifact://3 agent://1-Apart", refs=[put(b"apart").hash]))
     thread.contexts.patch(2, r'{"patched":"artifact:\/\/4"}')
     thread.contexts.patch(5, "o1 patched")
     thread.contexts.tombstone(1)

@@ -17,6 +17,7 @@ from blake3 import blake3
 import eventq
 from eventq import UsageError
 from eventq.errors import DamagedError, DiskError, StoreError, UnknownTurnError
+from eventq.records import NewTurn
 from tests.conftest import ROOT
 from tests.contract.support import ask, collect
 
@@ -233,7 +234,7 @@ def test_overlays_keep_both_payloads(thread: eventq.Thread, clock: Clock) -> Non
     context = thread.contexts.create()
     turn = context.append(b"old")
     ref = thread.blobs.put(b"named by a patch")
-    seqs = [context.patch(turn.turn_id, b"new 1", refs=[ref.ref]), context.patch(turn.turn_id, TEXT)]
+    seqs = [context.patch(turn.turn_id, NewTurn(b"new 1", refs=[ref.ref])), context.patch(turn.turn_id, TEXT)]
     context.tombstone(turn.turn_id)
     clock.move(9 * DAY)
     assert collect(thread, 0).blobs == 0
@@ -293,7 +294,7 @@ def test_refs_are_followed_to_the_end(thread: eventq.Thread, clock: Clock) -> No
         chain.append(thread.blobs.put(b"node %d" % number, refs=[chain[-1].ref]))
     big = thread.blobs.put(NOISE, refs=[chain[-1].ref])
     context = thread.contexts.create()
-    context.append(b"turn", refs=[big.ref])
+    context.append(NewTurn(b"turn", refs=[big.ref]))
     clock.move(DAY)
     assert collect(thread, 0).blobs == 0
     assert thread.blobs.get(chain[0].ref) == b"leaf"
@@ -425,7 +426,7 @@ def test_an_open_turn_is_no_blob_yet(thread: eventq.Thread, clock: Clock) -> Non
 def litter(thread: eventq.Thread, clock: Clock) -> tuple[str, ...]:
     """Leave some garbage of each kind, and something to keep; give the hashes that are garbage, sorted."""
     context = thread.contexts.create("kept")
-    context.append(b"kept", refs=[thread.blobs.put(b"kept by a ref").ref])
+    context.append(NewTurn(b"kept", refs=[thread.blobs.put(b"kept by a ref").ref]))
     fork = context.fork()
     for data in (b"gone", TEXT, NOISE[: 2 * MIB]):
         fork.append(data)
@@ -729,7 +730,7 @@ def test_a_collector_beside_a_writer(thread: eventq.Thread, grace: float) -> Non
             with thread.write():  # what is put and named in one change is never alone
                 ref = thread.blobs.put(leaf)
                 payload = (b"%d " % number) + TEXT[: (number % 5) * 20_000]
-                context.append(payload, refs=[ref.ref])
+                context.append(NewTurn(payload, refs=[ref.ref]))
             expected.append(payload)
             context.append(leaf)  # old bytes, which a collection may just delete
             expected.append(leaf)

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import eventq
+from eventq.records import NewTurn
 from eventq.storage.sqlite import turns as turns_table
 from tests.contract.support import found
 
@@ -38,8 +39,8 @@ def broken(path: str) -> Iterator[apsw.Connection]:
         for number in range(8):
             main.append(f"turn {number}", key="k" if number == 4 else None)
         fork = main.fork(at=4)
-        fork.append(b"nine", emit=True)
-        fork.append(b"ten", refs=[thread.blobs.put(b"named").ref])
+        fork.append(b"nine", source="self")
+        fork.append(NewTurn(b"ten", refs=[thread.blobs.put(b"named").ref]))
         thread.contexts.create("empty")
         main.patch(2, b"patched")
         main.tombstone(3)

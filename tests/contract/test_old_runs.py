@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.records import NewStep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def test_an_old_run_gives_the_messages_that_it_gave(old: Run, role: str) -> None
 def test_an_old_run_goes_on_by_its_rule(thread: eventq.Thread, old: Run, tmp_path: Path) -> None:
     """What a role was shown stays the prefix of what it is shown later: after steps, in a fork, and in another thread."""
     assert old.info().start == START
-    old.step("coder", 2, edge_prompt="go on")
+    old.step(NewStep("coder", 2, edge_prompt="go on"))
     assert said(old, "coder")[:4] == GAVE["coder"]
     assert said(old.fork(at=3), "coder") == GAVE["coder"]
     assert said(old.fork(at=0), "coder")[0] == GAVE["coder"][0]

@@ -10,6 +10,7 @@ import pytest
 import eventq
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.errors import EventqError
+from eventq.records import NewTurn
 from eventq.transfer.sources import type_tag
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def pack(path: str, tmp_path: Path) -> Path:
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
         for number in range(1, 5):
-            main.append(f"m{number}", type_id=TYPE, type_version=number)
+            main.append(NewTurn(f"m{number}", type_id=TYPE, type_version=number))
         main.fork(at=2, name="side")
         thread.contexts.patch(2, "again")
         thread.contexts.tombstone(3)
@@ -157,7 +158,7 @@ def test_one_bit_of_descriptions(at: int, bit: int, thread: eventq.Thread, tmp_p
     """A flipped bit of `turns.meta` is told of; a type that its tag does not prove is left out, the others stay."""
     context = thread.contexts.create("main")
     for number in range(4):
-        context.append(f"m{number}", type_id=TYPE)
+        context.append(NewTurn(f"m{number}", type_id=TYPE))
     thread.export_pack(tmp_path / "pack")
     data = bytearray((tmp_path / "pack" / "turns.meta").read_bytes())
     data[at] ^= 1 << bit

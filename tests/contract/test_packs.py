@@ -22,6 +22,7 @@ from eventq import LogicError, system
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedBlobError, DiskError, NotAThreadError, ReadOnlyError
+from eventq.records import NewTurn
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.packs import PackTable
 from eventq.transfer import packs, sources
@@ -223,13 +224,13 @@ def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
     main = contexts.create("main")
     for n in range(1, 6):
         tick()
-        main.append(f"m{n}", type_id=f"chat/{n}", type_version=n, encoding=n, flags=n)
+        main.append(NewTurn(f"m{n}", type_id=f"chat/{n}", type_version=n, encoding=n, flags=n))
     tick()
     side = main.fork(at=3, name="side")
     tick()
     side.append(b"x" * 400)
     tick()
-    side.append({"b": 1, "a": [2]}, canonical="eventq-json-1", refs=[thread.blobs.put(b"named").hash])
+    side.append(NewTurn({"b": 1, "a": [2]}, canonical="eventq-json-1", refs=[thread.blobs.put(b"named").hash]))
     tick()
     other = contexts.create("other")
     tick()
@@ -237,7 +238,7 @@ def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
     tick()
     contexts.create("empty")
     tick()
-    contexts.patch(2, "m2 again", flags=3)
+    contexts.patch(2, NewTurn("m2 again", flags=3))
     tick()
     contexts.patch(2, "m2 once more")
     tick()
@@ -291,13 +292,13 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
     long = b"a" * 300
     main = thread.contexts.create("main")
     clock.move(1)
-    main.append("one", type_id="chat/é", type_version=3, encoding=9, flags=0x80000001)
+    main.append(NewTurn("one", type_id="chat/é", type_version=3, encoding=9, flags=0x80000001))
     clock.move(1)
     main.append(long)
     clock.move(1)
     fork = main.fork(at=1)
     clock.move(1)
-    fork.append("one", type_id="")
+    fork.append(NewTurn("one", type_id=""))
     thread.contexts.create(None)
     thread.contexts.patch(2, "two")
     thread.contexts.tombstone(3, flags=5)

@@ -105,7 +105,7 @@ def test_the_public_names_are_exact() -> None:
     assert len(eventq.__all__) <= 29
     assert set(eventq.__all__) == {
         "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
+        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewStep", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

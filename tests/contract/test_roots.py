@@ -13,6 +13,7 @@ from blake3 import blake3
 import eventq
 from eventq import InputError, UsageError
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
+from eventq.records import NewTurn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,7 +227,7 @@ def old(path: str) -> str:
     """Give the path of a thread with a turn on a named blob and one that nothing leads to, without roots or outputs."""
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
-        main.append("one", refs=[thread.blobs.put(b"named").ref])
+        main.append(NewTurn("one", refs=[thread.blobs.put(b"named").ref]))
         main.append("two")
         main.move(1)
     return path

@@ -23,7 +23,7 @@ from eventq.errors import (
     UnknownRunError,
     UsageError,
 )
-from eventq.records import Move, RunInfo, RunText, Step
+from eventq.records import Move, NewStep, NewTurn, RunInfo, RunText, Step
 from tests.contract import support
 from tests.contract.support import counts, dump, found
 from tests.crash.support import kill, numbers, read_lines, start
@@ -183,8 +183,8 @@ def test_nodes_to_the_byte(thread: Thread, clock: Clock) -> None:
     thread.blobs.put(b"artifact")
     assert run.attempt("ana", content="no") == ATTEMPT_REF
     meta = {"z": 1.0, "a": [None, True], "ä": "☃"}
-    first = run.step("ana", meta, 'looked\n"well"', refs=[ARTIFACT], edge_prompt="Look!", agent="claude")
-    second = run.step("coder", compact="summary so far")
+    first = run.step(NewStep("ana", meta, 'looked\n"well"', refs=[ARTIFACT], edge_prompt="Look!", agent="claude"))
+    second = run.step(NewStep("coder", compact="summary so far"))
     last = run.end(0, "done")
     assert (first.ref, second.ref, last.ref) == (STATE_REF, COMPACTED_REF, END_REF)
     assert (run.info().head, run.info().start) == (END_REF, START_REF)
@@ -288,8 +288,8 @@ def test_refs_are_what_the_payload_names(thread: Thread) -> None:
     assert expected == read(thread, run.info().start)["refs"]
     assert sorted(expected) == thread.blobs.refs(run.info().start)
     first = run.step("a")
-    failed = run.attempt("a", content="failed", refs=put[:1])
-    step = run.step("a", content=f"{put[0]} in the text", refs=put, compact="sum", child=end.ref)
+    failed = run.attempt(NewStep("a", content="failed", refs=put[:1]))
+    step = run.step(NewStep("a", content=f"{put[0]} in the text", refs=put, compact="sum", child=end.ref))
     payload = read(thread, step.ref)["payload"]
     expected = [payload["start"], payload["content"], first.ref, payload["compact"], failed, end.ref]
     assert expected == read(thread, step.ref)["refs"]
@@ -320,23 +320,23 @@ def test_ancestors(thread: Thread, run: Run) -> None:
 def test_ancestors_are_the_stores_to_say(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     """Row 7: nobody passes ancestors, a start or a time; nothing is stored of what tries."""
     before = dump(raw)
-    odd: Any = run
+    odd: Any = NewStep
     for field in ("ancestors", "start", "timestamp", "depth"):
         with pytest.raises(TypeError):
-            odd.step("a", **{field: []})
+            odd("a", **{field: []})
         with pytest.raises(InputError, match="is nothing that is extracted"):
-            run.step("a", extracted={"meta": {}, field: []})
+            run.step(NewStep("a", extracted={"meta": {}, field: []}))
     assert before == dump(raw)
 
 
 MISSED: dict[str, Callable[[Thread, Run], object]] = {
-    "an artifact": lambda thread, run: run.step("a", content="new", refs=[MISSING]),
-    "one of many": lambda thread, run: run.step("a", refs=[thread.blobs.put(b"there").ref, MISSING]),
-    "extracted": lambda thread, run: run.step("a", extracted={"contentPayload": "new", "refs": [MISSING]}),
-    "a child": lambda thread, run: run.step("a", content="new", compact="new too", child=MISSING),
-    "of an attempt": lambda thread, run: run.attempt("a", content="new", refs=[MISSING]),
+    "an artifact": lambda thread, run: run.step(NewStep("a", content="new", refs=[MISSING])),
+    "one of many": lambda thread, run: run.step(NewStep("a", refs=[thread.blobs.put(b"there").ref, MISSING])),
+    "extracted": lambda thread, run: run.step(NewStep("a", extracted={"contentPayload": "new", "refs": [MISSING]})),
+    "a child": lambda thread, run: run.step(NewStep("a", content="new", compact="new too", child=MISSING)),
+    "of an attempt": lambda thread, run: run.attempt(NewStep("a", content="new", refs=[MISSING])),
     "of one of its attempts": lambda thread, run: run.step(
-        "a", attempts=[{"role": "a"}, {"role": "a", "refs": [MISSING]}]
+        NewStep("a", attempts=[NewStep("a"), NewStep("a", refs=[MISSING])])
     ),
     "a caller": lambda thread, run: thread.runs.start("new", "new", parent_state=MISSING, label="new"),
     "of what replaces": lambda thread, run: run.poke(content="new", refs=[MISSING]),
@@ -362,7 +362,7 @@ def test_missing_refs_are_refused(thread: Thread, run: Run, raw: apsw.Connection
 def test_content_is_a_node(thread: Thread, run: Run) -> None:
     """Row 9: content is text and refs of artifacts; the step names the content and not the artifacts."""
     put = [thread.blobs.put(b"%d" % n).ref for n in range(3)]
-    step = run.step("a", content="text", refs=put)
+    step = run.step(NewStep("a", content="text", refs=put))
     node = read(thread, step.ref)
     assert set(put) & set(node["refs"]) == set()
     assert {"type": "content", "payload": "text", "refs": put} == read(thread, node["payload"]["content"])
@@ -374,9 +374,7 @@ def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> Non
     """Row 10: text that looks like a node, or that names blobs, stays text: no refs come of it, wherever it stands."""
     thing = thread.blobs.put(b"a thing").ref
     text = spelled({"type": kind, "payload": {"start": thing, "content": thing}, "refs": [thing]}).decode()
-    step = run.step(
-        "a", {"refs": [thing], "text": text}, text, edge_prompt=text, agent=thing, compact=text, attempts=[{"role": text}]
-    )  # fmt: skip
+    step = run.step(NewStep("a", {"refs": [thing], "text": text}, text, edge_prompt=text, agent=thing, compact=text, attempts=[NewStep(text)]))  # fmt: skip
     found = next(run.replay())
     assert (text, (), text, {"refs": [thing], "text": text}) == (
         found.content, found.artifacts, found.edge_prompt, found.meta,
@@ -392,20 +390,20 @@ def test_what_was_extracted(thread: Thread, clock: Clock) -> None:
     """Row 11: what an extractor gives is taken in one call, and is the same step as its three parts."""
     thing = thread.blobs.put(b"a thing").ref
     one, other, third = (thread.runs.start("w", "p") for _ in range(3))
-    parts = one.step("a", {"ok": True}, "text", refs=[thing])
+    parts = one.step(NewStep("a", {"ok": True}, "text", refs=[thing]))
     version = other.context.info().version
-    whole = other.step("a", extracted={"meta": {"ok": True}, "contentPayload": "text", "refs": [thing]})
+    whole = other.step(NewStep("a", extracted={"meta": {"ok": True}, "contentPayload": "text", "refs": [thing]}))
     assert (parts.ref, version + 1) == (whole.ref, other.context.info().version)
-    assert third.step("a", extracted={}).ref == one.fork(0).step("a").ref
+    assert third.step(NewStep("a", extracted={})).ref == one.fork(0).step("a").ref
     odd: list[dict[str, Any]] = [{"content": "x"}, {"meta": 1, "more": 2}]
     for value in odd:
         with pytest.raises(InputError, match="is nothing that is extracted"):
-            third.step("a", extracted=value)
+            third.step(NewStep("a", extracted=value))
     with pytest.raises(InputError, match="content must be text"):
-        third.step("a", extracted={"contentPayload": {"a": 1}})
+        third.step(NewStep("a", extracted={"contentPayload": {"a": 1}}))
     for words in ({"meta": 1}, {"content": "x"}, {"refs": [thing]}):
         with pytest.raises(UsageError, match="give one of the two"):
-            third.step("a", extracted={}, **words)
+            third.step(NewStep("a", extracted={}, **words))
     assert third.info().depth == 1
 
 
@@ -500,7 +498,7 @@ def test_runs_that_call_runs(thread: Thread, clock: Clock, raw: apsw.Connection)
     called = thread.runs.start("inner", "q", parent_state=asked.ref, depth=1)
     called.step("b", content="inner work")
     end = called.end()
-    done = caller.step("a", child=end.ref)
+    done = caller.step(NewStep("a", child=end.ref))
     assert (end.ref, asked.ref) == (done.child, called.start_node().parent_state)
     assert asked.ref in thread.blobs.refs(called.info().start)
     assert end.ref in thread.blobs.refs(done.ref)
@@ -569,7 +567,7 @@ class Elsewhere:
     def plant(self, type_id: str, kind: str, payload: object, refs: list[str], version: int = 1) -> eventq.Turn:
         """Append a node."""
         data = spelled({"type": kind, "payload": payload, "refs": refs})
-        return self.context.append(data, type_id=type_id, type_version=version, refs=refs)
+        return self.context.append(NewTurn(data, type_id=type_id, type_version=version, refs=refs))
 
     def step(self, version: int = 1, **more: Any) -> str:
         """Append a step without any field that it can do without, and give its ref."""
@@ -618,7 +616,7 @@ def test_turns_of_other_types(path: str) -> None:
     with eventq.open(path) as thread:
         elsewhere = Elsewhere(thread)
         first = elsewhere.step()
-        elsewhere.context.append(b"a note", type_id="eventq.future")
+        elsewhere.context.append(NewTurn(b"a note", type_id="eventq.future"))
         run = elsewhere.run()
         assert [turn.depth for turn in run.context.replay() if turn.type_id == "eventq.future"] == [2]
         assert [(step.number, step.role) for step in run.replay()] == [(1, "old"), (2, "")]
@@ -908,7 +906,9 @@ def test_two_writers(thread: Thread, run: Run, raw: apsw.Connection) -> None:
         first = theirs.step("b", content="theirs", expected_head=2)
         before = dump(raw)
         with pytest.raises(ConflictError) as caught:
-            run.step("b", content="mine", expected_head=2, refs=[first.ref], compact="new", attempts=[{"role": "x"}])
+            run.step(
+                NewStep("b", content="mine", refs=[first.ref], compact="new", attempts=[NewStep("x")]), expected_head=2
+            )
         assert ("the head of context 1 is turn 3, not 2", first.turn_id) == (caught.value.what, caught.value.actual)
         assert before == dump(raw)
         second = run.step("b", content="mine", expected_head=caught.value.actual)
@@ -964,7 +964,7 @@ with eventq.open(sys.argv[1]) as thread:
     for n in range(100000):
         run = runs.start("w", f"{sys.argv[3]} {n}", group="killed")
         say(f"start {run.id}")
-        step = run.step("a", n, "x" * (n % 7 * 300), edge_prompt="go")
+        step = run.step(eventq.NewStep("a", n, "x" * (n % 7 * 300), edge_prompt="go"))
         say(f"step {run.id} {step.ref}")
         if n % 3 == 0 and known:
             run = runs.get(known.pop())
@@ -1098,7 +1098,7 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     grow(run, "a")
     before = run.info()
     thing = thread.blobs.put(b"a thing").ref
-    first = run.attempt("b", {"try": 1}, "failed", refs=[thing], edge_prompt="do", agent="x")
+    first = run.attempt(NewStep("b", {"try": 1}, "failed", refs=[thing], edge_prompt="do", agent="x"))
     second = run.attempt("c", content="failed too")
     assert before == run.info()
     assert [step.role for step in run.replay()] == ["a"]
@@ -1107,7 +1107,7 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
         node[name] for name in ("role", "meta", "edgePrompt", "agent", "start", "ancestors")
     )
     assert {"type": "content", "payload": "failed", "refs": [thing]} == read(thread, node["content"])
-    step = run.step("b", attempts=[{"role": "b", "content": "third"}])
+    step = run.step(NewStep("b", attempts=[NewStep("b", content="third")]))
     (third,) = set(step.attempts) - {first, second}
     assert (first, second, third) == step.attempts == next(run.replay(2)).attempts
     assert run.step("b").attempts == ()
@@ -1118,7 +1118,7 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
 
 def test_a_poke(thread: Thread, run: Run) -> None:
     """Row 66: the last step is replaced by one of its role and edge prompt; the old one is kept as an attempt of it."""
-    steps = [run.step("a", content="1"), run.step("b", {"v": 1}, "old", edge_prompt="do\n it ", agent="x")]
+    steps = [run.step("a", content="1"), run.step(NewStep("b", {"v": 1}, "old", edge_prompt="do\n it ", agent="x"))]
     messages = run.messages("b")
     new = run.poke({"v": 2}, "new")
     assert (2, "b", {"v": 2}, "new", "do\n it ", "x", (steps[1].ref,), (steps[0].ref,)) == (
@@ -1157,7 +1157,7 @@ def test_a_poke_keeps_what_hangs_on_the_step(path: str) -> None:
         child = thread.runs.start("inner", "q").end()
         run = thread.runs.start("w", "p")
         grow(run, "a")
-        old = run.step("b", compact="sum", child=child.ref)
+        old = run.step(NewStep("b", compact="sum", child=child.ref))
         new = run.poke(content="again")
         assert (old.compact, old.child, "sum") == (new.compact, new.child, run.chain()[0])
 
@@ -1296,7 +1296,7 @@ def test_compaction(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     assert ("__compact__", name_of("What happened: ☃".encode())) == (marker.role, marker.compact)
     assert [*before, marker, *after] == list(run.replay())
     assert "### Step 4: b\n" in run.messages("a")[1]["content"]
-    second = run.step("a", content="with it", compact="Second")
+    second = run.step(NewStep("a", content="with it", compact="Second"))
     last = run.step("b")
     assert ("Second", [second, last]) == run.chain()
     assert ("What happened: ☃", [marker, *after]) == run.fork(5).chain()
@@ -1393,7 +1393,7 @@ def test_a_start_that_says_rubbish_of_its_task_is_damaged(value: object) -> None
 def test_reading_within_a_budget(run: Run) -> None:
     """Row 34: the newest steps that fit and at least one, oldest first, and the number of those left out."""
     assert RunText("", 0, 0) == run.read() == run.read(1)
-    run.step("a", {"n": 1}, "first", agent="x")
+    run.step(NewStep("a", {"n": 1}, "first", agent="x"))
     run.step("b", content="second")
     run.step("c")
     texts = ['### Step 1: a (x)\n\nfirst\n\n{"n":1}', "### Step 2: b\n\nsecond", "### Step 3: c"]
@@ -1436,19 +1436,20 @@ def test_keys(thread: Thread, run: Run, raw: apsw.Connection, clock: Clock) -> N
             "edge_prompt": "e",
             "agent": "y",
         }
-        return run.step(words.pop("role", "a"), key="k", **(told | words))
+        head = words.pop("expected_head", None)
+        return run.step(NewStep(words.pop("role", "a"), **(told | words)), expected_head=head, key="k")
 
-    first = again(attempts=[{"role": "a"}])
+    first = again(attempts=[NewStep("a")])
     clock.move(60)
     before = dump(raw)
-    assert first == again(attempts=[{"role": "a"}]) == again(expected_head=999)
+    assert first == again(attempts=[NewStep("a")]) == again(expected_head=999)
     assert before == dump(raw)
     grow(run, "b")
     before = dump(raw)
     assert first == again()
     with eventq.open(thread.path) as other:
         assert first == other.runs.get(1).step(
-            "a", {"a": [1, 2]}, "x", refs=[thing], edge_prompt="e", agent="y", key="k"
+            NewStep("a", {"a": [1, 2]}, "x", refs=[thing], edge_prompt="e", agent="y"), key="k"
         )
     odd: list[dict[str, Any]] = [
         {"role": "c"}, {"meta": {"a": [2, 1]}}, {"content": "y"}, {"refs": []}, {"edge_prompt": ""}, {"agent": ""},
@@ -1472,18 +1473,18 @@ def test_refs_that_stand_twice(path: str) -> None:
     with eventq.open(path) as thread:
         thing = thread.blobs.put(b"a thing").ref
         run = thread.runs.start("w", "p")
-        step = run.step("a", refs=[thing, thing], key="k")
+        step = run.step(NewStep("a", refs=[thing, thing]), key="k")
         assert step == next(run.replay())
-        assert step == run.step("a", refs=[thing, thing], key="k")
+        assert step == run.step(NewStep("a", refs=[thing, thing]), key="k")
 
 
 def test_keys_and_the_rest_of_a_step(path: str) -> None:
     """Row 22: a key that was used for a step with another summary or child is a conflict."""
     with eventq.open(path) as thread:
         run = thread.runs.start("w", "p")
-        run.step("a", key="k", compact="one")
+        run.step(NewStep("a", compact="one"), key="k")
         with pytest.raises(ConflictError):
-            run.step("a", key="k", compact="two")
+            run.step(NewStep("a", compact="two"), key="k")
 
 
 def test_events(thread: Thread, run: Run) -> None:
@@ -1565,13 +1566,19 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
     "a meta of a number that is none": (lambda _, run: run.step("a", [float("nan")]), "JSON has no word"),
     "content that is bytes": (lambda _, run: run.step("a", content=b"x"), "content must be text"),  # type: ignore[arg-type]
     "half a character": (lambda _, run: run.step("a", content="\ud800"), "half a character"),
-    "half a character in an edge prompt": (lambda _, run: run.step("a", edge_prompt="\ud800"), "half a character"),
-    "an agent that is none": (lambda _, run: run.step("a", agent=None), "agent must be text"),  # type: ignore[arg-type]
-    "refs that are one": (lambda _, run: run.step("a", refs=MISSING), "refs are several names"),
-    "a ref that is none": (lambda _, run: run.step("a", refs=["x"]), "'x' names no blob"),
-    "an extracted ref that is none": (lambda _, run: run.step("a", extracted={"refs": ["x"]}), "'x' names no blob"),
+    "half a character in an edge prompt": (
+        lambda _, run: run.step(NewStep("a", edge_prompt="\ud800")),
+        "half a character",
+    ),
+    "an agent that is none": (lambda _, run: run.step(NewStep("a", agent=None)), "agent must be text"),  # type: ignore[arg-type]
+    "refs that are one": (lambda _, run: run.step(NewStep("a", refs=MISSING)), "refs are several names"),
+    "a ref that is none": (lambda _, run: run.step(NewStep("a", refs=["x"])), "'x' names no blob"),
+    "an extracted ref that is none": (
+        lambda _, run: run.step(NewStep("a", extracted={"refs": ["x"]})),
+        "'x' names no blob",
+    ),
     "a caller that is none": (lambda thread, _: thread.runs.start("w", "p", parent_state="x"), "'x' names no blob"),
-    "a summary that is none": (lambda _, run: run.step("a", compact=5), "summary must be text"),  # type: ignore[arg-type]
+    "a summary that is none": (lambda _, run: run.step(NewStep("a", compact=5)), "summary must be text"),  # type: ignore[arg-type]
     "a key that is empty": (lambda _, run: run.step("a", key=""), "key is empty"),
     "a prompt that is bytes": (lambda thread, _: thread.runs.start("w", b"p"), "prompt must be text"),  # type: ignore[arg-type]
     "a name that is empty": (lambda thread, _: thread.runs.start("", "p"), "name is empty"),
@@ -1622,12 +1629,12 @@ def full(thread: Thread) -> Run:
     """Give a run with everything that can hang on one: its bytes all begin with `full`."""
     things = [thread.blobs.put(b"full artifact %d" % number).ref for number in range(4)]
     child = thread.runs.start("full child", "full prompt of the child")
-    child.step("a", content="full inner work", refs=things[:1])
+    child.step(NewStep("a", content="full inner work", refs=things[:1]))
     run = thread.runs.start("full", "full prompt", system={"a": "full system a", "b": "full system b"})
-    run.step("a", content="full first", refs=things[1:2])
-    run.attempt("b", content="full failed", refs=things[2:3])
-    run.step("b", content="full second", child=child.end().ref, compact="full summary")
-    run.step("b", content="full replaced", refs=things[3:4])
+    run.step(NewStep("a", content="full first", refs=things[1:2]))
+    run.attempt(NewStep("b", content="full failed", refs=things[2:3]))
+    run.step(NewStep("b", content="full second", child=child.end().ref, compact="full summary"))
+    run.step(NewStep("b", content="full replaced", refs=things[3:4]))
     run.poke(content="full third")
     run.compact("full marker")
     run.attempt("c", content="full failed at the head")
@@ -1672,7 +1679,7 @@ def test_the_tip_of_a_fork_goes(thread: Thread, clock: Clock) -> None:
     run = thread.runs.start("w", "p")
     shared = grow(run, "a", "b")
     fork = run.fork(1)
-    mine = fork.step("x", content="mine", compact="mine too")
+    mine = fork.step(NewStep("x", content="mine", compact="mine too"))
     failed = fork.attempt("y", content="mine as well")
     fork.context.delete()
     clock.move(2 * DAY)
@@ -1720,7 +1727,7 @@ def test_what_is_to_be_named_waits(thread: Thread, clock: Clock) -> None:
     thread.blobs.put(b"a thing")
     clock.move(3599)
     assert collect(thread, 3600) == (0, 0, ())
-    run.step("a", refs=[thing])
+    run.step(NewStep("a", refs=[thing]))
     clock.move(2 * DAY)
     assert collect(thread, 0) == (0, 0, ())
     assert thing in next(run.replay()).artifacts
@@ -1736,8 +1743,9 @@ with eventq.open(sys.argv[1]) as thread:
             thing = thread.blobs.put(f"artifact {n}".encode()).ref
             try:
                 if n % 3 == 0:
-                    run.attempt("a", content=f"failed {n}", refs=[thing])
-                run.step("a", n, f"content {n}", refs=[thing], compact="sum" if n % 7 == 0 else None)
+                    run.attempt(eventq.NewStep("a", content=f"failed {n}", refs=[thing]))
+                compact = "sum" if n % 7 == 0 else None
+                run.step(eventq.NewStep("a", n, f"content {n}", refs=[thing], compact=compact))
                 break
             except UnknownBlobError:
                 pass
@@ -1814,9 +1822,9 @@ def sound(path: str) -> str:
     """
     with eventq.open(path) as thread:
         run = thread.runs.start("w", "prompt" * 20, system={"a": "system" * 20})
-        run.step("a", content="first" * 20, refs=[thread.blobs.put(b"artifact" * 20).ref])
-        run.attempt("a", content="failed" * 20, refs=[thread.blobs.put(b"of an attempt" * 20).ref])
-        run.step("a", content="second", compact="summary" * 20)
+        run.step(NewStep("a", content="first" * 20, refs=[thread.blobs.put(b"artifact" * 20).ref]))
+        run.attempt(NewStep("a", content="failed" * 20, refs=[thread.blobs.put(b"of an attempt" * 20).ref]))
+        run.step(NewStep("a", content="second", compact="summary" * 20))
         run.end()
         other = thread.runs.start("w", "q")
         grow(other, "b", "c")
@@ -1943,7 +1951,7 @@ def test_nodes_that_are_forged(path: str) -> None:
         bare = Elsewhere(thread, forged=4)
         bare.context = thread.contexts.create()
         state = thread.blobs.get(one) or b""
-        turn = bare.context.append(state, type_id="eventq.state", refs=thread.blobs.refs(one))
+        turn = bare.context.append(NewTurn(state, type_id="eventq.state", refs=thread.blobs.refs(one)))
         bare.run()
         fresh(f"turn {turn.turn_id} is a step without a start")
         for data in (
@@ -1954,11 +1962,11 @@ def test_nodes_that_are_forged(path: str) -> None:
             b'{"type":"state","payload":[],"refs":[]}',
         ):
             junk = Elsewhere(thread, forged=5)
-            turn = junk.context.append(data, type_id="eventq.state")
+            turn = junk.context.append(NewTurn(data, type_id="eventq.state"))
             junk.run()
             fresh(f"turn {turn.turn_id}: {turn.ref} is no node of a run")
         junk = Elsewhere(thread, forged=6)
-        turn = junk.context.append(b'{"type":"content","payload":"","refs":[]}', type_id="eventq.state")
+        turn = junk.context.append(NewTurn(b'{"type":"content","payload":"","refs":[]}', type_id="eventq.state"))
         junk.run()
         fresh(f"turn {turn.turn_id} ")
 
@@ -1966,8 +1974,8 @@ def test_nodes_that_are_forged(path: str) -> None:
 def test_turns_that_only_look_like_nodes(thread: Thread, clock: Clock) -> None:
     """Row 10: what stands on a context that is no run is nobody's step, whatever its type: check and gc go on."""
     context = thread.contexts.create()
-    context.append(b"junk", type_id="eventq.state")
-    context.append(b"junk", type_id="eventq.start")
+    context.append(NewTurn(b"junk", type_id="eventq.state"))
+    context.append(NewTurn(b"junk", type_id="eventq.start"))
     assert thread.check() == []
     clock.move(DAY)
     assert (thread.gc(apply=True).turns, thread.check()) == (0, [])
@@ -1979,7 +1987,7 @@ def test_a_start_without_a_prompt(path: str) -> None:
         elsewhere = Elsewhere(thread)
         elsewhere.context = thread.contexts.create()
         data = b'{"payload":{"name":"x"},"refs":[],"type":"start"}'
-        turn = elsewhere.context.append(data, type_id="eventq.start")
+        turn = elsewhere.context.append(NewTurn(data, type_id="eventq.start"))
         elsewhere.run()
         assert [fault for fault in thread.check() if f"turn {turn.turn_id}: {turn.ref} is no node" in fault] != []
         with pytest.raises(DamagedError):

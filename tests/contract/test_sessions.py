@@ -22,6 +22,7 @@ from eventq.errors import ConflictError, ReadOnlyError, UnknownBlobError, Unknow
 from eventq.event import refs_in
 from eventq.output import entries
 from eventq.output.entries import FULL, MAX_CHARS, NOTICE
+from eventq.records import NewTurn
 from eventq.transfer import sessions
 from eventq.transfer.sessions import ENTRY, LINE, NO_NEWLINE
 
@@ -574,8 +575,8 @@ def test_what_an_older_eventq_kept_raw(thread: eventq.Thread, tmp_path: Path) ->
     """A line that was kept raw for its number before stays what it is, and importing its file again adds what is new."""
     line = entry_with("0.00005", image(1, 3_000))
     context = thread.contexts.create("abc")
-    context.append(spell(HEADER), type_id=ENTRY)
-    context.append(line, type_id=LINE)
+    context.append(NewTurn(spell(HEADER), type_id=ENTRY))
+    context.append(NewTurn(line, type_id=LINE))
     data = lines(HEADER, line)
     assert export(thread, "abc") == data
     found = thread.sessions.import_file(write(tmp_path, data + lines(line)))
@@ -733,7 +734,7 @@ def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread, tm
     """A line in the middle that has no newline here, as something followed, is never replaced."""
     thread.sessions.import_file(write(tmp_path, b'{"a":1}'), name="s")
     context = thread.contexts.get("s")
-    context.append(b'{"b":1}', type_id=ENTRY)
+    context.append(NewTurn(b'{"b":1}', type_id=ENTRY))
     with pytest.raises(ConflictError):
         thread.sessions.import_file(write(tmp_path, b'{"a":1}\n{"b":1}\n'), name="s")
     assert export(thread, "s") == b'{"a":1}{"b":1}\n'
@@ -1144,7 +1145,7 @@ def test_what_is_externalized_keeps_what_it_names(thread: eventq.Thread) -> None
     thread.blobs.put(MENTIONED)
     stored = thread.externalize(says("x" * 600_000 + MENTION), full=True)
     main = thread.contexts.create("main")
-    main.append(json.dumps(stored), refs=entries.refs(stored))
+    main.append(NewTurn(json.dumps(stored), refs=entries.refs(stored)))
     collect(thread)
     assert thread.blobs.get(MENTION) == MENTIONED
     assert thread.rehydrate(stored)["message"]["content"][0]["text"].endswith(MENTION)
@@ -1180,7 +1181,7 @@ def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
     def both(*, fail: bool) -> None:
         with thread.write():
             stored = thread.externalize(entry, full=True)
-            main.append(json.dumps(stored), refs=entries.refs(stored))
+            main.append(NewTurn(json.dumps(stored), refs=entries.refs(stored)))
             with eventq.open(thread.path, read_only=True) as reader:
                 assert len(reader.blobs) == 0
                 assert not list(reader.contexts.get("main").replay())

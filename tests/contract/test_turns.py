@@ -24,7 +24,8 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
-from tests.contract.support import dump, ids
+from eventq.records import NewTurn
+from tests.contract.support import append, dump, ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -73,12 +74,12 @@ def test_append_gives_the_turn_as_stored(thread: Thread, context: Context, clock
     assert first == Turn(1, 0, 0, "message", 1, 0, hash_of(b"one"), 3, 0, 1773829800123)
     clock.move(60)
     second = context.append(
-        "zwölf", type_id="tool.call", type_version=U32, encoding=7, flags=U32, refs=[first.ref], key="k"
+        NewTurn("zwölf", type_id="tool.call", type_version=U32, encoding=7, flags=U32, refs=[first.ref]), key="k"
     )
     text = "zwölf".encode()
     assert second == Turn(2, 1, 1, "tool.call", U32, 7, hash_of(text), 6, U32, 1773829860123)
     assert second.ref == "blob:blake3:" + hash_of(text)
-    third = context.append({"b": 1, "a": [1.5, None]}, canonical="eventq-json-1", type_id="", type_version=0)
+    third = context.append(NewTurn({"b": 1, "a": [1.5, None]}, canonical="eventq-json-1", type_id="", type_version=0))
     data = b'{"a":[1.5,null],"b":1}'
     assert third == Turn(3, 2, 2, "", 0, 0, hash_of(data), len(data), 0, 1773829860123, "eventq-json-1")
     expected = [
@@ -130,7 +131,7 @@ class Drips:
 )
 def test_payloads(thread: Thread, context: Context, payload: Any, canonical: str | None, stored: bytes) -> None:
     """Bytes of any shape, text, binary files and canonical values come back as exactly their bytes."""
-    turn = context.append(payload() if callable(payload) else payload, canonical=canonical)
+    turn = context.append(NewTurn(payload() if callable(payload) else payload, canonical=canonical))
     assert (hash_of(stored), len(stored), canonical) == (turn.hash, turn.size, turn.canonical)
     assert [stored] == said(context.last())
     assert stored == thread.blobs.get(turn.ref)
@@ -173,7 +174,7 @@ def test_an_undone_append_leaves_nothing(thread: Thread, context: Context, raw: 
     grow(context, 2)
     before = dump(raw)
     with pytest.raises(ZeroDivisionError), thread.write():
-        assert context.append(b"gone", key="k", emit=True).turn_id == 3
+        assert context.append(b"gone", key="k", source="self").turn_id == 3
         raise ZeroDivisionError
     assert before == dump(raw)
     with pytest.raises(UnknownTurnError):
@@ -291,7 +292,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"expect_size": 4}, InputError, "the payload has 3 bytes, not the 4 that were declared"),
     ({"expect_size": 2}, InputError, "the payload has 3 bytes, not the 2 that were declared"),
     ({"refs": [MISSING]}, UnknownBlobError, f"missing blob {MISSING}"),
-    ({"refs": [MISSING], "emit": True, "key": "k"}, UnknownBlobError, f"missing blob {MISSING}"),
+    ({"refs": [MISSING], "source": "self", "key": "k"}, UnknownBlobError, f"missing blob {MISSING}"),
     ({"refs": ["artifact://1"]}, InputError, "names no blob"),
     ({"refs": MISSING}, InputError, "refs are several names"),
     ({"key": ""}, InputError, "key is empty"),
@@ -300,8 +301,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": "x" * 65537}, InputError, "key is too long"),
     ({"canonical": "eventq-json-9"}, UsageError, "there is no rule 'eventq-json-9'"),
     ({"canonical": 7}, UsageError, "there is no rule"),
-    ({"emit": True, "source": ""}, InputError, "source is empty"),
-    ({"emit": True, "source": "a\nb", "key": "k"}, InputError, "source holds a control character"),
+    ({"source": ""}, InputError, "source is empty"),
+    ({"source": "a\nb", "key": "k"}, InputError, "source holds a control character"),
 ]
 
 
@@ -317,9 +318,9 @@ def test_a_refused_append_changes_nothing(
     with pytest.raises(error) as caught:
         if door == "inside":
             with thread.write():
-                context.append(b"new", **words)
+                append(context, b"new", **words)
         else:
-            context.append(b"new" if door == "bytes" else io.BytesIO(b"new"), **words)
+            append(context, b"new" if door == "bytes" else io.BytesIO(b"new"), **words)
     assert text in str(caught.value)
     assert error is type(caught.value)
     assert before == dump(raw)
@@ -349,15 +350,15 @@ def test_values_that_are_refused(context: Context, raw: apsw.Connection, value: 
     """What a rule cannot say is refused by it, and nothing is stored."""
     before = dump(raw)
     with pytest.raises(InputError):
-        context.append(value, canonical="eventq-json-1")
+        context.append(NewTurn(value, canonical="eventq-json-1"))
     assert before == dump(raw)
 
 
 def test_declared_hash_and_size(context: Context) -> None:
     """What is declared rightly is accepted: as a ref, as digits and as bytes, for bytes and for files."""
     for name in (hash_of(b"x"), "blob:blake3:" + hash_of(b"x"), blake3(b"x").digest()):
-        assert context.append(b"x", expect_hash=name, expect_size=1).size == 1
-        assert context.append(io.BytesIO(b"x"), expect_hash=name, expect_size=1).size == 1
+        assert context.append(NewTurn(b"x", expect_hash=name, expect_size=1)).size == 1
+        assert context.append(NewTurn(io.BytesIO(b"x"), expect_hash=name, expect_size=1)).size == 1
 
 
 @pytest.mark.parametrize("as_file", [False, True])
@@ -370,7 +371,7 @@ def test_a_refused_append_of_megabytes(
     before = dump(raw)
     data = os.urandom(3 << 20)
     with pytest.raises((UsageError, LogicError)):
-        context.append(io.BytesIO(data) if as_file else data, **words)
+        append(context, io.BytesIO(data) if as_file else data, **words)
     assert thread.blobs.get(hash_of(data)) is None
     thread.gc(apply=True, grace=0)
     assert before == dump(raw)
@@ -383,7 +384,7 @@ def test_an_unknown_context(thread: Thread, context: Context, raw: apsw.Connecti
     before = dump(raw)
     calls: list[Callable[[], object]] = [
         lambda: context.append(b"new"),
-        lambda: context.append(b"new", parent=1, key="k", emit=True),
+        lambda: context.append(b"new", parent=1, key="k", source="self"),
         lambda: context.move(1),
         lambda: context.patch(1, b"new"),
         lambda: context.tombstone(1),
@@ -435,7 +436,7 @@ def test_the_last_turn_id(path: str, raw: apsw.Connection) -> None:
         assert ids(context.last()) == [1, LARGEST_ID]
         before = dump(raw)
         with pytest.raises(LogicError) as caught:
-            context.append(b"new", key="k", emit=True)
+            context.append(b"new", key="k", source="self")
         assert caught.value.what == "the store has given the last id that there is in turns, 2^63-1"
         assert LogicError is type(caught.value)
         assert before == dump(raw)
@@ -465,17 +466,17 @@ def test_the_last_id_of_others(path: str, raw: apsw.Connection, table: str) -> N
 
 def test_the_same_key_is_the_same_turn(thread: Thread, context: Context, raw: apsw.Connection) -> None:
     """§1: same key, same bytes: the first turn again; nothing is stored and the head stays where it is."""
-    first = context.append(b"one", key="k", type_id="t", flags=3)
+    first = context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
     grow(context, 2)
     before = dump(raw)
-    assert first == context.append(b"one", key="k", type_id="t", flags=3)
-    assert first == context.append("one", key="k", type_id="t", flags=3, expected_head=999)
-    assert first == context.append(io.BytesIO(b"one"), key="k", type_id="t", flags=3, parent=2, emit=True)
+    assert first == context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
+    assert first == context.append(NewTurn("one", type_id="t", flags=3), key="k", expected_head=999)
+    assert first == context.append(NewTurn(io.BytesIO(b"one"), type_id="t", flags=3), key="k", parent=2, source="self")
     with thread.write():
-        assert first == context.append(b"one", key="k", type_id="t", flags=3)
+        assert first == context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
     assert before == dump(raw)
-    assert context.append(b"one", type_id="t", flags=3).turn_id == 4
-    assert context.append(b"one", key="K", type_id="t", flags=3).turn_id == 5
+    assert context.append(NewTurn(b"one", type_id="t", flags=3)).turn_id == 4
+    assert context.append(NewTurn(b"one", type_id="t", flags=3), key="K").turn_id == 5
 
 
 @pytest.mark.parametrize("words", [{"type_id": "u"}, {"type_version": 2}, {"encoding": 1}, {"flags": 1}])
@@ -486,16 +487,16 @@ def test_a_key_for_another_turn(context: Context, raw: apsw.Connection, words: d
     before = dump(raw)
     for payload, more in ((b"two", {}), (b"one", words), (b"", {})):
         with pytest.raises(ConflictError, match="key 'k' was used for another payload: turn 2 - use a new key") as got:
-            context.append(payload, key="k", **more)
+            append(context, payload, key="k", **more)
         assert got.value.actual == 2
     assert before == dump(raw)
 
 
 def test_a_key_does_not_mix_its_parts(context: Context) -> None:
     """Two appends whose fields look alike when they are strung together are two."""
-    context.append(b"x", key="k", type_version=1, encoding=23)
+    context.append(NewTurn(b"x", type_version=1, encoding=23), key="k")
     with pytest.raises(ConflictError):
-        context.append(b"x", key="k", type_version=12, encoding=3)
+        context.append(NewTurn(b"x", type_version=12, encoding=3), key="k")
 
 
 def test_keys_are_per_context(thread: Thread, context: Context) -> None:
@@ -565,7 +566,7 @@ def test_emit(thread: Thread, context: Context) -> None:
     thread.subscribe("w", "true", filter="subtype = 'turn'")
     thread.push("self", "record", "something else", "note")
     context.append(b"silent")
-    turn = context.append("zwölf", emit=True, type_id="tüp", type_version=2, encoding=3)
+    turn = context.append(NewTurn("zwölf", type_id="tüp", type_version=2, encoding=3), source="self")
     (event,) = thread.pop("w", 0)
     assert (event.id, event.source, event.type, event.subtype) == (2, "self", "record", "turn")
     assert {
@@ -581,8 +582,8 @@ def test_emit(thread: Thread, context: Context) -> None:
     } == json.loads(event.content)
     assert [f"turn {turn.turn_id}", f"event {event.id}"] == thread.blobs.holders(turn.ref)
     source = "external:a:b:c:d:e"
-    context.append(b"x", emit=True, source=source, key="k")
-    context.append(b"x", emit=True, source=source, key="k")
+    context.append(b"x", key="k", source=source)
+    context.append(b"x", key="k", source=source)
     assert [(3, source)] == [(event.id, event.source) for event in thread.pop("w", 2)]
 
 
@@ -594,12 +595,12 @@ def test_an_append_is_atomic(thread: Thread, context: Context, raw: apsw.Connect
     what = "UPDATE" if table == "contexts" else "INSERT"
     raw.execute(f"CREATE TRIGGER broken AFTER {what} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
     with pytest.raises(StoreError, match="broken"):
-        context.append(b"new", key="k", emit=True)
+        context.append(b"new", key="k", source="self")
     with thread.write(), pytest.raises(StoreError, match="broken"):
-        context.append(b"new", key="k", emit=True)
+        context.append(b"new", key="k", source="self")
     raw.execute("DROP TRIGGER broken")
     assert before == dump(raw)
-    assert context.append(b"new", key="k", emit=True).turn_id == 3
+    assert context.append(b"new", key="k", source="self").turn_id == 3
 
 
 # --- inside `write` ---
@@ -612,7 +613,7 @@ def test_appends_inside_write_commit_together(thread: Thread, context: Context, 
 
     def change() -> None:
         thread.push("self", "note", "x")
-        context.append(b"two", emit=True)
+        context.append(b"two", source="self")
         fork = context.fork(at=1, name="fork")
         fork.append(b"three")
         context.patch(1, b"patched")
@@ -635,7 +636,7 @@ def test_nested_writes(thread: Thread, context: Context) -> None:
     with thread.write():
         context.append(b"outer")
         with pytest.raises(ZeroDivisionError), thread.write():
-            context.append(b"inner", emit=True, key="k")
+            context.append(b"inner", key="k", source="self")
             raise ZeroDivisionError
         assert context.head_id() == 1
         with thread.write():
@@ -937,7 +938,7 @@ def test_overlays_as_of_each_seq(context: Context, raw: apsw.Connection) -> None
         context.patch(2, "zwölf"),
         context.tombstone(2),
         context.patch(3, b"another turn"),
-        context.patch(2, {"a": 1}, canonical="eventq-json-1"),
+        context.patch(2, NewTurn({"a": 1}, canonical="eventq-json-1")),
         context.tombstone(2),
         context.tombstone(2),
         context.patch(2, b""),
@@ -1016,7 +1017,7 @@ def test_a_refused_patch_changes_nothing(
     grow(context, 1)
     before = dump(raw)
     with pytest.raises(error):
-        thread.contexts.patch(1, payload, **words)
+        thread.contexts.patch(1, NewTurn(payload, **words))
     with pytest.raises(InputError):
         thread.contexts.tombstone(1, flags=-1)
     assert before == dump(raw)
@@ -1024,8 +1025,8 @@ def test_a_refused_patch_changes_nothing(
 
 def test_overlays_keep_both_payloads(thread: Thread, context: Context, clock: Clock) -> None:
     """Row 37: no collection takes the payload under an overlay, nor one that a newer overlay hides."""
-    context.append(b"under", refs=[thread.blobs.put(b"ref of it").ref])
-    context.patch(1, b"over", refs=[thread.blobs.put(b"ref over it").ref])
+    context.append(NewTurn(b"under", refs=[thread.blobs.put(b"ref of it").ref]))
+    context.patch(1, NewTurn(b"over", refs=[thread.blobs.put(b"ref over it").ref]))
     context.tombstone(1)
     clock.move(3 * DAY)
     assert thread.gc(apply=True, grace=0).hashes == ()

@@ -76,7 +76,7 @@ def template(tmp_path: Path) -> str:
 
 def append(thread: eventq.Thread) -> None:
     """Append a turn of 10 KB, with a key and an event of its own."""
-    thread.contexts.get("main").append(SMALL, key="k", emit=True)
+    thread.contexts.get("main").append(SMALL, key="k", source="self")
 
 
 def append_text(thread: eventq.Thread) -> None:

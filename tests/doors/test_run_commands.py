@@ -11,7 +11,7 @@ import pytest
 
 import eventq
 from eventq.cli import steps as drawn
-from eventq.records import RunInfo, RunText, Step
+from eventq.records import NewStep, RunInfo, RunText, Step
 from tests.doors.support import EVENTQ, NOWHERE, environ, objects, ok, refused, run
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def box(tmp_path: Path) -> str:
         build = thread.runs.start(
             "solve", "mend it", system={"coder": "You code.", "critic": "You judge."}, label="build"
         )
-        build.step("coder", {"files": 2}, "one\ntwo", edge_prompt="begin", agent="claude")
-        build.step("critic", {"good": False}, "no", edge_prompt="judge")
-        build.step("coder", {"files": 3}, "three", edge_prompt="again", agent="claude")
+        build.step(NewStep("coder", {"files": 2}, "one\ntwo", edge_prompt="begin", agent="claude"))
+        build.step(NewStep("critic", {"good": False}, "no", edge_prompt="judge"))
+        build.step(NewStep("coder", {"files": 3}, "three", edge_prompt="again", agent="claude"))
         thread.contexts.create("plain").append("hello")
     return path
 

@@ -505,7 +505,7 @@ def test_a_handler_does_not_get_the_token(words: list[str], tmp_path: Path, unti
     given = {"EVENTQ_NOTIFIER": "builtin", "EVENTQ_TOKEN": "s3cret", "GIVEN": "all else"}
     with Process(path, *words, **given) as served:
         with eventq.connect(f"eventq://{served.address}", token="s3cret") as connection:
-            connection.contexts.get("main").append("x", emit=True)
+            connection.contexts.get("main").append("x", source="self")
         with eventq.open(path) as thread:
             until(lambda: thread.info().subscriptions[0].stalled, "the handler was run, once")
         assert served.end() == (0, "", "")

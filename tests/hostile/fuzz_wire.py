@@ -208,6 +208,9 @@ def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
     """Give an argument that is likely to be right, or not."""
     if not tape.often(6):
         return _odd(tape, parts)
+    if name == "payload" and tape.below(4) == 1:
+        fields = calls.RECORDS["NewTurn"].__slots__  # type: ignore[attr-defined]
+        return {"NewTurn": [_argument(tape, field, parts) for field in fields]}
     if name in ("payload", "data"):
         return (
             tape.one((True, {"upload": 1}, {"upload": tape.below(8)}, "text")) if tape.below(2) else _part(tape, parts)
@@ -218,8 +221,6 @@ def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
         return tape.one(NAMES)
     if name == "refs":
         return [tape.one(NAMES) for _ in range(tape.below(3))]
-    if name == "emit":
-        return bool(tape.below(2))
     return tape.number()
 
 

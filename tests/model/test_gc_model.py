@@ -20,9 +20,10 @@ import eventq
 from eventq import system
 from eventq.chunking import cut
 from eventq.errors import ConflictError
+from eventq.records import NewTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 DAY = 24 * 3600 * 1000
 _LINES = random.Random(5)
@@ -236,9 +237,10 @@ class Machine(RuleBasedStateMachine):
         context = self.context(pick)
         named = self.refs(refs)
         above = (self.turn(parent) if parent is not None else 0) or None
-        call: Callable[[], eventq.records.Turn] = lambda: self.thread.contexts.get(context).append(  # noqa: E731
-            data, refs=named, key=key, parent=above
-        )
+
+        def call() -> eventq.records.Turn:
+            return self.thread.contexts.get(context).append(NewTurn(data, refs=named), key=key, parent=above)
+
         first = model.keys.get((context, key or ""))
         if first is not None and first[1] >= model.now - DAY:
             if first[2] == name(data):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import eventq
+from eventq.records import NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,15 +161,15 @@ class Pair:
         self.asked[len(self.chain) + 1] = self.run.messages(role, edge)
         refs = [self.thread.blobs.put(b"thing %d" % number).ref for number in range(things)]
         words: dict[str, Any] = {"edge_prompt": edge} if edge else {}  # a missing one is ""
+        tried = [NewStep(role, content="no")] * attempts
         step = self.run.step(
-            role, meta, content, refs=refs, agent=agent, compact=compact, attempts=[{"role": role, "content": "no"}] * attempts,
-            **words,
-        )  # fmt: skip
+            NewStep(role, meta, content, refs=refs, agent=agent, compact=compact, attempts=tried, **words)
+        )
         self.chain.append(Done(step.number, role, deepcopy(meta), content, edge, agent, compact))
         assert step.number == len(self.chain)
 
     def attempt(self, role: str, meta: Any, content: str) -> None:
-        self.run.attempt(role, meta, content, edge_prompt="not to be seen", agent="nor this")
+        self.run.attempt(NewStep(role, meta, content, edge_prompt="not to be seen", agent="nor this"))
 
     def suspend(self) -> None:
         self.run.suspend()
@@ -285,9 +286,9 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
         {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"}, {"role": "user", "content": ""},
     ]  # fmt: skip
     assert {"role": "system", "content": TASK} == run.messages("Prüfer ☃")[0] == run.messages("nobody")[0]
-    run.step("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude")
+    run.step(NewStep("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude"))
     run.step("tester", None, "")
-    run.step("tester", "no", "x", agent="y")
+    run.step(NewStep("tester", "no", "x", agent="y"))
     told = (
         "## What Happened Since Your Last Turn\n\n"
         '### Step 2: tester\nOutput: {"content":"","meta":null}\nAgent: \n\n'
@@ -298,7 +299,7 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     assert [*given, {"role": "user", "content": told}] == run.messages("coder")
     run.compact("So far.")
     assert [first[0], {"role": "user", "content": "So far.\n\nagain"}] == run.messages("coder", "again")
-    run.step("coder", 1, edge_prompt="go")
+    run.step(NewStep("coder", 1, edge_prompt="go"))
     assert [
         first[0],
         {"role": "user", "content": "So far.\n\ngo"},

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import EventqError, system
+from eventq.records import NewTurn
 from eventq.storage.sqlite.packs import PackTable
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
         context = contexts.get(ids[which % len(ids)])
         if what == "append":
             parent = turns[which * 7 % len(turns)] if turns and value == 6 else None
-            context.append(f"{value}" * (value * 30), type_id=f"t/{value % 3}", flags=value, parent=parent)
+            context.append(NewTurn(f"{value}" * (value * 30), type_id=f"t/{value % 3}", flags=value), parent=parent)
         elif what == "fork":
             context.fork()
         elif what == "delete":

@@ -76,7 +76,7 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
         thread.blobs.put(TEXT)
     work: dict[str, Callable[[], object]] = {
         "append": lambda: main.append("one more"),
-        "append with key and event": lambda: main.append("one more", key="new", emit=True),
+        "append with key and event": lambda: main.append("one more", key="new", source="self"),
         "append of what is there": lambda: main.append("hello 3"),
         "put": lambda: thread.blobs.put(b"new"),
         "put again": lambda: thread.blobs.put(b"there"),

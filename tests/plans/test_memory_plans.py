@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.records import NewTurn
 from eventq.storage.sqlite.packs import PackTable
 from tests.plans.test_plans import Traced
 
@@ -79,7 +80,9 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "append": lambda: main.append(b"a new turn"),
         "append what is there": lambda: main.append(b"turn 7"),
         "append a text": lambda: main.append(TEXT[:100_000]),
-        "append with all": lambda: main.append(b"new", key="new", refs=[leaf.ref], expected_head=head, emit=True),
+        "append with all": lambda: main.append(
+            NewTurn(b"new", refs=[leaf.ref]), key="new", expected_head=head, source="self"
+        ),
         "append with a known key": lambda: main.append(b"turn 0", key="k0"),
         "append after another": lambda: main.append(b"after", parent=5),
         "last": lambda: [main.last(), main.last(payload=False), main.last(5, as_of=3)],

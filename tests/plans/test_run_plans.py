@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.records import NewStep
 from tests.plans.test_plans import Traced, opened
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             main = thread.runs.start("w", "p", group="g1", system={"a": "s"}, label="main")
             for number in range(200):
                 main.step(
-                    "ab"[number % 2], number, f"{number}", key=f"k{number}", compact="s" if number == 150 else None
+                    NewStep("ab"[number % 2], number, f"{number}", compact="s" if number == 150 else None),
+                    key=f"k{number}",
                 )
             main.attempt("c")
             for number in range(2):
@@ -132,10 +134,7 @@ def test_all_runs_are_read_in_pages(traced: Traced) -> None:
 CALLS: dict[str, Callable[[eventq.Thread], object]] = {
     "start": lambda thread: thread.runs.start("w", "new", system={"a": "new too"}, label="new", source="self"),
     "step": lambda thread: thread.runs.get("main").step("a", 1, "new"),
-    "step with all": lambda thread: thread.runs.get("main").step(
-        "a", 1, "new", refs=[thread.blobs.put(b"thing").ref], edge_prompt="e", agent="x", attempts=[{"role": "a"}],
-        compact="sum", expected_head=thread.runs.get("main").info().head_turn_id, key="new", source="self",
-    ),
+    "step with all": lambda thread: thread.runs.get("main").step(NewStep("a", 1, "new", refs=[thread.blobs.put(b"thing").ref], edge_prompt="e", agent="x", attempts=[NewStep("a")], compact="sum"), expected_head=thread.runs.get("main").info().head_turn_id, key="new", source="self"),
     "step with a known key": lambda thread: thread.runs.get("main").step("a", 0, "0", key="k0"),
     "attempt": lambda thread: thread.runs.get("main").attempt("a", 1, "failed"),
     "poke": lambda thread: thread.runs.get("main").poke(2, "replaced"),

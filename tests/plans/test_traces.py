@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq.records import NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_a_call_goes_through_few_functions(
         numbers = itertools.count()  # what is there already takes another way
         work: dict[str, Callable[[], object]] = {
             "append": lambda: main.append(f"hello {next(numbers)}"),
-            "step": lambda: run.step("coder", {"x": 1}, f"text {next(numbers)}", edge_prompt="do it"),
+            "step": lambda: run.step(NewStep("coder", {"x": 1}, f"text {next(numbers)}", edge_prompt="do it")),
         }
         for _ in range(30):  # a record is made quickly from the twentieth on
             work[name]()

@@ -30,7 +30,7 @@ from eventq.errors import (
     TooLargeError,
     UnknownTurnError,
 )
-from eventq.records import Blob, ContextInfo, Move, OpenInfo, Page, Turn
+from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.wire import calls
 from eventq.wire.calls import (
     ATTRIBUTES,
@@ -70,7 +70,7 @@ REASONS = {
         "add_refs": "is a part of put",
         "get_many": "has no bound, and is for exports",
         "load": "takes rows",
-        "kept": "takes rows",
+        "kept": "has no bound, and is for exports",
         "size_of": "is a part of stat",
     },
 }  # why a public method is not called from afar
@@ -82,6 +82,7 @@ RECORD = [
     ContextInfo(1, None, 0, 0, 0, None, 0, 0, 9, 9),
     Move(1, "append", 0, 1, 9),
     OpenInfo(1, 2, "t", 3, 4, 5, 6, 7),
+    NewTurn(b"abc", "t", 2, 3, 4, "eventq-json-1", [HASH], HASH, 3),
     Page((TURN, dataclasses.replace(TURN, payload=b"abc")), 5),
     TURN,
 ]
@@ -512,7 +513,7 @@ def test_pages_of_long_types(server: Server) -> None:
     """What is told of the turns of a page is bounded as well, however it is escaped; payloads are not needed for that."""
     context = server.thread.contexts.create()
     for _ in range(30):
-        context.append("x", type_id="\U0001f600" * 65_536)
+        context.append(NewTurn("x", type_id="\U0001f600" * 65_536))
     for payload in (True, False):
         found = chain_pages(server, [30, 0, 30, payload, None])
         assert [turn for page in found for turn in page] == list(context.replay(payload=payload))
@@ -726,7 +727,9 @@ def test_a_payload_from_an_upload(server: Server, monkeypatch: pytest.MonkeyPatc
     one = server.ask("context", 1, "append", server.upload(b"one"))
     server.ask("context", 1, "patch", one.turn_id, server.upload(b"two"))
     assert server.thread.contexts.turn(1).payload == b"two"
-    value = server.ask("context", 1, "append", server.upload(b'{"b": 1, ', b'"a": 2}'), canonical="eventq-json-1")
+    value = server.ask(
+        "context", 1, "append", NewTurn(server.upload(b'{"b": 1, ', b'"a": 2}'), canonical="eventq-json-1")
+    )
     assert server.thread.contexts.turn(value.turn_id).payload == b'{"a":2,"b":1}'
     kind, number = server.ask("context", 1, "open_turn")
     assert kind == "open"
@@ -738,7 +741,7 @@ def test_a_payload_from_an_upload(server: Server, monkeypatch: pytest.MonkeyPatc
         server.ask("open", 9, "append_delta", server.upload(data))
     monkeypatch.setattr(calls, "MAX_FRAME", 10)
     with pytest.raises(TooLargeError, match="the value is too large"):
-        server.ask("context", 1, "append", server.upload(b'"123456789"'), canonical="eventq-json-1")
+        server.ask("context", 1, "append", NewTurn(server.upload(b'"123456789"'), canonical="eventq-json-1"))
 
 
 # What would be too large is refused before it is read.

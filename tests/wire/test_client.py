@@ -23,7 +23,7 @@ from eventq import InputError, LogicError, Turn, UsageError
 from eventq.blobs import Blobs
 from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
-from eventq.records import Page
+from eventq.records import NewTurn, Page
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import client
 from eventq.wire.calls import CALLS, LOCAL, WRITE, Calls, failure
@@ -115,7 +115,7 @@ def of_contexts(memory: Any) -> Iterator[Any]:
         yield lambda name=name: contexts.create(name)
     main = contexts.get("main")
     for number in range(5):
-        yield lambda number=number: main.append(f"turn {number}", type_id=f"t{number}")
+        yield lambda number=number: main.append(NewTurn(f"turn {number}", type_id=f"t{number}"))
     some: list[Any] = [2, "2", "main", 99, "nobody", "9" * 30, "\ud800", -1, None, 1.5, [], b"main"]
     for which in some:
         yield lambda which=which: contexts.get(which)
@@ -184,11 +184,11 @@ def of_appending(memory: Any) -> Iterator[Any]:
         "\ud800",
         [[]] * 9,
     ):
-        yield lambda value=value: context.append(value, canonical="eventq-json-1")
-        yield lambda value=value: context.patch(1, value, canonical="eventq-json-1")
+        yield lambda value=value: context.append(NewTurn(value, canonical="eventq-json-1"))
+        yield lambda value=value: context.patch(1, NewTurn(value, canonical="eventq-json-1"))
         yield lambda: context.last(1)
-    yield lambda: context.append("x", canonical="nonsense")
-    yield lambda: context.append("x", canonical="")
+    yield lambda: context.append(NewTurn("x", canonical="nonsense"))
+    yield lambda: context.append(NewTurn("x", canonical=""))
     for data in (b"", b"short", NOISE, b"compressible " * 200_000):
         yield lambda data=data: context.append(io.BytesIO(data))
         yield lambda: context.last(1)
@@ -196,14 +196,14 @@ def of_appending(memory: Any) -> Iterator[Any]:
     several: list[Any] = [refs, tuple(refs), set(refs), iter(refs), (ref for ref in refs), dict.fromkeys(refs), []]
     several += [[bytes.fromhex(refs[0][-64:])], refs[0], b"x", 5, None, [MISSING], ["x"], [5], [refs[0], None], [[]]]
     for given in several:
-        yield lambda given=given: context.append("with refs", refs=given)
+        yield lambda given=given: context.append(NewTurn("with refs", refs=given))
     for odd in ODD:
         for name in ("flags", "encoding", "type_version"):
-            yield lambda odd=odd, name=name: context.append("x", **{name: odd})
+            yield lambda odd=odd, name=name: context.append(NewTurn("x", **{name: odd}))
     for odd in (*NAMES, b"x"):
-        yield lambda odd=odd: context.append("x", type_id=odd)
+        yield lambda odd=odd: context.append(NewTurn("x", type_id=odd))
         yield lambda odd=odd: context.append("x", key=odd)
-        yield lambda odd=odd: context.append("x", emit=True, source=odd)
+        yield lambda odd=odd: context.append("x", source=odd)
     yield lambda: context.append("keyed", key="k")
     yield lambda: context.append("keyed", key="k")
     yield lambda: context.append("other", key="k")
@@ -212,9 +212,9 @@ def of_appending(memory: Any) -> Iterator[Any]:
         yield lambda at=at: context.append("x", expected_head=at)
         yield lambda at=at: context.append("x", parent=at)
     for expected in (refs[0], refs[0][-64:], "nonsense", 5, MISSING, b"x"):
-        yield lambda expected=expected: context.append(b"\x00", expect_hash=expected)
+        yield lambda expected=expected: context.append(NewTurn(b"\x00", expect_hash=expected))
     for size in (1, 2, -1):
-        yield lambda size=size: context.append(b"\x00", expect_size=size)
+        yield lambda size=size: context.append(NewTurn(b"\x00", expect_size=size))
     yield context.append
     yield lambda: context.append("x", "y")
     yield lambda: context.append("x", nonsense=1)
@@ -307,7 +307,7 @@ def of_open_turns(memory: Any) -> Iterator[Any]:
         yield lambda odd=odd: memory.contexts.open_turn(odd)
     yield lambda: one.seal(expected_head=7)
     yield lambda: one.seal(refs=iter([MISSING]))
-    yield lambda: one.seal(key="k", flags=3, emit=True)
+    yield lambda: one.seal(key="k", flags=3, source="self")
     yield lambda: two.seal(key="k")
     yield context.last
     yield two.discard
@@ -374,12 +374,12 @@ def of_large_bytes(memory: Any) -> Iterator[Any]:
             yield lambda given=given, size=size: blobs.put(given(), expect_size=size)
         for name in (blobs.put(data).hash, MISSING):
             yield lambda given=given, name=name: blobs.put(given(), expect_hash=name)
-            yield lambda given=given, name=name: context.append(given(), refs=[name])
+            yield lambda given=given, name=name: context.append(NewTurn(given(), refs=[name]))
     opened = context.open_turn()
     yield lambda: opened.append_delta(data)
     yield lambda: opened.append_delta("é" * (3 * MIB))
     yield opened.seal
-    yield lambda: context.append(["x" * (5 * MIB)], canonical="eventq-json-1")
+    yield lambda: context.append(NewTurn(["x" * (5 * MIB)], canonical="eventq-json-1"))
     yield context.replay
     yield lambda: b"".join(blobs.stream(blobs.put(data).ref)) == data
     yield lambda: blobs.get(blobs.put(data).ref) == data
@@ -481,13 +481,13 @@ def test_long_names(connection: Connection) -> None:
     context = connection.contexts.create("x")
     for letter in ("x", "é", "😀"):
         name = letter * 65_536
-        turn = context.append("y", type_id=name, key=name, source=name, emit=True)
+        turn = context.append(NewTurn("y", type_id=name), key=name, source=name)
         assert turn.type_id == name
-        assert context.append("y", type_id=name, key=name).turn_id == turn.turn_id
+        assert context.append(NewTurn("y", type_id=name), key=name).turn_id == turn.turn_id
         assert list(connection.contexts.get("x").replay())[-1].type_id == name
     lone = "\ud800" * 65_536
     with pytest.raises(InputError, match="type_id"):
-        context.append("y", type_id=lone, key=lone)
+        context.append(NewTurn("y", type_id=lone), key=lone)
     with pytest.raises(TooLargeError, match=r"the call is too large .* the limit is 1048576\) - give fewer refs"):
         connection.blobs.put(b"x", refs=["blob:blake3:" + "0" * 64] * 20_000)
     one = connection.blobs.put(b"one")
@@ -1174,9 +1174,12 @@ def test_large_bytes_of_another_size_than_was_declared(peer: Peer, size: int, by
     with peer.connect() as connection:
         context = connection.contexts.create()
         for give in (bytes, lambda n: io.BytesIO(bytes(n))):
-            for call in (connection.blobs.put, context.append):
+            for call in (
+                lambda data: connection.blobs.put(data, expect_size=size + by),
+                lambda data: context.append(NewTurn(data, expect_size=size + by)),
+            ):
                 with pytest.raises(InputError, match=f"has [0-9]+ bytes, not the {size + by} that"):
-                    call(give(size), expect_size=size + by)
+                    call(give(size))
     assert list(peer.thread.blobs) == []
 
 

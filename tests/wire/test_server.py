@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
+from eventq.records import NewTurn
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import requests, workers
@@ -478,7 +479,7 @@ def test_turns_that_do_not_fit_take_no_memory(path: str, monkeypatch: pytest.Mon
         context = thread.contexts.create()
         with thread.write():
             for number in range(3000):
-                context.append(b"", type_id=f"{number:08000}")
+                context.append(NewTurn(b"", type_id=f"{number:08000}"))
         tracemalloc.start()
         try:
             with pytest.raises(TooLargeError, match="the reply is too large"):

@@ -259,9 +259,10 @@ class Blobs:
 
     def remember(self, ids: dict[bytes, int]) -> None:
         """Remember row ids of digests that are about to be read."""
-        if len(self._ids) > _KNOWN:
+        if len(self._ids) + len(ids) > _KNOWN:
             self._ids = {}
-        self._ids.update(ids)
+        if len(ids) <= _KNOWN:
+            self._ids.update(ids)
 
     def page(self, after: bytes, limit: int) -> list[BlobRow]:
         """Return the next blobs in the order of their digests, parts left out."""
