@@ -135,7 +135,7 @@ def _memory(plan: Plan) -> str:
         for label in ("build", "growing"):
             run = thread.runs.start("solve", PAYLOAD, system={"coder": PAYLOAD}, label=label)
             for _ in range(10):
-                run.step("coder", content=PAYLOAD)
+                run.step("coder", None, PAYLOAD)
     return path
 
 

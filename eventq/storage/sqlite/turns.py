@@ -174,14 +174,21 @@ class Turns:
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,
         )  # fmt: skip
-        if to.key is not None:
-            execute(_FORGET_KEYS, (now - KEY_MS,))
-            execute(_SET_KEY, (context_id, to.key, turn_id, to.key_digest, now))
-        if to.seals is not None:
-            self._seal(to.seals, new.blob.size)
-        if to.source is not None:
-            self._tell(context_id, made, to.source)
+        if to.key is not None or to.seals is not None or to.source is not None:
+            self._also(context_id, made, to)
         return made
+
+    def _also(self, context_id: int, made: TurnRow, to: AppendTo) -> None:
+        """Do what comes with an append: note its key, end what it seals, store its event."""
+        if to.key is not None:
+            execute = self.database.cursor.execute
+            execute(_FORGET_KEYS, (made.at - KEY_MS,))
+            execute(_SET_KEY, (context_id, to.key, made.turn, to.key_digest, made.at))
+        if to.seals is not None:
+            self._seal(to.seals, made.size)
+        if to.source is not None:
+            content = event_of(context_id, made)
+            self.database.events.announce(to.source, content, "turn")
 
     def keep(self, blob: PreparedBlob, now: int) -> int:
         """Store a blob inside `write`; return its row id. Most are one piece, and new."""
@@ -213,10 +220,6 @@ class Turns:
         streams = self.database.open_turns
         if streams.end(open_id, Ending("sealed"), was=size) is None:
             raise open_conflict(open_id, growing=streams.get(open_id) is not None)
-
-    def _tell(self, context_id: int, made: TurnRow, source: str) -> None:
-        content = event_of(context_id, made)
-        self.database.events.announce(source, content, "turn")
 
     def explain(self, error: apsw.Error) -> Exception:
         """Return eventq's error for one of SQLite's, which takes the last id for a full disk."""
