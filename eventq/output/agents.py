@@ -53,22 +53,30 @@ class Outputs:
 
     def allocate(self, name: str, parent: str | None = None) -> str:
         """Return a new id for an agent's output: the next number of its parent, and its name."""
+        self._check_name(name, parent)
+        with self._db.write():
+            return self._next_id(name, parent)
+
+    def _check_name(self, name: object, parent: str | None) -> None:
         if not isinstance(name, str):
             what = f"the name must be text, not {type(name).__name__}"
             raise UsageError(what, "give a string such as 'Scout'")
         if parent is not None:
             self._check_known(parent)
-        with self._db.write():
-            number = self._outputs.next_number(_counter(parent or ""))
-            output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
-            check_id(output_id)
+
+    def _next_id(self, name: str, parent: str | None) -> str:
+        """Return a new id, inside `write`: one that is too long gives its number back."""
+        number = self._outputs.next_number(_counter(parent or ""))
+        output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
+        check_id(output_id)
         return output_id
 
     def put(self, name: str, content: str | bytes | BinaryIO, parent: str | None = None) -> OutputInfo:
         """Allocate an id and publish its content, as one change."""
         ready = self._prepare(content)
         with self._db.write():
-            return self._publish(self.allocate(name, parent), ready)
+            self._check_name(name, parent)
+            return self._publish(self._next_id(name, parent), ready)
 
     def publish(self, output_id: str, content: str | bytes | BinaryIO) -> OutputInfo:
         """Store the content of an output: the first version is what its id gives, also later."""
