@@ -24,7 +24,7 @@ _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float(
 
 
 def writer(*, sort_keys: bool = False, allow_nan: bool = True) -> Callable[[object], str]:
-    """Return a function that writes a value as JSON: no blanks, Unicode as it is, no check for circles."""
+    """Return a function that writes a value as JSON, without blanks or a check for circles."""
     if make_encoder is None:  # pragma: no cover
         return _package_writer(sort_keys=sort_keys, allow_nan=allow_nan)
     encode = make_encoder(None, _refuse, encode_basestring, None, ":", ",", sort_keys, False, allow_nan)
@@ -59,7 +59,7 @@ class Reader:
         self._scan = make_scanner(self)  # type: ignore[arg-type]  # it asks for these attributes
 
     def scan(self, text: str, at: int) -> tuple[Any, int]:
-        """Return the value that begins at a place, and where it ends; raise StopIteration for none."""
+        """Return the value that begins at a place, and its end; raise StopIteration for none."""
         try:
             return self._scan(text, at)
         except SystemError:  # up to Python 3.12 the scanner wants its error's module to be there already
@@ -68,7 +68,7 @@ class Reader:
             return self._scan(text, at)
 
     def decode(self, text: str) -> Any:
-        """Return the value of a text; raise json.JSONDecodeError, as the package does, for another text."""
+        """Return the value of a text; raise json.JSONDecodeError as the package does."""
         try:
             value, end = self.scan(text, skip(text, 0))
         except StopIteration:

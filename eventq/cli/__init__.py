@@ -1,8 +1,8 @@
 """The command line: a skin over the library.
 
-Plain words and `--name value` pairs are recognised here, from the same tables that click's commands are built from;
-everything else (help, errors, completion, anything unusual) is left to click, whose import alone costs more than a
-push. A test holds that the quick way either declines or agrees with click.
+Plain words and `--name value` pairs are recognised here, from the tables that click's commands are
+built from; the rest (help, errors, completion, anything unusual) is left to click, whose import
+alone costs more than a push. A test holds that the quick way either declines or agrees with click.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def init(*, path: str, shared: bool, json: bool) -> None:
-    """Make a thread."""
+    """Make a thread: a directory for events, consumers and logs."""
     from eventq.thread import init as make
 
     made = make(path, shared=shared)
@@ -24,7 +24,7 @@ def init(*, path: str, shared: bool, json: bool) -> None:
 
 
 def info(thread: Thread, *, json: bool) -> None:
-    """Show a thread at a glance."""
+    """Show a thread at a glance: its events and its consumers."""
     found = thread.info()
     if json:
         show.dump(_as_json(found))
@@ -47,11 +47,7 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
 
 
 def _as_text(found: ThreadInfo) -> list[str]:
-    lines = [
-        f"Thread: {found.path}",
-        f"Events: {found.event_count}",
-        f"Subscriptions: {len(found.subscriptions)}",
-    ]
+    lines = [f"Thread: {found.path}", f"Events: {found.event_count}", f"Subscriptions: {len(found.subscriptions)}"]
     for consumer in found.subscriptions:
         lines += _consumer(consumer)
     return lines
@@ -77,7 +73,7 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
 
 
 def check(thread: Thread, *, json: bool) -> int:
-    """Print each fault."""
+    """Print each fault of a thread. The exit status is 1 if there is any."""
     faults = thread.check()
     text = "\n".join(show.readable(show.called(fault)) for fault in faults)
     show.result({"ok": not faults, "faults": faults}, text or "ok", json=json)
@@ -85,19 +81,19 @@ def check(thread: Thread, *, json: bool) -> int:
 
 
 def prune(thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool) -> None:
-    """Delete old events."""
+    """Delete old events that every consumer has acked. Their space is given back."""
     count = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
     show.result({"count": count}, f"Pruned {count} events", json=json)
 
 
 def mirror_rebuild(thread: Thread, *, json: bool) -> None:
-    """Write the mirror anew."""
+    """Write events.jsonl anew from the database, in one file."""
     count = thread.rebuild_mirror()
     show.result({"count": count}, f"Rebuilt events.jsonl with {count} events", json=json)
 
 
 def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
-    """Collect what is unreachable."""
+    """List unreachable turns and blobs. With --apply delete them, and give their space back."""
     from eventq.cli.render import count, fields
 
     found = thread.gc(apply=apply, grace=grace)
@@ -107,7 +103,7 @@ def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
 
 
 def guide(*, path: bool) -> None:
-    """Print the guide, without the head that makes it a skill."""
+    """Print a short guide for agents: push, pop, process, ack."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folder = os.path.join(package, "skill", "eventq")
     if path:
@@ -118,40 +114,26 @@ def guide(*, path: bool) -> None:
 
 
 def completion(*, shell: str) -> None:
-    """Print a shell's completion script."""
+    """Print the completion script for a shell: bash, zsh or fish."""
     from eventq.cli.app import completion_script
 
     show.say(completion_script(shell))
 
 
-ABOUT = {"mirror": "Rebuild events.jsonl."}
-
 COMMANDS = {
     "init": Command(
         init,
-        "Make a thread: a directory for events, consumers and logs.",
         [
             Argument("PATH", kinds.directory),
             Option("shared", "Create files with the process umask (default: owner only)."),
             JSON,
         ],
-        examples=["eventq init ./inbox"],
+        "eventq init ./inbox",
     ),
-    "info": Command(
-        info,
-        "Show a thread at a glance: its events and its consumers.",
-        [READ, JSON],
-        examples=["eventq info --thread ./inbox"],
-    ),
-    "check": Command(
-        check,
-        "Print each fault of a thread. The exit status is 1 if there is any.",
-        [READ, JSON],
-        examples=["eventq check --thread ./inbox"],
-    ),
+    "info": Command(info, [READ, JSON], "eventq info --thread ./inbox"),
+    "check": Command(check, [READ, JSON], "eventq check --thread ./inbox"),
     "prune": Command(
         prune,
-        "Delete old events that every consumer has acked. Their space is given back.",
         [
             THREAD,
             Option("keep-last N", "Keep the newest N events.", kinds.WHOLE),
@@ -159,36 +141,23 @@ COMMANDS = {
             Option("force", "Delete also what some consumer has not acked."),
             JSON,
         ],
+        "eventq prune --thread ./inbox --keep-last 100000",
         rules=[one_of("keep-last", "before-id")],
-        examples=["eventq prune --thread ./inbox --keep-last 100000"],
     ),
-    "mirror rebuild": Command(
-        mirror_rebuild,
-        "Write events.jsonl anew from the database, in one file.",
-        [THREAD, JSON],
-        examples=["eventq mirror rebuild --thread ./inbox"],
-    ),
+    "mirror rebuild": Command(mirror_rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"),
     "gc": Command(
         gc,
-        "List unreachable turns and blobs. With --apply delete them, and give their space back.",
         [
             Option("apply", "Delete them."),
             Option("grace TIME", "Keep what is younger, such as 90s, 15m, 1h or 7d.", kinds.duration, default="1h"),
             Option("thread PATH", THREAD.help, kinds.Opened(reads="apply"), required=True),
             JSON,
         ],
-        examples=["eventq gc --thread ./inbox", "eventq gc --apply --grace 7d --thread ./inbox"],
+        "eventq gc --thread ./inbox",
+        "eventq gc --apply --grace 7d --thread ./inbox",
     ),
-    "guide": Command(
-        guide,
-        "Print a short guide for agents: push, pop, process, ack.",
-        [Option("path", "Print the directory that holds it as a skill instead.")],
-        examples=["eventq guide"],
-    ),
+    "guide": Command(guide, [Option("path", "Print the directory that holds it as a skill instead.")], "eventq guide"),
     "completion": Command(
-        completion,
-        "Print the completion script for a shell: bash, zsh or fish.",
-        [Argument("SHELL", kinds.Choice("bash", "zsh", "fish"))],
-        examples=['eval "$(eventq completion bash)"'],
+        completion, [Argument("SHELL", kinds.Choice("bash", "zsh", "fish"))], 'eval "$(eventq completion bash)"'
     ),
 }

@@ -58,33 +58,23 @@ def _identifier(part: Option) -> str:
 
 
 def _params(command: Command) -> list[click.Parameter]:
-    params: list[click.Parameter] = [_argument(argument) for argument in command.arguments]
-    for option in command.options:
-        names = [option.spelled] + ([f"-{option.short}"] if option.short else [])
-        params.append(_valued(names, option) if option.value else _flag(names, option))
-    return params
+    return [*map(_argument, command.arguments), *map(_option, command.options)]
 
 
-def _argument(argument: Argument) -> click.Argument:
-    names = [_identifier(argument)]
-    if argument.value.endswith("…"):
-        return click.Argument(names, metavar=f"-- {argument.value}", nargs=-1, type=click.UNPROCESSED)
-    return click.Argument(names, metavar=argument.value, required=argument.required, **_completed(argument))
+def _argument(part: Argument) -> click.Argument:
+    names = [_identifier(part)]
+    if part.value.endswith("…"):
+        return click.Argument(names, metavar=f"-- {part.value}", nargs=-1, type=click.UNPROCESSED)
+    return click.Argument(names, metavar=part.value, required=part.required, **_completed(part))
 
 
-def _flag(names: list[str], option: Option) -> click.Option:
-    return click.Option(names, help=option.described, is_flag=True)
-
-
-def _valued(names: list[str], option: Option) -> click.Option:
-    """Return an option with a value, always text: it is converted after the thread was found."""
-    return click.Option(
-        names,
-        metavar=option.value,
-        help=option.described,
-        required=option.required,
-        **_completed(option),
-    )
+def _option(part: Option) -> click.Option:
+    """Return an option: a flag, or text, as values are converted after the thread was found."""
+    names = [part.spelled, f"-{part.short}"] if part.short else [part.spelled]
+    if not part.value:
+        return click.Option(names, help=part.described, is_flag=True)
+    more = _completed(part)
+    return click.Option(names, metavar=part.value, help=part.described, required=part.required, **more)
 
 
 def _completed(part: Option) -> dict[str, Any]:
@@ -97,7 +87,7 @@ def _completed(part: Option) -> dict[str, Any]:
 
 
 class _WithRest(click.Command):
-    """A command whose last argument is the words after `--`, as they are, and none of those before it."""
+    """A command whose last argument is all the words after `--`, as they are."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse what is before `--`; raise UsageError when no word follows it."""
@@ -113,7 +103,7 @@ class _WithRest(click.Command):
 
 
 def _anywhere(*, hidden: bool = True) -> list[click.Parameter]:
-    """Return the options that every command and group takes, told of by the first group only."""
+    """Return the options that every command takes; only the help of the program lists them."""
     return [
         click.Option(
             ["--version", "-V"], is_flag=True, is_eager=True, expose_value=False, callback=_version, hidden=hidden,
@@ -127,7 +117,7 @@ def _anywhere(*, hidden: bool = True) -> list[click.Parameter]:
 
 
 def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
-    """Return what stands below a help: examples under the name that the program was called by, and perhaps MORE."""
+    """Return what stands below a help: examples, with the name of the program, and perhaps MORE."""
     shown = "\n".join(f"  {line}" for line in examples).replace("eventq ", f"{show.program()} ")
     return f"\b\nExample:\n{shown}" + (MORE if verbose else "")
 
@@ -227,7 +217,7 @@ _CLASSES = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 def completion_script(shell: str) -> str:
-    """Give the script that a shell sources to complete both names of the program."""
+    """Return the script that a shell sources to complete both names of the program."""
     return "\n".join(
         _CLASSES[shell](build(), {}, name, _variable(name)).source_template % _names(name)
         for name in ("eventq", "thread")

@@ -1,4 +1,4 @@
-"""The commands of artifacts."""
+"""Keep whole outputs of tools under numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.cli.output import Span
     from eventq.records import ArtifactInfo, OutputInfo
     from eventq.thread import Thread
 
@@ -21,30 +20,33 @@ if TYPE_CHECKING:
 
 
 def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
-    """Keep the output of a tool."""
+    """Keep the output of a tool durably, and print its URL. FILE is stdin by default, or for -."""
     made = thread.artifacts.put(Input(file), tool)
     show.result(render.produced(made), made.url, json=json)
 
 
-def cat(thread: Thread, *, id: str, lines: Span, json: bool) -> None:
-    """Write an artifact, by its number or its URL."""
-    show_url(thread, f"artifact://{id.removeprefix('artifact://')}", lines, json=json)
+def cat(thread: Thread, *, id: str, offset: int | None, limit: int | None, json: bool) -> None:
+    """Write an artifact, or some of its lines, to stdout.
+
+    An unfinished one is written as far as it is.
+    """
+    show_url(thread, f"artifact://{id.removeprefix('artifact://')}", offset, limit, json=json)
 
 
 def ls(thread: Thread, *, json: bool) -> None:
-    """List all artifacts."""
+    """List all artifacts in the order of their numbers."""
     render.show_all(thread.artifacts, render.produced, render.artifact, json=json)
 
 
 def rm(thread: Thread, *, id: str, json: bool) -> None:
-    """Delete an artifact."""
+    """Delete an artifact. Its number is never used again."""
     name = id.removeprefix("artifact://")
     thread.artifacts.remove(name)
     show.result({"artifact_id": name}, f"Deleted artifact://{name}", json=json)
 
 
 def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Write artifacts and outputs to a folder."""
+    """Write all artifacts and outputs to a folder, a file each. The folder is made if need be."""
     artifacts, outputs = thread.artifacts, thread.outputs
     try:
         os.makedirs(folder, exist_ok=True)
@@ -58,12 +60,9 @@ def export(thread: Thread, *, folder: str, json: bool) -> None:
 
 
 def take(thread: Thread, *, folder: str, json: bool) -> None:
-    """Keep the files of a folder as artifacts and outputs."""
+    """Keep the artifacts and outputs that are files of a folder. Importing twice adds nothing."""
     try:
-        made: Made = {
-            **thread.artifacts.import_folder(folder),
-            **thread.outputs.import_folder(folder),
-        }
+        made: Made = {**thread.artifacts.import_folder(folder), **thread.outputs.import_folder(folder)}
     except OSError as error:
         raise _refused(str(error.filename or folder), error, "read") from error
     render.show_all(
@@ -81,51 +80,21 @@ def _refused(path: str, error: OSError, done: str) -> LogicError:
 
 _ID, _FOLDER = Argument("ID"), Argument("FOLDER", kinds.path)
 
-ABOUT = {"artifact": "Keep whole outputs of tools under numbers."}
-
 COMMANDS = {
     "artifact put": Command(
         put,
-        "Keep the output of a tool durably, and print its URL. FILE is stdin when it is left out or -.",
         [
             Argument("[FILE]", kinds.path, default="-"),
             Option("tool NAME", "The tool that made it.", default="tool"),
             THREAD,
             JSON,
         ],
-        examples=[
-            "eventq artifact put build.log --tool make --thread ./inbox",
-            "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
-        ],
+        "eventq artifact put build.log --tool make --thread ./inbox",
+        "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
     ),
-    "artifact cat": Command(
-        cat,
-        "Write an artifact, or some of its lines, to stdout. One that is not whole is written as far as it is.",
-        [_ID, *LINES],
-        examples=["eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"],
-    ),
-    "artifact ls": Command(
-        ls,
-        "List all artifacts in the order of their numbers.",
-        [READ, JSON],
-        examples=["eventq artifact ls --thread ./inbox"],
-    ),
-    "artifact rm": Command(
-        rm,
-        "Delete an artifact. Its number is never used again.",
-        [_ID, THREAD, JSON],
-        examples=["eventq artifact rm 3 --thread ./inbox"],
-    ),
-    "artifact export": Command(
-        export,
-        "Write all artifacts and outputs to a folder, a file each. The folder is made if it is not there.",
-        [_FOLDER, READ, JSON],
-        examples=["eventq artifact export ./files --thread ./inbox"],
-    ),
-    "artifact import": Command(
-        take,
-        "Keep the artifacts and outputs that are files of a folder. Importing twice adds nothing.",
-        [_FOLDER, THREAD, JSON],
-        examples=["eventq artifact import ./files --thread ./inbox"],
-    ),
+    "artifact cat": Command(cat, [_ID, *LINES], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"),
+    "artifact ls": Command(ls, [READ, JSON], "eventq artifact ls --thread ./inbox"),
+    "artifact rm": Command(rm, [_ID, THREAD, JSON], "eventq artifact rm 3 --thread ./inbox"),
+    "artifact export": Command(export, [_FOLDER, READ, JSON], "eventq artifact export ./files --thread ./inbox"),
+    "artifact import": Command(take, [_FOLDER, THREAD, JSON], "eventq artifact import ./files --thread ./inbox"),
 }

@@ -31,7 +31,7 @@ _json = Reader(parse_float=len, parse_int=len, parse_constant=_constant)
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Give the object that a text spells; raise ValueError for anything else. Numbers in it are not their values."""
+    """Return the object that a text spells, numbers as their lengths; raise ValueError."""
     start = skip(text, 0)
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
@@ -52,7 +52,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def as_written(text: str, name: str) -> str:
-    """Give the JSON text of the member `name` of an object that was parsed already; of several, the last."""
+    """Return the JSON text of a member of an object that was parsed; of several, the last."""
     found = ""
     at = skip(text, skip(text, 0) + 1)
     while text[at] != "}":
@@ -89,7 +89,7 @@ class Lines:
         return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield source, type, content, subtype and key of each line; raise InputError, naming the line."""
+        """Yield the fields of each line as `event_of` does; raise InputError, naming the line."""
         places, count = self._places, 0
         for lines in self._read():
             for data in lines:
@@ -119,7 +119,7 @@ class Lines:
                 self.unknown.append(name)
 
     def _read(self) -> Iterator[list[Any]]:
-        """Yield the lines that each block completes: LF, CR LF and a lone CR end one, the last one needs no end."""
+        """Yield the lines that each block completes: LF, CR LF and CR end one, the last needs no end."""
         begun, cut = bytearray(), False
         while block := show.read(self._fd):
             lines: list[Any] = block[cut and block.startswith(b"\n") :].splitlines(keepends=True)
@@ -136,7 +136,7 @@ class Lines:
             yield [begun]
 
     def _check(self, begun: bytearray, rest: bytes) -> None:
-        """Raise an error for a line that has not ended yet when no event can come of it, however it goes on."""
+        """Raise an error for an unfinished line from which no event can come, however it goes on."""
         if not begun:
             self._least = 0
             head = rest.lstrip()[:1]
@@ -174,7 +174,7 @@ def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
 
 
 def hook_event(data: bytes | bytearray, source: str) -> tuple[str, str, str, str | None, str | None]:
-    """Give source, type, content, subtype and key of the event for a hook's JSON object.
+    """Return source, type, content, subtype and key of the event for a hook's JSON object.
 
     The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use,
     as the hooks before and after a tool share the id.

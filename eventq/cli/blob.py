@@ -1,4 +1,4 @@
-"""The commands of blobs."""
+"""Keep bytes by their hash."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def put(thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool) -> None:
-    """Store bytes."""
+    """Store bytes durably, and print their ref. FILE is stdin by default, or for -."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
 
 
 def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
-    """Write the bytes of a blob."""
+    """Write the bytes of a blob to stdout, or to a file. They are checked before that."""
     pieces = thread.blobs.stream(ref)
     if output is None or output == "-":
         for piece in pieces:
@@ -58,24 +58,22 @@ def _ref(name: str) -> str:
 
 
 def stat(thread: Thread, *, ref: str, json: bool) -> None:
-    """Show the sizes of a blob."""
+    """Show the sizes of a blob without reading its bytes."""
     found = thread.blobs.stat(ref)
     sizes = f"size: {found.size:,} bytes\nstored: {found.stored:,} bytes ({found.codec})"
     show.result(render.blob(found), f"{found.ref}\n{sizes}", json=json)
 
 
 def ls(thread: Thread, *, json: bool) -> None:
-    """List all blobs."""
-    render.show_all(
-        thread.blobs,
-        render.blob,
-        lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}",
-        json=json,
-    )
+    """List all blobs in the order of their hashes."""
+    render.show_all(thread.blobs, render.blob, lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}", json=json)
 
 
 def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
-    """Show what a blob names and what holds it."""
+    """Show what a blob names, and what keeps it.
+
+    Turns, patches, blobs, events and pins keep it from being collected.
+    """
     named, holders = thread.blobs.refs(ref), thread.blobs.holders(ref)
     if json:
         show.dump({"ref": _ref(ref), "names": named, "held_by": holders})
@@ -85,21 +83,21 @@ def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
 
 
 def verify(thread: Thread, *, ref: str | None, json: bool) -> int:
-    """Print which blobs are damaged."""
+    """Read a blob, or all of them, and print which are damaged. The exit status is 1 if any is."""
     faults = thread.blobs.verify(ref)
     show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0
 
 
 def pin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
-    """Keep a blob for an owner."""
+    """Keep a blob until the same owner unpins it."""
     thread.blobs.pin(ref, owner)
     pinned = {"ref": _ref(ref), "owner": owner, "pinned": True}
     show.result(pinned, f"Pinned {_ref(ref)} for '{owner}'", json=json)
 
 
 def unpin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
-    """Keep a blob no more for an owner."""
+    """Remove an owner's pin of a blob."""
     was = thread.blobs.unpin(ref, owner)
     unpinned = {"ref": _ref(ref), "owner": owner, "pinned": False, "was_pinned": was}
     done = "Unpinned" if was else "There was no pin of"
@@ -110,59 +108,24 @@ _EXAMPLE = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055b
 _REF = Argument("REF")
 _OWNER = Option("owner NAME", "The owner of the pin.", required=True)
 
-ABOUT = {"blob": "Keep bytes by their hash."}
-
 COMMANDS = {
     "blob put": Command(
         put,
-        "Store bytes durably, and print the ref that names them. FILE is stdin when it is left out or -.",
         [Argument("[FILE]", kinds.path, default="-"), EXPECT_HASH, REFS, MEMORY, JSON],
-        examples=[
-            "eventq blob put report.pdf --thread ./inbox",
-            "tar c src | eventq blob put --thread ./inbox",
-        ],
+        "eventq blob put report.pdf --thread ./inbox",
+        "tar c src | eventq blob put --thread ./inbox",
     ),
     "blob get": Command(
-        get,
-        "Write the bytes of a blob to stdout, or to a file. They are checked before the first is written.",
-        [_REF, OUTPUT, MEMORY_READ, JSON],
-        examples=[f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf"],
+        get, [_REF, OUTPUT, MEMORY_READ, JSON], f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf"
     ),
-    "blob stat": Command(
-        stat,
-        "Show the sizes of a blob without reading its bytes.",
-        [_REF, MEMORY_READ, JSON],
-        examples=[f"eventq blob stat {_EXAMPLE} --thread ./inbox"],
-    ),
-    "blob ls": Command(
-        ls,
-        "List all blobs in the order of their hashes.",
-        [MEMORY_READ, JSON],
-        examples=["eventq blob ls --thread ./inbox"],
-    ),
-    "blob refs": Command(
-        show_refs,
-        "Show what a blob names, and what keeps it. Turns, patches, blobs, events and pins keep it"
-        " from being collected.",
-        [_REF, MEMORY_READ, JSON],
-        examples=[f"eventq blob refs {_EXAMPLE} --thread ./inbox"],
-    ),
-    "blob verify": Command(
-        verify,
-        "Read a blob, or all of them, and print which are damaged. The exit status is 1 if any is.",
-        [Argument("[REF]"), MEMORY_READ, JSON],
-        examples=["eventq blob verify --thread ./inbox"],
-    ),
+    "blob stat": Command(stat, [_REF, MEMORY_READ, JSON], f"eventq blob stat {_EXAMPLE} --thread ./inbox"),
+    "blob ls": Command(ls, [MEMORY_READ, JSON], "eventq blob ls --thread ./inbox"),
+    "blob refs": Command(show_refs, [_REF, MEMORY_READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"),
+    "blob verify": Command(verify, [Argument("[REF]"), MEMORY_READ, JSON], "eventq blob verify --thread ./inbox"),
     "blob pin": Command(
-        pin,
-        "Keep a blob until the same owner unpins it.",
-        [_REF, _OWNER, MEMORY, JSON],
-        examples=[f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox"],
+        pin, [_REF, _OWNER, MEMORY, JSON], f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox"
     ),
     "blob unpin": Command(
-        unpin,
-        "Remove an owner's pin of a blob.",
-        [_REF, _OWNER, MEMORY, JSON],
-        examples=[f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox"],
+        unpin, [_REF, _OWNER, MEMORY, JSON], f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox"
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 
-from eventq.cli import kinds, show
+from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON, THREAD
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, json: bool) -> int:
-    """Run a command and exit as it does."""
+    """Run a command, show part of its output, and exit as it does.
+
+    All of the output is kept as an artifact when that is not all.
+    """
     shown = _Shown(quiet=json)
     code, captured = thread.capture(cmd, tool=tool, show=shown, **view)
     if captured.error is not None:
@@ -35,7 +38,10 @@ def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, jso
         show.error(what, "mend that, and run the command again", as_json=json)
     try:
         if json:
-            show.dump({"exit_code": code, **_fields(captured)})
+            fields = render.fields(captured)
+            number = fields.pop("artifact_id")
+            url, error = number and f"artifact://{number}", fields.pop("error")
+            show.dump({"exit_code": code, **fields, "artifact": url, "error": error})
         else:
             shown.rest(captured)
     except show.Closed:
@@ -47,7 +53,7 @@ _PIECE = 4096  # bytes: what a pipe that takes something takes at once
 
 
 class _Shown:
-    """What was written to stdout; a reader who has gone, or does not read, does not hold the command up."""
+    """What was written to stdout; a reader who has gone or does not read holds nothing up."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -55,7 +61,7 @@ class _Shown:
         self._waiting = b""
 
     def __call__(self, data: bytes) -> None:
-        """Write what comes next, as far as it is taken at once: the head of a view is all that can wait."""
+        """Write what comes next, as far as it is taken at once: only the head of a view can wait."""
         self._waiting += data
         while self._waiting and not self._quiet and _takes():
             self._write(self._waiting[:_PIECE])
@@ -88,23 +94,9 @@ def _takes() -> bool:
     return bool(poll.poll(0))
 
 
-def _fields(captured: Captured) -> dict[str, object]:
-    return {
-        "text": captured.text,
-        "truncated": captured.truncated,
-        "capped": captured.capped,
-        "total_bytes": captured.total_bytes,
-        "total_lines": captured.total_lines,
-        "artifact": captured.artifact_id and f"artifact://{captured.artifact_id}",
-        "error": captured.error,
-    }
-
-
 COMMANDS = {
     "capture": Command(
         capture,
-        "Run a command, show part of its output, and exit as it does. All of the output is kept as"
-        " an artifact when that is not all.",
         [
             Argument("CMD…", kinds.verbatim),
             Option("tool NAME", "What made it (default: the name of the command)."),
@@ -113,10 +105,7 @@ COMMANDS = {
                 Option("keep", "Keep an artifact even when all of the output is shown."),
                 Option("spill BYTES", "Show all of it up to this size.", kinds.WHOLE, default="51200"),
                 Option(
-                    "head BYTES",
-                    "Of longer output, show this much of its beginning.",
-                    kinds.WHOLE,
-                    default="20480",
+                    "head BYTES", "Of longer output, show this much of its beginning.", kinds.WHOLE, default="20480"
                 ),
                 Option("columns BYTES", "Show at most this much of a line; 0 for all.", kinds.WHOLE, default="768"),
                 Option("raw", "Keep escape sequences and control characters.", kinds.OFF, parameter="sanitize"),
@@ -124,6 +113,6 @@ COMMANDS = {
             THREAD,
             JSON,
         ],
-        examples=["eventq capture --thread ./inbox -- make test"],
-    ),
+        "eventq capture --thread ./inbox -- make test",
+    )
 }

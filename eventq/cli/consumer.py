@@ -21,30 +21,26 @@ if TYPE_CHECKING:
 
 
 def subscribe(thread: Thread, *, consumer: str, handler: str, terms: Terms, json: bool) -> None:
-    """Store a subscription."""
+    """Have a handler run whenever events wait for a consumer."""
     new = thread.subscribe(consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}"))
-    shown = {
-        "consumer_id": new.consumer_id,
-        "handler_cmd": new.handler_cmd,
-        "filter": new.filter,
-    }
+    shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
 
 
 def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
-    """Delete a subscription."""
+    """Delete a subscription. The consumer's progress is kept for a later one."""
     thread.unsubscribe(consumer)
     show.result({"consumer_id": consumer}, f"Unsubscribed consumer '{consumer}'", json=json)
 
 
 def resume(thread: Thread, *, consumer: str, json: bool) -> None:
-    """End a stall or a back-off."""
+    """End the stall or back-off of a consumer. Its handler is started again."""
     thread.resume(consumer)
     show.result({"consumer_id": consumer}, f"Resumed consumer '{consumer}'", json=json)
 
 
 def dispatch(*, thread: str) -> None:
-    """Find who is due, and leave a supervisor behind that runs the handlers."""
+    """Start the handlers of consumers that have events waiting. Returns at once."""
     from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
 
     waited = wait_turn()
@@ -65,7 +61,6 @@ def dispatch(*, thread: str) -> None:
 COMMANDS = {
     "subscribe": Command(
         subscribe,
-        "Have a handler run whenever events wait for a consumer.",
         [
             THREAD,
             CONSUMER,
@@ -79,26 +74,11 @@ COMMANDS = {
             ),
             JSON,
         ],
-        examples=[
-            "eventq subscribe --thread ./inbox --consumer worker --handler './work.sh' --filter \"type = 'message'\""
-        ],
+        "eventq subscribe --thread ./inbox --consumer worker --handler ./work.sh --filter \"type = 'message'\"",
     ),
     "unsubscribe": Command(
-        unsubscribe,
-        "Delete a subscription. The consumer's progress is kept for a later one.",
-        [THREAD, CONSUMER, JSON],
-        examples=["eventq unsubscribe --thread ./inbox --consumer worker"],
+        unsubscribe, [THREAD, CONSUMER, JSON], "eventq unsubscribe --thread ./inbox --consumer worker"
     ),
-    "dispatch": Command(
-        dispatch,
-        "Start the handlers of consumers that have events waiting. Returns at once.",
-        [FOLDER, JSON_ERRORS],
-        examples=["eventq dispatch --thread ./inbox"],
-    ),
-    "resume": Command(
-        resume,
-        "End the stall or back-off of a consumer. Its handler is started again.",
-        [THREAD, CONSUMER, JSON],
-        examples=["eventq resume --thread ./inbox --consumer worker"],
-    ),
+    "dispatch": Command(dispatch, [FOLDER, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
+    "resume": Command(resume, [THREAD, CONSUMER, JSON], "eventq resume --thread ./inbox --consumer worker"),
 }

@@ -1,4 +1,4 @@
-"""The commands of contexts."""
+"""Make, fork, move and look at branches of turns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
-    """Make a context."""
+    """Make a context: a branch, empty or from any turn on."""
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
 def fork(thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool) -> None:
-    """Make a context that goes on from another."""
+    """Make a context that goes on from another one. Nothing is copied."""
     _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
 
 
@@ -28,7 +28,7 @@ def _show(done: str, info: ContextInfo, *, json: bool) -> None:
 
 
 def ls(thread: Thread, *, graph: bool, json: bool) -> None:
-    """List contexts, or draw them."""
+    """List all contexts, a line each, or draw how they branch."""
     contexts = thread.contexts
     if not graph:
         render.show_all(contexts, render.fields, render.context, json=json)
@@ -40,7 +40,7 @@ def ls(thread: Thread, *, graph: bool, json: bool) -> None:
 
 
 def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Show one context."""
+    """Show a context: its newest turn, and where it came from."""
     info = thread.contexts.get(context).info()
     lines = [
         f"Context: {render.label(info)}",
@@ -56,19 +56,19 @@ def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
 
 
 def log(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Show the moves of a head."""
+    """Show every move of a context's head. A deleted one is known by its id."""
     moves = thread.contexts.history(context)
     render.show_all(moves, render.fields, render.move, json=json)
 
 
 def move(thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool) -> None:
-    """Move a head."""
+    """Move a context's head to any turn. What it leaves stays in the log of its moves."""
     moved = thread.contexts.get(context).move(to, expected_head=expected_head)
     _show("Moved", moved, json=json)
 
 
 def rm(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Delete a context."""
+    """Delete a context. Its turns stay until a collection, and forks of it do not notice."""
     found = thread.contexts.get(context)
     found.delete()
     log_command = f"'{show.program()} context log {found.id}'"
@@ -78,53 +78,28 @@ def rm(thread: Thread, *, context: int | str, json: bool) -> None:
 
 _NAME = Option("name NAME", "A unique name for it, which is no number.")
 
-ABOUT = {"context": "Make, fork, move and look at branches of turns."}
-
 COMMANDS = {
     "context create": Command(
         create,
-        "Make a context: a branch, empty or from any turn on.",
         [_NAME, Option("base TURN", "The turn that it begins at.", kinds.WHOLE), MEMORY, JSON],
-        examples=["eventq context create --name main --thread ./inbox"],
+        "eventq context create --name main --thread ./inbox",
     ),
     "context fork": Command(
         fork,
-        "Make a context that goes on from another one. Nothing is copied.",
-        [
-            CONTEXT,
-            Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE),
-            _NAME,
-            MEMORY,
-            JSON,
-        ],
-        examples=["eventq context fork main --at 40 --name retry --thread ./inbox"],
+        [CONTEXT, Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE), _NAME, MEMORY, JSON],
+        "eventq context fork main --at 40 --name retry --thread ./inbox",
     ),
     "context ls": Command(
         ls,
-        "List all contexts, a line each, or draw how they branch.",
-        [
-            Option("graph", "Draw the tree of their newest turns and where they part."),
-            MEMORY_READ,
-            JSON,
-        ],
+        [Option("graph", "Draw the tree of their newest turns and where they part."), MEMORY_READ, JSON],
+        "eventq context ls --thread ./inbox",
+        "eventq context ls --graph --thread ./inbox",
         rules=[exclude("graph", "json", fix="give one of the two: a drawing is for people")],
-        examples=["eventq context ls --thread ./inbox", "eventq context ls --graph --thread ./inbox"],
     ),
-    "context show": Command(
-        show_one,
-        "Show a context: its newest turn, and where it came from.",
-        [CONTEXT, MEMORY_READ, JSON],
-        examples=["eventq context show main --thread ./inbox"],
-    ),
-    "context log": Command(
-        log,
-        "Show every move of a context's head. A deleted one is known by its id.",
-        [CONTEXT, MEMORY_READ, JSON],
-        examples=["eventq context log main --thread ./inbox"],
-    ),
+    "context show": Command(show_one, [CONTEXT, MEMORY_READ, JSON], "eventq context show main --thread ./inbox"),
+    "context log": Command(log, [CONTEXT, MEMORY_READ, JSON], "eventq context log main --thread ./inbox"),
     "context move": Command(
         move,
-        "Move a context's head to any turn. What it leaves stays in the log of its moves.",
         [
             CONTEXT,
             Option("to TURN", "The turn to move to, 0 for none.", kinds.WHOLE, required=True),
@@ -132,12 +107,7 @@ COMMANDS = {
             MEMORY,
             JSON,
         ],
-        examples=["eventq context move main --to 40 --expected-head 52 --thread ./inbox"],
+        "eventq context move main --to 40 --expected-head 52 --thread ./inbox",
     ),
-    "context rm": Command(
-        rm,
-        "Delete a context. Its turns stay until a collection, and forks of it do not notice.",
-        [CONTEXT, MEMORY, JSON],
-        examples=["eventq context rm retry --thread ./inbox"],
-    ),
+    "context rm": Command(rm, [CONTEXT, MEMORY, JSON], "eventq context rm retry --thread ./inbox"),
 }

@@ -1,4 +1,4 @@
-"""Running a command: rules, the thread, values, the function, and a sentence for what goes wrong."""
+"""Running a command: rules, the thread, values, the function, and a sentence for an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How contexts branch, as a drawing: their heads, the turns where they part, and the roots; nothing in between."""
+"""How contexts branch, as a drawing: their heads, the turns where they part, and the roots."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def draw(
     ancestor: Callable[[int, int], int],
     label: Callable[[ContextInfo], str],
 ) -> Iterator[str]:
-    """Give the lines of the drawing, a turn each, the branch of the oldest context first.
+    """Yield the lines of the drawing, a turn each, the branch of the oldest context first.
 
-    `common` gives the last turn that two turns share, `ancestor` the turn at a depth at or above another, `label` what
-    a context is called. Each is asked about as often as there are contexts, times the logarithm of that at worst.
+    `common` gives the last turn that two turns share, `ancestor` the turn at a depth at or above
+    another, `label` what a context is called. Each is asked about as often as there are contexts,
+    times the logarithm of that at worst.
     """
     heads: dict[int, list[ContextInfo]] = {}
     for context in contexts:
@@ -43,11 +44,11 @@ def _branches(
     depth: Callable[[int], int],
     ancestor: Callable[[int, int], int],
 ) -> tuple[list[int], Children]:
-    """Give the roots, and the next drawn turns below each drawn turn.
+    """Return the roots, and the next drawn turns below each drawn turn.
 
-    Turns that begin below one turn with one and the same child are a bunch. The chain of one of them has the places
-    where all others of its bunch leave it; what leaves at one place falls into smaller bunches. To take the one in the
-    middle halves them, more or less, whatever their shape.
+    Turns that begin below one turn with one and the same child are a bunch. The chain of one of
+    them has the places where all others of its bunch leave it; what leaves at one place falls into
+    smaller bunches. Taking the one in the middle halves them, more or less, whatever their shape.
     """
     roots: list[int] = []
     children: Children = {}
@@ -69,7 +70,7 @@ def _branches(
 def _bunches(
     place: int, depth: int, turns: list[int], ancestor: Callable[[int, int], int]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Give a place with each bunch of turns below it, by the child that they are under."""
+    """Yield a place with each bunch of turns below it, by the child that they are under."""
     below = [turn for turn in turns if turn != place]
     return ((place, bunch) for bunch in _grouped(below, lambda turn: ancestor(turn, depth + 1)).values())
 
@@ -82,7 +83,7 @@ def _grouped(turns: list[int], key: Callable[[int], int]) -> Children:
 
 
 def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
-    """Sort roots and children by the oldest context at or below each; `age` says it of the heads."""
+    """Sort roots and children by the oldest context at or below each; `age` has that of heads."""
     order = list(roots)
     for turn in order:
         order += children.get(turn, ())
@@ -94,7 +95,7 @@ def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
 
 
 def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int]]:
-    """Give every turn with what is drawn before it, each above its children."""
+    """Yield every turn with what is drawn before it, each above its children."""
     left = [("", "", root) for root in reversed(roots)]
     while left:
         prefix, below, turn = left.pop()

@@ -1,4 +1,7 @@
-"""Which module holds a command: a command line imports the module of its group and no other."""
+"""Which module holds a command: a command line imports the module of its group and no other.
+
+The docstring of a module is the help of its group.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def every() -> dict[str, Command]:
 
 
 def about(word: str) -> tuple[str, str]:
-    """Return help and example of the commands that begin with a word."""
+    """Return help and example of the commands that begin with a word: the module's, or the one's."""
     module = _module(word)
-    first = next(command for name, command in module.COMMANDS.items() if name.startswith(word))
-    return module.ABOUT[word], first.examples[0]
+    commands = [command for name, command in module.COMMANDS.items() if name.split()[0] == word]
+    return commands[0].help if len(commands) == 1 else module.__doc__, commands[0].examples[0]

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
         allow_empty: bool
         canonical: str | None
 
-    class Source(TypedDict):
-        """A text, or the path of the file that holds it."""
-
-        text: str | None
-        path: str | None
-
 
 WHOLE = 64 << 20  # bytes of a text or of JSON, which are held in memory at once
 _BLOCK = 1 << 16
@@ -51,7 +45,7 @@ class Input(FileIO):
         return LogicError(f"'{self._path}' could not be read: {why}", fix)
 
     def read(self, size: int | None = _BLOCK) -> bytes:
-        """Return the next bytes, at most `size`: what has come so far of a pipe, nothing at the end."""
+        """Return the next bytes, at most `size`: of a pipe what has come, nothing at the end."""
         if self._ahead:
             data, self._ahead = self._ahead[:size], self._ahead[size or _BLOCK :]
             return data
@@ -63,7 +57,7 @@ class Input(FileIO):
         return data
 
     def need(self) -> Input:
-        """Wait until something has come, and return the file; raise UsageError when nothing does."""
+        """Wait until something has come, and return the file; raise UsageError for nothing."""
         self._ahead = self.read()
         if not self._ahead:
             fix = "give --content or --file, or --allow-empty for a turn without bytes"
@@ -95,11 +89,10 @@ def _whole(file: Input, fix: str) -> bytearray:
         raise TooLargeError(None, WHOLE, "input", fix) from None
 
 
-def read_text(source: Source) -> str | None:
+def read_text(text: str | None, path: str | None) -> str | None:
     """Return a text that was given, or read its file; None when neither was given."""
-    path = source["path"]
-    if source["text"] is not None or path is None:
-        return source["text"]
+    if text is not None or path is None:
+        return text
     try:
         return _read(path).decode()
     except UnicodeDecodeError as error:

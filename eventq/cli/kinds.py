@@ -103,7 +103,7 @@ def refs(word: str, name: str) -> tuple[str, ...]:
 
 
 def branch(word: str, name: str) -> int | str:
-    """Return a context or run: digits as an id, anything else as a name, which is never a number."""
+    """Return a context or run: digits as an id, others as a name, which is never a number."""
     return WHOLE(word, name) if word.isascii() and word.isdigit() else text(word, name)
 
 

@@ -30,16 +30,8 @@ if TYPE_CHECKING:
         key: str | None
 
 
-def push(
-    thread: Thread,
-    *,
-    event: Pushed,
-    content_file: str | None,
-    batch: bool,
-    key_strict: bool,
-    json: bool,
-) -> None:
-    """Store one event, or a batch from stdin."""
+def push(thread: Thread, *, event: Pushed, content_file: str | None, batch: bool, key_strict: bool, json: bool) -> None:
+    """Store an event durably, and wake the consumers it is for."""
     if batch:
         _push_batch(thread, key_strict=key_strict, json=json)
         return
@@ -104,17 +96,20 @@ def _read_content(path: str) -> str:
 
 
 def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: float) -> None:
-    """Ack and read on."""
+    """Ack what was processed, and print the next events.
+
+    One JSON object a line, of events that match the consumer's filter.
+    """
     show.lines(thread.pop_lines(consumer, last_event_id, limit=limit, wait=wait))
 
 
 def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
-    """Ack."""
+    """Ack what was processed, without reading on. A smaller id than before asks for a replay."""
     thread.ack(consumer, last_event_id)
 
 
 def peek(thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None) -> None:
-    """Read without consuming."""
+    """Print events without consuming them. One JSON object a line. No file changes."""
     if last is not None:
         _show_lines(thread.last(last, filter=filter))
         return
@@ -127,7 +122,7 @@ def _show_lines(events: Sequence[Event]) -> None:
 
 
 def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: bool) -> None:
-    """Show the newest events, and perhaps those that follow."""
+    """Show the newest events, a readable line each. With --follow also those that come."""
     show_page = _show_lines if json else _show_readable
     upto = thread.last_id()
     pages = thread.follow_pages(upto, filter, tick=_end_when_unread)
@@ -153,7 +148,11 @@ def _show_readable(events: Sequence[Event]) -> None:
 
 
 def hook(thread: Thread, *, source: str) -> None:
-    """Store what a hook gives; a failure is for the journal only, as it must not hold an agent up."""
+    """Store the JSON object that a coding agent's hook sends.
+
+    It is read from stdin and stored as one event; the command prints nothing and always exits
+    0.
+    """
     from eventq.cli.batch import hook_event
 
     try:
@@ -170,48 +169,31 @@ _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="1
 COMMANDS = {
     "push": Command(
         push,
-        "Store an event durably, and wake the consumers it is for.",
         [
             THREAD,
             *together(
                 "event",
-                Option(
-                    "source ADDRESS",
-                    "The sender, for example self or internal:dm:default:warden.",
-                    default="",
-                ),
+                Option("source ADDRESS", "The sender, for example self or internal:dm:default:warden.", default=""),
                 Option("type TYPE", "The type, for example message or record.", default=""),
                 Option("subtype SUBTYPE", "The subtype, for example decision.", kinds.verbatim),
                 Option("content TEXT", "The payload.", kinds.verbatim, default=""),
             ),
             Option("content-file FILE", "Read the payload from a file, or from stdin for -.", kinds.path),
-            Option(
-                "key KEY",
-                "Store the event once. The same key again returns the first event and stores nothing.",
-            ).within("event"),
+            Option("key KEY", "Store the event once. The same key again returns the first event.").within("event"),
             Option("key-strict", "Refuse a key whose first event differs from this one."),
             Option("batch", "Read events from stdin, one JSON object a line. All or none are stored."),
             Option("strict-source", "Refuse a source that is no structured address.", parameter=""),
             JSON,
         ],
+        "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
+        "eventq push --thread ./inbox --batch < events.ndjson",
         rules=[
-            unless(
-                "batch",
-                required("source", "type"),
-                one_of("content", "content-file"),
-                needs("key-strict", "key"),
-            ),
+            unless("batch", required("source", "type"), one_of("content", "content-file"), needs("key-strict", "key")),
             exclude("batch", "key", fix="give each line a key of its own, as the field key"),
-        ],
-        examples=[
-            "eventq push --thread ./inbox --source self --type record --subtype decision --content 'use plan B'",
-            "eventq push --thread ./inbox --batch < events.ndjson",
         ],
     ),
     "pop": Command(
         pop,
-        "Ack what was processed, and print the next events. One JSON object a line, of events that"
-        " match the consumer's filter.",
         [
             THREAD,
             CONSUMER,
@@ -220,17 +202,13 @@ COMMANDS = {
             Option("wait SECONDS", "Wait this long for an event when there is none.", kinds.seconds, default="0"),
             JSON_ERRORS,
         ],
-        examples=["eventq pop --thread ./inbox --consumer worker --last-event-id 0"],
+        "eventq pop --thread ./inbox --consumer worker --last-event-id 0",
     ),
     "ack": Command(
-        ack,
-        "Ack what was processed, without reading on. A smaller id than before asks for a replay.",
-        [THREAD, CONSUMER, _ACKED, JSON_ERRORS],
-        examples=["eventq ack --thread ./inbox --consumer worker --last-event-id 42"],
+        ack, [THREAD, CONSUMER, _ACKED, JSON_ERRORS], "eventq ack --thread ./inbox --consumer worker --last-event-id 42"
     ),
     "peek": Command(
         peek,
-        "Print events without consuming them. One JSON object a line; nothing is changed, not even a file's time.",
         [
             READ,
             Option("last-event-id N", "Print the events after this one; 0 for all.", kinds.WHOLE),
@@ -239,15 +217,12 @@ COMMANDS = {
             FILTER,
             JSON_ERRORS,
         ],
+        "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
+        "eventq peek --thread ./inbox --last 5",
         rules=[one_of("last-event-id", "last")],
-        examples=[
-            "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
-            "eventq peek --thread ./inbox --last 5",
-        ],
     ),
     "tail": Command(
         tail,
-        "Show the newest events, a readable line each. With --follow also those that come.",
         [
             READ,
             Option("lines N", "Show the newest N events.", kinds.WHOLE, default="10", short="n"),
@@ -255,14 +230,12 @@ COMMANDS = {
             FILTER,
             JSON,
         ],
-        examples=["eventq tail --thread ./inbox -n 20 -f"],
+        "eventq tail --thread ./inbox -n 20 -f",
     ),
     "hook": Command(
         hook,
-        "Store the JSON object that a coding agent's hook sends. It is read from stdin and stored"
-        " as one event; the command prints nothing and always exits 0.",
         [THREAD, Option("source ADDRESS", "The sender.", kinds.verbatim, default="self")],
-        examples=['echo \'{"hook_event_name": "Stop"}\' | eventq hook --thread ./inbox'],
+        'echo \'{"hook_event_name": "Stop"}\' | eventq hook --thread ./inbox',
         silent=True,
     ),
 }

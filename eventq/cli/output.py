@@ -1,4 +1,4 @@
-"""The commands of agents' outputs, and `cat`, which writes what a URL names."""
+"""Keep outputs of agents under names, and read what URLs name."""
 
 from __future__ import annotations
 
@@ -6,34 +6,21 @@ from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
 from eventq.cli.options import JSON, READ, THREAD
 from eventq.cli.rules import exclude, one_of
-from eventq.cli.table import Argument, Command, Option, together
+from eventq.cli.table import Argument, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypedDict
+    from typing import Any
 
     from eventq.output.urls import Resource
     from eventq.records import Content
     from eventq.thread import Thread
 
-    class Span(TypedDict):
-        """Which lines are wanted."""
-
-        offset: int | None
-        limit: int | None
-
 
 def put(
-    thread: Thread,
-    *,
-    name: str | None,
-    id: str | None,
-    parent: str | None,
-    content: str | None,
-    file: str,
-    json: bool,
+    thread: Thread, *, name: str | None, id: str | None, parent: str | None, content: str | None, file: str, json: bool
 ) -> None:
-    """Publish an output, or a further version of one."""
+    """Publish an agent's output durably, and print its URL. It comes from stdin by default."""
     data = Input(file) if content is None else content
     outputs = thread.outputs
     made = outputs.publish(id, data) if id else outputs.put(name or "", data, parent)
@@ -41,30 +28,33 @@ def put(
 
 
 def ls(thread: Thread, *, json: bool) -> None:
-    """List all outputs."""
+    """List all outputs of agents by name, a line for each version."""
     render.show_all(thread.outputs, render.produced, render.output, json=json)
 
 
 # --- URLs -------------------------------------------------------------------------------------------------------------
 
 
-def cat(thread: Thread, *, url: str, lines: Span, json: bool) -> None:
-    """Write what a URL names."""
-    show_url(thread, url, lines, json=json)
+def cat(thread: Thread, *, url: str, offset: int | None, limit: int | None, json: bool) -> None:
+    """Write what a URL names, or some of its lines, to stdout.
+
+    A URL is artifact://ID, agent://ID or blob:blake3:HASH.
+    """
+    show_url(thread, url, offset, limit, json=json)
 
 
-def show_url(thread: Thread, url: str, lines: Span, *, json: bool) -> None:
+def show_url(thread: Thread, url: str, offset: int | None, limit: int | None, *, json: bool) -> None:
     """Write what a URL names, and note what is left out."""
     if json:
-        show.dump(_as_json(thread.read(url, **lines)))
+        show.dump(_as_json(thread.read(url, offset, limit)))
         return
-    found = thread.open_url(url, **lines)
+    found = thread.open_url(url, offset, limit)
     for piece in found:
         show.out(piece)
     if found.content_type == "application/json":
         show.out(b"\n")
     if found.next_offset is not None:
-        show.note(_left_out(found, lines["offset"] or 1, found.next_offset))
+        show.note(_left_out(found, offset or 1, found.next_offset))
     if found.incomplete is not None:
         show.note(f"[Incomplete: {found.incomplete}]")
 
@@ -86,21 +76,15 @@ def _as_json(found: Content) -> dict[str, Any]:
 
 
 LINES = (
-    *together(
-        "lines",
-        Option("offset N", "Begin at this line, counted from 1.", kinds.POSITIVE),
-        Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
-    ),
+    Option("offset N", "Begin at this line, counted from 1.", kinds.POSITIVE),
+    Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
     READ,
     JSON,
 )
 
-ABOUT = {"output": "Keep outputs of agents under names, in versions."}
-
 COMMANDS = {
     "output put": Command(
         put,
-        "Publish an agent's output durably, and print its URL. It comes from stdin, unless it is given.",
         [
             Argument("[NAME]"),
             Option("id ID", "Publish a further version of this output."),
@@ -110,26 +94,15 @@ COMMANDS = {
             THREAD,
             JSON,
         ],
+        "eventq output put Scout --file report.md --thread ./inbox",
+        "eventq output put --id 0-Scout --content 'nothing new' --thread ./inbox",
         rules=[one_of("NAME", "id"), exclude("id", "parent"), exclude("content", "file")],
-        examples=[
-            "eventq output put Scout --file report.md --thread ./inbox",
-            "eventq output put --id 0-Scout --content 'nothing new' --thread ./inbox",
-        ],
     ),
-    "output ls": Command(
-        ls,
-        "List all outputs of agents by name, a line for each version.",
-        [READ, JSON],
-        examples=["eventq output ls --thread ./inbox"],
-    ),
+    "output ls": Command(ls, [READ, JSON], "eventq output ls --thread ./inbox"),
     "cat": Command(
         cat,
-        "Write what a URL names, or some of its lines, to stdout. A URL is artifact://ID,"
-        " agent://ID or blob:blake3:HASH.",
         [Argument("URL"), *LINES],
-        examples=[
-            "eventq cat artifact://3 --limit 100 --thread ./inbox",
-            "eventq cat 'agent://0-Scout?q=.findings[0]' --thread ./inbox",
-        ],
+        "eventq cat artifact://3 --limit 100 --thread ./inbox",
+        "eventq cat 'agent://0-Scout?q=.findings[0]' --thread ./inbox",
     ),
 }

@@ -1,4 +1,4 @@
-"""The commands of packs: the interchange format."""
+"""Take blobs, turns and contexts to another thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Write a pack."""
+    """Write all blobs, turns and heads to a folder. It must hold no pack yet."""
     thread.export_pack(folder)
     place = os.path.abspath(folder)
     show.result({"folder": place}, f"Exported to {place}", json=json)
 
 
 def take(thread: Thread, *, folder: str, json: bool) -> None:
-    """Store what a pack holds."""
+    """Store what is new in a pack. The data directory of a CXDB server will do."""
     found = thread.import_pack(folder)
     lines = [f"Imported {render.added(found)}", *map(show.readable, found.notes)]
     show.result(render.fields(found), "\n".join(lines), json=json)
@@ -29,22 +29,12 @@ def take(thread: Thread, *, folder: str, json: bool) -> None:
 
 _FOLDER = Argument("FOLDER", kinds.path)
 
-ABOUT = {"pack": "Take blobs, turns and contexts to another thread."}
-
 COMMANDS = {
-    "pack export": Command(
-        export,
-        "Write all blobs, turns and heads to a folder. It must hold no pack yet; the format is the interchange format.",
-        [_FOLDER, READ, JSON],
-        examples=["eventq pack export ./pack --thread ./inbox"],
-    ),
+    "pack export": Command(export, [_FOLDER, READ, JSON], "eventq pack export ./pack --thread ./inbox"),
     "pack import": Command(
         take,
-        "Store what is new in a pack. The data directory of a CXDB server will do, too. Importing twice adds nothing.",
         [_FOLDER, THREAD, JSON],
-        examples=[
-            "eventq pack import ./pack --thread ./inbox",
-            "eventq pack import ./cxdb/data --thread ./inbox",
-        ],
+        "eventq pack import ./pack --thread ./inbox",
+        "eventq pack import ./cxdb/data --thread ./inbox",
     ),
 }

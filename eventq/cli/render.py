@@ -1,4 +1,4 @@
-"""Turns, contexts, blobs, artifacts and the like as they are shown: objects for JSON lines, and lines for people."""
+"""Turns, contexts, blobs and the like as they are shown: JSON objects, and lines for people."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _BLOCK = 1 << 16
 
 
 def fields(record: Any) -> dict[str, Any]:
-    """Give the fields of a record by their names."""
+    """Return the fields of a record by their names."""
     return {name: getattr(record, name) for name in record.__slots__}
 
 
 def blob(one: Blob) -> dict[str, Any]:
-    """Give a blob as an object."""
+    """Return a blob as an object."""
     return {"ref": one.ref, "hash": one.hash, "size": one.size, "stored": one.stored, "codec": one.codec}
 
 
 def produced(one: ArtifactInfo | OutputInfo) -> dict[str, Any]:
-    """Give an artifact or an output as an object."""
+    """Return an artifact or an output as an object."""
     return {**fields(one), "url": one.url}
 
 
 def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
-    """Give a turn as an object; bytes that are no text are `payload_base64`."""
-    told = fields(one)
-    data = told.pop("payload")
+    """Return a turn as an object; bytes that are no text are `payload_base64`."""
+    shown = fields(one)
+    data = shown.pop("payload")
     if not payload:
-        return told
+        return shown
     try:
-        told["payload"] = None if data is None else data.decode()
+        shown["payload"] = None if data is None else data.decode()
     except UnicodeDecodeError:
         from binascii import b2a_base64
 
-        told["payload_base64"] = b2a_base64(data, newline=False).decode()
-    return told
+        shown["payload_base64"] = b2a_base64(data, newline=False).decode()
+    return shown
 
 
 def dump_all(objects: Iterable[object]) -> None:
@@ -65,11 +65,7 @@ def _encoded(one: object, encode: Callable[[object], str]) -> str:
 
 
 def show_all(
-    records: Iterable[Any],
-    as_object: Callable[[Any], object],
-    as_line: Callable[[Any], str],
-    *,
-    json: bool,
+    records: Iterable[Any], as_object: Callable[[Any], object], as_line: Callable[[Any], str], *, json: bool
 ) -> None:
     """Write records, a line each: as JSON objects, or for people."""
     if json:
@@ -93,12 +89,12 @@ def say_all(lines: Iterable[str]) -> None:
 
 
 def stamp(at_ms: int) -> str:
-    """Give a time in milliseconds as it is read; half a millisecond keeps the last digit from being lost."""
+    """Return a time in milliseconds as text; half a millisecond more keeps the last digit."""
     return system.stamp((at_ms + 0.5) / 1000)
 
 
 def head(one: Turn) -> str:
-    """Give the line that tells of a turn."""
+    """Return the line that describes a turn."""
     marks = " [tombstone]" if one.tombstone else " [patched]" if one.patch else ""
     kind = show.readable(one.type_id) or "(no type)"
     return (
@@ -108,7 +104,7 @@ def head(one: Turn) -> str:
 
 
 def readable(one: Turn) -> Iterator[str]:
-    """Give a turn as lines for people, with the beginning of its payload."""
+    """Yield a turn as lines for people, with the beginning of its payload."""
     yield head(one)
     if not one.payload:
         return
@@ -122,7 +118,7 @@ def readable(one: Turn) -> Iterator[str]:
 
 
 def beginning(data: bytes) -> tuple[list[str] | None, int]:
-    """Give the first lines of a text and how many bytes are left out; None for what does not begin as text."""
+    """Return the first lines of a text, None for no text, and how many bytes are left out."""
     text = _text(data, CHARACTERS)
     if text is None:
         return None, 0
@@ -132,7 +128,7 @@ def beginning(data: bytes) -> tuple[list[str] | None, int]:
 
 
 def _text(data: bytes, characters: int) -> str | None:
-    """Give the first characters of UTF-8, None for what is none."""
+    """Return the first characters of UTF-8, None for what is none."""
     from codecs import utf_8_decode
 
     start = data[: 4 * characters]
@@ -143,7 +139,7 @@ def _text(data: bytes, characters: int) -> str | None:
 
 
 def excerpt(one: Turn) -> str:
-    """Give a turn in one line, with the beginning of its payload."""
+    """Return a turn in one line, with the beginning of its payload."""
     if not one.payload:
         return head(one)
     text = _text(one.payload, EXCERPT)
@@ -153,7 +149,7 @@ def excerpt(one: Turn) -> str:
 
 
 def context(one: ContextInfo) -> str:
-    """Give the line that tells of a context."""
+    """Return the line that describes a context."""
     where = f"turn {one.head_turn_id} (depth {one.head_depth})" if one.head_turn_id else "(empty)"
     begun = f" at turn {one.base_turn_id}" if one.base_turn_id else ""
     came = f"  fork of {one.fork_of}{begun}" if one.fork_of is not None else begun and f"  begun{begun}"
@@ -161,17 +157,17 @@ def context(one: ContextInfo) -> str:
 
 
 def label(one: ContextInfo) -> str:
-    """Give id and name of a context."""
+    """Return id and name of a context."""
     return f"{one.context_id}" if one.name is None else f"{one.context_id} {show.readable(one.name)}"
 
 
 def move(one: Move) -> str:
-    """Give the line that tells of a move."""
+    """Return the line that describes a move."""
     return f"{stamp(one.at_ms)}  v{one.version}  {one.op}  {one.old_turn_id} -> {one.new_turn_id}"
 
 
 def opened(one: OpenInfo) -> str:
-    """Give the line that tells of a turn that is still being written."""
+    """Return the line that describes a turn that is still being written."""
     kind = show.readable(one.type_id) or "(no type)"
     return (
         f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}  {one.size:,} bytes"
@@ -180,7 +176,7 @@ def opened(one: OpenInfo) -> str:
 
 
 def artifact(one: ArtifactInfo) -> str:
-    """Give the line that tells of an artifact."""
+    """Return the line that describes an artifact."""
     return (
         f"{one.url}  {one.status}  {one.size:,} bytes  {count(one.lines, 'line')}  {one.tool}"
         f"  {stamp(one.created_at_ms)}"
@@ -188,18 +184,18 @@ def artifact(one: ArtifactInfo) -> str:
 
 
 def output(one: OutputInfo) -> str:
-    """Give the line that tells of a version of an output."""
+    """Return the line that describes a version of an output."""
     return f"{one.url}  {one.size:,} bytes  {stamp(one.created_at_ms)}"
 
 
 def count(number: int, noun: str) -> str:
-    """Give a number of things in words."""
+    """Return a number of things in words."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def added(one: Imported) -> str:
-    """Give what an import added in words; artifacts and outputs where there are any."""
-    told = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
-    told += [(number, noun) for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output")) if number]
-    *first, last = (count(number, noun) for number, noun in told)
+    """Return what an import added in words; artifacts and outputs where there are any."""
+    shown = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
+    shown += [(number, noun) for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output")) if number]
+    *first, last = (count(number, noun) for number, noun in shown)
     return f"{', '.join(first)} and {last}; {count(one.moved, 'head')} moved"

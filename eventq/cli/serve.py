@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from contextlib import suppress
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
         frame: int
         in_flight: int
 
-    class Service(TypedDict):
-        """How requests are taken."""
-
-        keys: bool
-        foreign_roots: bool
-
 
 MAX_TOKEN = 1024  # characters: more might not fit into a HELLO
 _MMAP_THRESHOLD = -3  # the parameter of glibc's mallopt
@@ -35,20 +30,20 @@ _LONG_BLOCK = 1 << 20  # bytes
 
 
 def serve(
-    *,
-    thread: str,
-    listen: str,
-    token: str | None,
-    limits: Bounds,
-    service: Service,
-    json: bool,
+    *, thread: str, listen: str, token: str | None, limits: Bounds, keys: bool, foreign_roots: bool, json: bool
 ) -> int:
-    """Serve until SIGTERM or SIGINT, then finish what was begun; the second of them ends it at once."""
+    """Serve the thread over the binary protocol, until SIGTERM.
+
+    Requests under way are answered then.
+    """
     from eventq.wire.server import Limits, Server
 
     ended_by: list[int] = []
     _return_long_blocks()
-    server = Server(thread, listen, token=_token(token), limits=Limits(**limits), **service)
+    gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
+    server = Server(
+        thread, listen, token=_token(token), limits=Limits(**limits), keys=keys, foreign_roots=foreign_roots
+    )
 
     def stop(number: int, _: object) -> None:
         ended_by.append(number)
@@ -68,8 +63,9 @@ def serve(
 def _return_long_blocks() -> None:
     """Have the C library give long blocks back to the system as soon as they are freed.
 
-    glibc otherwise raises its limit for that with each long block that is freed, up to 32 MiB, and keeps what lies
-    between blocks that are in use: a server that had 256 MiB of replies to send would keep twice as much for good.
+    glibc otherwise raises its limit for that with each long block that is freed, up to 32 MiB, and
+    keeps what lies between blocks in use: a server that had 256 MiB of replies to send would keep
+    twice as much for good.
     """
     import ctypes
 
@@ -83,7 +79,7 @@ def _on_end(do: Any) -> None:
 
 
 def _token(token: str | None) -> str:
-    """Return what every peer has to show. The handlers that their events start do not inherit it."""
+    """Return what every peer has to show; handlers that events start do not inherit it."""
     from eventq import system
 
     known = system.take_env("EVENTQ_TOKEN")
@@ -97,13 +93,8 @@ def _token(token: str | None) -> str:
 COMMANDS = {
     "serve": Command(
         serve,
-        "Serve the thread over the binary protocol, until SIGTERM. What was begun then is finished and answered.",
         [
-            Option(
-                "listen ADDRESS",
-                "HOST:PORT, where port 0 picks one, or unix:PATH.",
-                default="127.0.0.1:9009",
-            ),
+            Option("listen ADDRESS", "HOST:PORT, where port 0 picks one, or unix:PATH.", default="127.0.0.1:9009"),
             Option(
                 "token TOKEN",
                 "The token of every peer (default: EVENTQ_TOKEN). The variable is in no list of"
@@ -112,12 +103,7 @@ COMMANDS = {
             *together(
                 "limits",
                 Option("connections N", "Serve at most N connections at once.", kinds.POSITIVE, default="4096"),
-                Option(
-                    "idle SECONDS",
-                    "Close a connection after this much silence.",
-                    kinds.seconds,
-                    default="3600",
-                ),
+                Option("idle SECONDS", "Close a connection after this much silence.", kinds.seconds, default="3600"),
                 Option(
                     "frame BYTES",
                     "Refuse longer requests; the default is the most.",
@@ -131,28 +117,23 @@ COMMANDS = {
                     default="268435456",
                 ),
             ),
-            *together(
-                "service",
-                Option(
-                    "ignore-keys",
-                    "Ignore the idempotency key of an APPEND_TURN. This is for clients of the"
-                    " protocol whose key is a hash; those of eventq.connect and of the commands"
-                    " count as ever.",
-                    kinds.OFF,
-                    parameter="keys",
-                ),
-                Option(
-                    "foreign-roots",
-                    "Accept roots that are no stored blobs. File trees are kept elsewhere then;"
-                    " this concerns ATTACH_FS, and APPEND_TURN with a root.",
-                ),
+            Option(
+                "ignore-keys",
+                "Ignore the idempotency key of an APPEND_TURN. This is for clients of the"
+                " protocol whose key is a hash; those of eventq.connect and of the commands"
+                " count as ever.",
+                kinds.OFF,
+                parameter="keys",
+            ),
+            Option(
+                "foreign-roots",
+                "Accept roots that are no stored blobs. File trees are kept elsewhere then;"
+                " this concerns ATTACH_FS, and APPEND_TURN with a root.",
             ),
             FOLDER,
             JSON,
         ],
-        examples=[
-            "eventq serve --thread ./inbox --listen 127.0.0.1:9009",
-            "eventq serve --thread ./inbox --listen unix:./inbox.sock",
-        ],
-    ),
+        "eventq serve --thread ./inbox --listen 127.0.0.1:9009",
+        "eventq serve --thread ./inbox --listen unix:./inbox.sock",
+    )
 }

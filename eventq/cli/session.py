@@ -1,4 +1,4 @@
-"""The commands of session files and of copies."""
+"""Import session files of coding agents, export them, and copy threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
-    """Keep a session file as a context."""
+    """Keep a session file of a coding agent as a context. Importing again adds what is new."""
     try:
         made = thread.sessions.import_file(file, name=name, blobs=blobs)
     except OSError as error:
@@ -30,7 +30,7 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
 
 
 def export(thread: Thread, *, context: int | str, output: str | None, json: bool) -> None:
-    """Write a context as the session file that it was."""
+    """Write a context byte for byte as its session file."""
     notes: list[str] = []
     to_stdout = output is None or output == "-"
     warn = notes.append if json and not to_stdout else show.note
@@ -45,7 +45,10 @@ def export(thread: Thread, *, context: int | str, output: str | None, json: bool
 
 
 def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
-    """Copy the memory of a thread to another."""
+    """Copy the memory of one thread to another.
+
+    Turns, blobs, artifacts and outputs are copied; the other thread is made if it is not there.
+    """
     from eventq.thread import open_thread
 
     src.produced  # noqa: B018 (what an older thread lacks is an error before another is made)
@@ -62,35 +65,23 @@ def _note_all(notes: tuple[str, ...]) -> None:
         show.note(note)
 
 
-ABOUT = {"session": "Import session files of coding agents, and export them."}
-
 COMMANDS = {
     "session import": Command(
         take,
-        "Keep a session file of a coding agent as a context. Importing again adds what it has grown by.",
         [
             Argument("FILE", kinds.path),
             Option("name NAME", "The name of the context (default: the session's own)."),
-            Option(
-                "blobs FOLDER",
-                "Where the agent keeps blobs, which sessions name by SHA-256.",
-                kinds.path,
-            ),
+            Option("blobs FOLDER", "Where the agent keeps blobs, which sessions name by SHA-256.", kinds.path),
             THREAD,
             JSON,
         ],
-        examples=["eventq session import session.jsonl --name work --thread ./inbox"],
+        "eventq session import session.jsonl --name work --thread ./inbox",
     ),
     "session export": Command(
-        export,
-        "Write a context as the session file that it was. It goes to stdout or to a file, byte for byte.",
-        [CONTEXT, OUTPUT, READ, JSON],
-        examples=["eventq session export work --output session.jsonl --thread ./inbox"],
+        export, [CONTEXT, OUTPUT, READ, JSON], "eventq session export work --output session.jsonl --thread ./inbox"
     ),
     "thread-copy": Command(
         copy,
-        "Copy the memory of one thread to another. Turns, blobs, artifacts and outputs are copied;"
-        " the other thread is made if it is not there.",
         [
             Argument("SRC", kinds.Opened(reads=True)),
             Argument("DST", kinds.path),
@@ -101,6 +92,6 @@ COMMANDS = {
             ),
             JSON,
         ],
-        examples=["eventq thread-copy ./inbox ./archive --contexts main,retry"],
+        "eventq thread-copy ./inbox ./archive --contexts main,retry",
     ),
 }

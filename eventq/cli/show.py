@@ -1,4 +1,4 @@
-"""A command's streams: results on stdout, errors on stderr, the status that follows, and what stdin gives."""
+"""A command's streams: results on stdout, errors on stderr, and what stdin gives."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def tell(text: str) -> None:
 
 
 def readable(text: str) -> str:
-    """Give text on one line, control characters escaped."""
+    """Return text on one line, control characters escaped."""
     from eventq.workspace.journal import printable
 
     return printable(text)
 
 
 def stdout_closed() -> bool:
-    """Say whether the reader of stdout has gone."""
+    """Return whether the reader of stdout has gone."""
     import select
 
     poll = select.poll()
@@ -159,7 +159,7 @@ def wait_for(fd: int) -> None:
 
 
 def read_all(more: Callable[[], bytes], most: int) -> bytearray:
-    """Return all that `more` gives, block by block; raise TooLargeError once it is beyond `most` bytes."""
+    """Return all blocks that `more` gives; raise TooLargeError beyond `most` bytes."""
     found = bytearray()  # grows in place: joining blocks would hold everything twice
     while block := more():
         found += block

@@ -17,7 +17,7 @@ META = 200  # characters of the structured part of a step
 
 
 def run(info: RunInfo, label: str | None) -> str:
-    """Give the line that tells of a run."""
+    """Return the line that describes a run."""
     called = str(info.run_id) if label is None else f"{info.run_id} {show.readable(label)}"
     came = "" if info.fork_of is None else f"  fork of {info.fork_of}"
     return (
@@ -27,7 +27,7 @@ def run(info: RunInfo, label: str | None) -> str:
 
 
 def heading(one: Run) -> Iterator[str]:
-    """Give how a run began and where it stands, as lines."""
+    """Yield how a run began and where it stands, as lines."""
     info, start, context = one.info(), one.start_node(), one.context.info()
     yield f"Run: {render.label(context)}"
     yield f"Name: {show.readable(info.name)}"
@@ -49,7 +49,7 @@ def heading(one: Run) -> Iterator[str]:
 
 
 def readable(one: Step) -> Iterator[str]:
-    """Give a step as lines, with the beginning of its text."""
+    """Yield a step as lines, with the beginning of its text."""
     yield head(one)
     yield from _beginning(one.content, "")
     if one.meta not in (None, {}):
@@ -61,7 +61,7 @@ def readable(one: Step) -> Iterator[str]:
 
 
 def head(one: Step) -> str:
-    """Give the line that tells of a step."""
+    """Return the line that describes a step."""
     who = f" ({show.readable(one.agent)})" if one.agent else ""
     marks = " [compaction]" if one.compact else ""
     marks += f" [{render.count(len(one.attempts), 'attempt')}]" if one.attempts else ""
@@ -70,7 +70,7 @@ def head(one: Step) -> str:
 
 
 def _beginning(text: str, ref: str) -> Iterator[str]:
-    """Give the first lines of a text; `ref` names its blob, if it has one of its own."""
+    """Yield the first lines of a text; `ref` names its blob, if it has one of its own."""
     if not text:
         return
     shown, more = render.beginning(text.encode())
@@ -79,8 +79,8 @@ def _beginning(text: str, ref: str) -> Iterator[str]:
         yield f"  … ({more:,} bytes more; {f'{show.program()} blob get {ref}' if ref else 'whole with --json'})"
 
 
-def messages(told: Iterable[dict[str, str]]) -> Iterator[str]:
-    """Give messages whole, each below a line that says whose it is."""
-    for message in told:
+def messages(found: Iterable[dict[str, str]]) -> Iterator[str]:
+    """Yield messages whole, each below a line that says whose it is."""
+    for message in found:
         yield f"--- {message['role']}"
         yield from map(show.readable, message["content"].split("\n"))

@@ -87,19 +87,14 @@ class Option:
 
 
 class Argument(Option):
-    """A word beside the options: `NAME`, `[NAME]` if it may be left out, `NAME…` for those after `--`."""
+    """A word beside the options: `NAME`, `[NAME]` if optional, `NAME…` for all after `--`."""
 
     __slots__ = ()
 
     def __init__(self, shown: str, kind: Kind | None = None, *, default: str | None = None) -> None:
         name = shown.strip("[]…")
         super().__init__(
-            f"{name} {shown}",
-            "",
-            kind,
-            default=default,
-            required=not shown.startswith("["),
-            parameter=name.lower(),
+            f"{name} {shown}", "", kind, default=default, required=not shown.startswith("["), parameter=name.lower()
         )
 
     @property
@@ -119,7 +114,7 @@ def is_given(word: object) -> bool:
 
 
 class Command:
-    """One command: its function, what it takes, and what its help says.
+    """One command: its function, whose docstring is the help, what it takes, and examples.
 
     Values are converted in the order of `parts`. `rules` refuse combinations before a thread is
     looked for. A `silent` command fails without a word and without a status.
@@ -130,15 +125,13 @@ class Command:
     def __init__(
         self,
         function: Callable[..., int | None],
-        help: str,
         parts: Sequence[Option],
-        *,
-        examples: Sequence[str],
+        *examples: str,
         rules: Sequence[Rule] = (),
         silent: bool = False,
     ) -> None:
         self.function = function
-        self.help = help
+        self.help = " ".join((function.__doc__ or "").split())
         self.parts = parts
         self.arguments = [part for part in parts if isinstance(part, Argument)]
         self.options = [part for part in parts if not isinstance(part, Argument)]
@@ -148,7 +141,7 @@ class Command:
         self.silent = silent
 
     def values(self, raw: Raw) -> dict[str, Any]:
-        """Convert the words of a command line to keyword arguments; raise UsageError for a bad one."""
+        """Convert the words of a command line to keyword arguments; raise UsageError."""
         values: dict[str, Any] = {}
         for part in self.parts:
             if part.parameter and part is not self.opens:

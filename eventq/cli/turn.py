@@ -1,8 +1,8 @@
-"""The commands of turns."""
+"""Append turns to a context, and read them."""
 
 from __future__ import annotations
 
-from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package costs 3 ms
+from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package: 3 ms
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import open_payload, read_payload
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from eventq.cli.inputs import Input, Payload
     from eventq.cli.table import Raw
-    from eventq.dag.contexts import Context as Branch
     from eventq.dag.contexts import OpenTurn
     from eventq.records import Turn
     from eventq.thread import Thread
@@ -62,20 +61,15 @@ if TYPE_CHECKING:
         as_of: int | None
 
 
-def append(
-    thread: Thread,
-    *,
-    context: int | str,
-    given: Appended,
-    kind: Kind,
-    sealing: Sealing,
-    json: bool,
-) -> None:
-    """Append a turn, at once or as it comes."""
+def append(thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool) -> None:
+    """Store a turn durably after the newest of a context.
+
+    The payload comes from stdin by default.
+    """
     branch = thread.contexts.get(context)
     if given["stream"]:
-        opened = _open(branch, given, kind)
-        made = _stream(*opened, sealing, json=json)
+        file = open_payload("-", allow_empty=given["allow_empty"])
+        made = _stream(branch.open_turn(**kind), file, sealing, json=json)
     else:
         new = NewTurn(
             read_payload(given),
@@ -98,13 +92,8 @@ def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
     return opened.seal(flags=sealing["flags"], refs=sealing["refs"], **_placed(sealing))
 
 
-def _open(branch: Branch, given: Appended, kind: Kind) -> tuple[OpenTurn, Input]:
-    file = open_payload("-", allow_empty=given["allow_empty"])
-    return branch.open_turn(**kind), file
-
-
 def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
-    """Store stdin as it comes; what has come stays as an open turn when this ends before stdin does."""
+    """Store stdin as it comes; what has come stays as an open turn when this ends early."""
     seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
     fix = f"what has come is kept: run '{seal}', or 'turn discard'"
     before = signal(SIGTERM, default_int_handler)
@@ -127,26 +116,26 @@ def _show_made(made: Turn, *, json: bool) -> None:
 
 
 def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
-    """Show the newest turns."""
+    """Show the newest turns of a context, oldest first. Go on with 'turn before'."""
     page = thread.contexts.get(context).last(limit, **reading)
     _show(page, reading, json=json)
-    if not json and page.next_cursor:
+    if page.next_cursor and not json:
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
 def before(thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool) -> None:
-    """Show the turns above one."""
+    """Show the turns above one of a context, oldest first. Go on above the first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
     _show(page, reading, json=json)
-    if not json and page.next_cursor:
+    if page.next_cursor and not json:
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
 def between(thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool) -> None:
-    """Show the turns from a depth on."""
+    """Show the turns of a context from a depth on. Go on at the depth after the last."""
     page = thread.contexts.get(context).range(first, limit, **reading)
     _show(page, reading, json=json)
-    if not json and page.next_cursor:
+    if page.next_cursor and not json:
         _say_more("below", f"range {_word(context)} --from {page.next_cursor}", limit, reading)
 
 
@@ -167,7 +156,7 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
 
 
 def replay(thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool) -> None:
-    """Show a whole chain."""
+    """Show all turns of a context from its root on. A chain larger than memory will do."""
     branch = thread.contexts.get(context)
     view = branch if to is None else branch.at(to)
     _show(view.replay(**reading), reading, json=json)
@@ -186,7 +175,10 @@ def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None
 
 
 def diff(thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool) -> None:
-    """Show how two contexts differ."""
+    """Show what two contexts have after their last shared turn.
+
+    Lines with - are the first one's, with + the other's.
+    """
     contexts = thread.contexts
     found = contexts.get(context).diff(contexts.get(other), **reading)
     sides = (("mine", "-", found.mine), ("theirs", "+", found.theirs))
@@ -206,7 +198,7 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
 
 
 def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool) -> None:
-    """Replace a turn's payload where it is read, or hide it."""
+    """Replace a turn's payload wherever it is read. Both are kept; the patch's seq is printed."""
     contexts = thread.contexts
     if tombstone:
         seq = contexts.tombstone(turn)
@@ -217,17 +209,17 @@ def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: t
 
 
 def opened(thread: Thread, *, json: bool) -> None:
-    """List the turns that are still being written."""
+    """List turns that are being written, or whose writer has gone."""
     render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
 def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
-    """Make a turn of an open one."""
+    """Append what was written to an open turn as one turn."""
     _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 
 def discard(thread: Thread, *, open_id: int, json: bool) -> None:
-    """Forget an open turn."""
+    """Discard what was written to an open turn."""
     thread.contexts.open_turn(open_id).discard()
     show.result({"open_id": open_id}, f"Discarded open turn {open_id}", json=json)
 
@@ -260,21 +252,15 @@ _SEALING = together(
     Option("flags N", "An application-defined 32-bit number.", kinds.WHOLE, default="0"),
     REFS,
     EXPECTED_HEAD,
-    Option(
-        "key KEY",
-        "Append the turn once. Within 24 hours the same key returns the first turn and stores nothing.",
-    ),
+    Option("key KEY", "Append the turn once. Within 24 hours the same key returns the first turn."),
     Option("emit", "Push an event of type record, subtype turn, with it."),
     Option("source ADDRESS", "The sender of that event.", default="self"),
 )
 _TURN, _OPEN_ID = Argument("TURN", kinds.WHOLE), Argument("OPEN_ID", kinds.WHOLE)
 
-ABOUT = {"turn": "Append turns to a context, and read them."}
-
 COMMANDS = {
     "turn append": Command(
         append,
-        "Store a turn durably after the newest of a context. The payload comes from stdin, unless it is given.",
         [
             CONTEXT,
             *_PAYLOAD,
@@ -283,10 +269,7 @@ COMMANDS = {
                 Option("type TYPE", "The type.", default="message", parameter="type_id"),
                 Option("type-version N", "The version of the type.", kinds.WHOLE, default="1"),
                 Option(
-                    "encoding N",
-                    "The payload's encoding, an application-defined number.",
-                    kinds.WHOLE,
-                    default="0",
+                    "encoding N", "The payload's encoding, an application-defined number.", kinds.WHOLE, default="0"
                 ),
             ),
             *together(
@@ -299,6 +282,8 @@ COMMANDS = {
             MEMORY,
             JSON,
         ],
+        "eventq turn append main --thread ./inbox --content 'use plan B' --expected-head 41",
+        "agent | eventq turn append main --thread ./inbox --stream",
         rules=[
             exclude("content", "file"),
             exclude("content", "allow-empty"),
@@ -306,106 +291,62 @@ COMMANDS = {
             alone("stream", "content", "canonical", "parent", "expect-hash"),
             _only_stdin,
         ],
-        examples=[
-            "eventq turn append main --thread ./inbox --content 'use plan B' --expected-head 41",
-            "agent | eventq turn append main --thread ./inbox --stream",
-        ],
     ),
-    "turn last": Command(
-        last,
-        "Show the newest turns of a context, oldest first. The id of the first is for 'turn before'.",
-        [CONTEXT, _PAGE, *_READING],
-        examples=["eventq turn last main --limit 10 --thread ./inbox"],
-    ),
+    "turn last": Command(last, [CONTEXT, _PAGE, *_READING], "eventq turn last main --limit 10 --thread ./inbox"),
     "turn before": Command(
         before,
-        "Show the turns above one of a context, oldest first. The id of the first is for the next page.",
         [
             CONTEXT,
             Option("turn TURN", "The turn whose predecessors are wanted.", kinds.WHOLE, required=True),
             _PAGE,
             *_READING,
         ],
-        examples=["eventq turn before main --turn 43 --limit 10 --thread ./inbox"],
+        "eventq turn before main --turn 43 --limit 10 --thread ./inbox",
     ),
     "turn range": Command(
         between,
-        "Show the turns of a context from a depth on. The depth after the last is for the next page.",
         [
             CONTEXT,
             Option(
-                "from DEPTH",
-                "The depth of the first turn; 0 is the root.",
-                kinds.WHOLE,
-                default="0",
-                parameter="first",
+                "from DEPTH", "The depth of the first turn; 0 is the root.", kinds.WHOLE, default="0", parameter="first"
             ),
             _PAGE,
             *_READING,
         ],
-        examples=["eventq turn range main --from 100 --limit 10 --thread ./inbox"],
+        "eventq turn range main --from 100 --limit 10 --thread ./inbox",
     ),
     "turn replay": Command(
         replay,
-        "Show all turns of a context from its root on. A chain larger than memory will do.",
         [CONTEXT, Option("to TURN", "End at this turn.", kinds.WHOLE), *_READING],
-        examples=["eventq turn replay main --json --thread ./inbox"],
+        "eventq turn replay main --json --thread ./inbox",
     ),
-    "turn show": Command(
-        show_one,
-        "Show one turn.",
-        [_TURN, *_READING],
-        examples=["eventq turn show 12 --thread ./inbox"],
-    ),
+    "turn show": Command(show_one, [_TURN, *_READING], "eventq turn show 12 --thread ./inbox"),
     "turn patch": Command(
         patch,
-        "Replace a turn's payload wherever it is read. Both are kept; the seq of the patch is printed.",
-        [
-            _TURN,
-            *_PAYLOAD,
-            Option("tombstone", "Hide the payload instead."),
-            REFS,
-            MEMORY,
-            JSON,
-        ],
+        [_TURN, *_PAYLOAD, Option("tombstone", "Hide the payload instead."), REFS, MEMORY, JSON],
+        "eventq turn patch 12 --content 'use plan C' --thread ./inbox",
+        "eventq turn patch 12 --tombstone --thread ./inbox",
         rules=[
             exclude("content", "file", "tombstone"),
             exclude("content", "allow-empty"),
             alone("tombstone", "canonical", "refs", "allow-empty"),
         ],
-        examples=[
-            "eventq turn patch 12 --content 'use plan C' --thread ./inbox",
-            "eventq turn patch 12 --tombstone --thread ./inbox",
-        ],
     ),
     "turn diff": Command(
         diff,
-        "Show what two contexts have after their last shared turn. Lines with - are the"
-        " first one's, with + the other's.",
         [
             CONTEXT,
             Option("with CONTEXT", "The other context.", kinds.branch, required=True, parameter="other"),
             *_READING,
         ],
-        examples=["eventq turn diff main --with retry --thread ./inbox"],
+        "eventq turn diff main --with retry --thread ./inbox",
     ),
-    "turn opened": Command(
-        opened,
-        "List turns that are being written, or whose writer has gone.",
-        [MEMORY_READ, JSON],
-        examples=["eventq turn opened --thread ./inbox"],
-    ),
+    "turn opened": Command(opened, [MEMORY_READ, JSON], "eventq turn opened --thread ./inbox"),
     "turn seal": Command(
         seal,
-        "Append what was written to an open turn as one turn.",
         [_OPEN_ID, *_SEALING, MEMORY, JSON],
+        "eventq turn seal 3 --thread ./inbox",
         rules=[needs("source", "emit")],
-        examples=["eventq turn seal 3 --thread ./inbox"],
     ),
-    "turn discard": Command(
-        discard,
-        "Discard what was written to an open turn.",
-        [_OPEN_ID, MEMORY, JSON],
-        examples=["eventq turn discard 3 --thread ./inbox"],
-    ),
+    "turn discard": Command(discard, [_OPEN_ID, MEMORY, JSON], "eventq turn discard 3 --thread ./inbox"),
 }

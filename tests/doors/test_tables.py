@@ -175,10 +175,8 @@ def test_a_command_imports_the_module_of_its_group_only(inbox: str, words: str) 
 
 def test_a_group_puts_options_into_a_dictionary() -> None:
     """Of two options with one parameter the given one counts, and an empty default is used as it is."""
-    seen: list[Any] = []
     command = Command(
-        lambda **values: seen.append(values),
-        "Do.",
+        _nothing,
         [
             Argument("[NAME]", kinds.branch),
             Option("refs REF", "Refs.", kinds.refs, default=()).within("given"),
@@ -186,7 +184,6 @@ def test_a_group_puts_options_into_a_dictionary() -> None:
             Option("source WHO", "Who."),
             Option("json", "Nothing.", parameter=""),
         ],
-        examples=[],
     )
     nothing = {"NAME": None, "refs": None, "on": False, "source": None, "json": False}
     for given, values in (
@@ -197,6 +194,10 @@ def test_a_group_puts_options_into_a_dictionary() -> None:
     ):
         raw: Any = {**nothing, **given}
         assert command.values(raw) == values
+
+
+def _nothing(**_: object) -> None:
+    """Do nothing."""
 
 
 def test_words_of_a_choice_are_completed() -> None:
