@@ -311,7 +311,7 @@ class Blobs:
     def get(self, name: Name) -> bytes | None:
         """Return the bytes of a blob, or None; DamagedBlobError rather than bad bytes."""
         digest = digest_of(name)
-        row = self._visible(digest)
+        row = self._engine.row(digest)
         return None if row is None else self.load([row])[digest]
 
     def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
@@ -393,19 +393,15 @@ class Blobs:
                 except DamagedBlobError as error:
                     raise DamagedBlobError(_ref(row), f"its part {error.what}") from error
 
-    def _visible(self, digest: bytes) -> BlobRow | None:
-        row = self._engine.find([digest]).get(digest)
-        return None if row is None or row.part else row
-
     def _known(self, digest: bytes) -> BlobRow:
-        row = self._visible(digest)
+        row = self._engine.row(digest)
         if row is None:
             raise UnknownBlobError(PREFIX + digest.hex())
         return row
 
     def has(self, name: Name) -> bool:
         """Return whether there is a blob of that name."""
-        return self._visible(digest_of(name)) is not None
+        return self._engine.row(digest_of(name)) is not None
 
     def stat(self, name: Name) -> Blob:
         """Return a blob's sizes without its bytes. Raises UnknownBlobError."""

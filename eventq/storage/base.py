@@ -170,6 +170,9 @@ class Blobs(Protocol):
     def find(self, digests: Sequence[bytes]) -> dict[bytes, BlobRow]:
         """Return the rows of those that are stored, parts included."""
 
+    def row(self, digest: bytes) -> BlobRow | None:
+        """Return the row of a blob that is no part only, or None."""
+
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
 

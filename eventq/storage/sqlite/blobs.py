@@ -227,14 +227,20 @@ class Blobs:
 
     def find(self, digests: Sequence[bytes]) -> dict[bytes, BlobRow]:
         """Return the rows of those that are stored, parts included."""
-        columns = "hash, raw_len, stored_len, codec, part, blob_id"
-        if len(digests) == 1:
-            rows = self._run(f"SELECT {columns} FROM blobs WHERE hash = ?", (digests[0],))  # noqa: S608
-        else:
-            sql = f"SELECT {columns} FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"  # noqa: S608
-            rows = self._run(sql, (_list(digests),))
+        one = len(digests) == 1  # what most look for
+        rows = self._run(_FIND if one else _FIND_MANY, (digests[0] if one else _list(digests),))
         self.remember({row[0]: row[5] for row in rows})
         return {row[0]: _blob_row(row[:5]) for row in rows}
+
+    def row(self, digest: bytes) -> BlobRow | None:
+        """Return the row of a blob that is no part only, or None."""
+        rows = self._run(_FIND, (digest,))
+        if not rows or rows[0][4]:
+            return None
+        if len(self._ids) > _KNOWN:
+            self._ids = {}
+        self._ids[digest] = rows[0][5]
+        return _blob_row(rows[0][:5])
 
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
@@ -334,6 +340,10 @@ def _list(digests: Sequence[bytes]) -> str:
     return '["' + '","'.join([digest.hex() for digest in digests]) + '"]'
 
 
+_FIND = "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM blobs WHERE hash = ?"
+_FIND_MANY = (
+    "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
+)
 _PIECE = "SELECT hash, raw_len, codec, bytes FROM json_each(?) CROSS JOIN blobs b ON"
 _BYTES = "CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id"
 _RANGE = (  # where a few MiB of what is kept end, at most 500 blobs on
