@@ -41,7 +41,7 @@ def limit_of_event() -> int:
 
 
 class EventLog:
-    """The events of one thread, and what follows from storing one: the mirror, the journal, the notifier."""
+    """The events of one thread: checked and stored, read, followed and pruned."""
 
     def __init__(self, db: Database, layout: Layout, journal: Journal, *, strict: bool | None = None) -> None:
         """Read and write a database; `strict` refuses free-text sources, None asks EVENTQ_STRICT_SOURCE."""

@@ -1,6 +1,7 @@
-"""The store on SQLite: one connection, WAL, one writer at a time, and all of the log's SQL.
+"""A thread's database on SQLite: its connection, its transactions, and who learns of commits.
 
-Literal statements with bound parameters, grouped as the package is: events, subscriptions, upkeep.
+WAL, one writer at a time. The statements stand in the modules of the areas, literal, with bound
+parameters.
 """
 
 from __future__ import annotations
