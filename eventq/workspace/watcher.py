@@ -1,8 +1,8 @@
-"""Waiting for the log to grow: the mirror is the bell.
+"""Wait for the log to grow, by watching the mirror.
 
-Whoever waits, waits for `events.jsonl` to change, which happens after the commit; then it reads the database. Watching
-the WAL would wake it before the commit is visible. A slow look at the database is the safety net, and the only way
-where there is no inotify.
+`events.jsonl` changes after the commit; whoever waits then reads the database. Watching the WAL
+would wake it before the commit is visible. A slow poll of the database is the safety net, and the
+only way where there is no inotify.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
     from eventq.workspace.layout import Layout
 
-SLOW_LOOK = 1.0  # seconds between two looks when no bell rang
+SLOW_LOOK = 1.0  # seconds between two looks when nothing has changed
 _FAST_LOOK = 0.01  # the same where there is no inotify
 
 
 class Watcher:
-    """A bell for one waiter; made before the first look, so that nothing is missed in between."""
+    """A watcher for one waiter; made before the first look, so that nothing is missed in between."""
 
     def __init__(self, db: Database, layout: Layout) -> None:
         """Begin to watch."""
@@ -58,7 +58,7 @@ class Watcher:
             self._watch.close()
 
     def __enter__(self) -> Watcher:
-        """Give the bell."""
+        """Return the watcher."""
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.errors import ClosedError, ConsumerExistsError, DiskError, InputError
+from eventq.errors import ClosedError, ConsumerExistsError, DiskError, InputError, LogicError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,3 +298,43 @@ def test_many_threads_share_one(path: str) -> None:
         assert [one.is_alive() for one in threads] == [False] * 6
         assert (thread.last_id(), len(context.replay())) == (1200, 600)
         assert thread.check() == []
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_push_that_fails_half_way_is_not_committed_by_who_caught_it(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, nested: bool
+) -> None:
+    """Its event is stored and its key is not: the block around it is undone, and an inner block alone."""
+
+    def fail(*_: object) -> None:
+        raise DiskError("the disk is full", "free some space")
+
+    def half() -> None:
+        with monkeypatch.context() as patch, pytest.raises(DiskError, match="is full"):
+            patch.setattr(thread.database.events, "_set_keys", fail)
+            thread.push("self", "note", "half", key="k")
+
+    def block() -> None:
+        with pytest.raises(DiskError, match="an earlier step"), thread.write():
+            thread.push("self", "note", "undone")
+            half()
+
+    if nested:
+        with thread.write():
+            thread.push("self", "note", "kept")
+            block()
+    else:
+        block()
+    thread.push("self", "note", "after", key="k")
+    assert contents(thread) == ["kept"] * nested + ["after"]
+    assert mirrored(thread) == 1 + nested
+
+
+def test_a_durable_block_inside_a_relaxed_one_is_refused(thread: eventq.Thread) -> None:
+    """It would promise what the commit around it does not hold; the other way round the outer one decides."""
+    with pytest.raises(LogicError, match="inside a relaxed one"), thread.database.write(relaxed=True), thread.write():
+        pass
+    with thread.write(), thread.database.write(relaxed=True):
+        thread.push("self", "note", "x")
+        assert not thread.database.is_relaxed
+    assert contents(thread) == ["x"]
