@@ -47,14 +47,22 @@ the raw limit: it checks its input, keeps `events.jsonl` and a journal, and look
 def main() -> int:
     """Run the parts that were asked for; a target that is missed is said in the table and is no error."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS) + "; all without any")
-    parser.add_argument("--quick", action="store_true", help="2 rounds and small sizes: shows that it works, no more")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=", ".join(PARTS) + "; all without any"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="2 rounds and small sizes: shows that it works, no more",
+    )
     asked = parser.parse_args()
     if unknown := sorted(set(asked.parts) - set(PARTS)):
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     for name in [name for name in os.environ if name.startswith("EVENTQ_")]:
         del os.environ[name]
-    os.environ["EVENTQ_NOTIFIER"] = "none"  # where wake-ups are measured, they are switched on for as long
+    os.environ["EVENTQ_NOTIFIER"] = (
+        "none"  # where wake-ups are measured, they are switched on for as long
+    )
     signal.signal(signal.SIGTERM, _stop)
     plan = Plan(quick=asked.quick)
     try:
@@ -84,9 +92,7 @@ def _run(plan: Plan, parts: list[str]) -> int:
             rows.append(row)
         plan.clear()
     missed = sum(row.met is False for row in rows)
-    end = (
-        f"{sum(row.met is not None for row in rows)} targets, {missed} missed; {time.monotonic() - start:.0f} seconds."
-    )
+    end = f"{sum(row.met is not None for row in rows)} targets, {missed} missed; {time.monotonic() - start:.0f} seconds."
     print(f"\n{end}")
     if parts == list(PARTS) and not plan.quick:
         RESULTS.write_text("\n".join([*text, "", end, NOTES.rstrip(), ""]), encoding="utf-8")

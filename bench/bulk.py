@@ -47,7 +47,9 @@ def run(plan: Plan) -> Iterator[Row]:
         "raw": lambda: _push_raw(plan, source),
     }
     found = plan.take(pushes, warm=False)
-    yield from _rows(f"`eventq push --batch` of {count:,} lines of {LINE} bytes", found, count, 100_000)
+    yield from _rows(
+        f"`eventq push --batch` of {count:,} lines of {LINE} bytes", found, count, 100_000
+    )
     os.unlink(source)
 
     raw = Raw(plan.place("raw"), "normal")
@@ -66,17 +68,24 @@ def run(plan: Plan) -> Iterator[Row]:
 
 
 def _rows(what: str, found: dict[str, list[Ended]], count: int, least: float) -> Iterator[Row]:
-    mine, raw = (Sample([count / ended.seconds for ended in found[name]], "/s") for name in ("eventq", "raw"))
+    mine, raw = (
+        Sample([count / ended.seconds for ended in found[name]], "/s") for name in ("eventq", "raw")
+    )
     row = alone(what, mine, f"{raw} (a bare script)", least=least)
     yield Row(row.what, row.measured, row.raw, mine.median / raw.median, row.target, row.met)
-    mine, raw = (Sample([ended.peak_mb for ended in found[name]], "MB") for name in ("eventq", "raw"))
+    mine, raw = (
+        Sample([ended.peak_mb for ended in found[name]], "MB") for name in ("eventq", "raw")
+    )
     yield alone(f"{what}, largest resident size", mine, raw, most=100)
 
 
 def _lines(plan: Plan, count: int) -> str:
     path = plan.place("input.ndjson")
     empty = json.dumps({"source": SOURCE, "type": KIND, "content": ""})
-    line = json.dumps({"source": SOURCE, "type": KIND, "content": "x" * (LINE - 1 - len(empty))}) + "\n"
+    line = (
+        json.dumps({"source": SOURCE, "type": KIND, "content": "x" * (LINE - 1 - len(empty))})
+        + "\n"
+    )
     assert len(line) == LINE
     block = line * 1_000
     with open(path, "w", encoding="utf-8") as file:

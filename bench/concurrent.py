@@ -43,7 +43,12 @@ def run(plan: Plan) -> Iterator[Row]:
     raw = races.pop("raw")
     for name, found in races.items():
         mine = Sample([race.rate for race in found], "/s")
-        yield versus(f"{what}: {name}", mine, Sample([r.rate for r in raw], "/s"), least=0.8 if name == "eventq" else 0)
+        yield versus(
+            f"{what}: {name}",
+            mine,
+            Sample([r.rate for r in raw], "/s"),
+            least=0.8 if name == "eventq" else 0,
+        )
         yield from _details(f"{what}: {name}", found, raw)
     for name, fault in faults.items():
         if fault:
@@ -71,7 +76,8 @@ def race(name: str, directory: str, seconds: float, processes: int = PROCESSES) 
     """Have some processes of one contestant push, or append, into one directory for so long."""
     with ExitStack() as stack:
         children = [
-            stack.enter_context(worker("push", name, directory, "full", synchronous="full")) for _ in range(processes)
+            stack.enter_context(worker("push", name, directory, "full", synchronous="full"))
+            for _ in range(processes)
         ]
         for child in children:
             child.hear()

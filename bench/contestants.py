@@ -112,12 +112,16 @@ class Raw(Contestant):
         for _ in range(count // PAGE):
             run("BEGIN IMMEDIATE")
             rows: list[Any] = run(
-                "SELECT id, created_at, source, type, subtype, content FROM events WHERE id > ? ORDER BY id LIMIT ?",
+                "SELECT id, created_at, source, type, subtype, content FROM events WHERE id > ?"
+                " ORDER BY id LIMIT ?",
                 (self._read, PAGE),
             ).fetchall()
             assert len(rows) == PAGE
             self._read = rows[-1][0]
-            run("INSERT OR REPLACE INTO consumer_progress VALUES ('reader', ?, ?)", (self._read, STAMP))
+            run(
+                "INSERT OR REPLACE INTO consumer_progress VALUES ('reader', ?, ?)",
+                (self._read, STAMP),
+            )
             run("COMMIT")
 
     def close(self) -> None:

@@ -30,24 +30,44 @@ def run(plan: Plan) -> Iterator[Row]:
     size = plan.size(1_000_000, 20_000)
     stores = {"with": _build(plan, size, _INDEXES), "without": _build(plan, size, "")}
     rows = [
-        (STAMP, f"internal:main:s1:agent{i * 7919 % SOURCES}", f"type{i * 31 % TYPES}", None, PAYLOAD)
+        (
+            STAMP,
+            f"internal:main:s1:agent{i * 7919 % SOURCES}",
+            f"type{i * 31 % TYPES}",
+            None,
+            PAYLOAD,
+        )
         for i in range(BATCH)
     ]
     single, batches = plan.size(10, 1), plan.size(20, 3)
     found = plan.take(
-        {name: rate(lambda n, s=store: _single(s, rows, n), single, single * BATCH) for name, store in stores.items()}  # type: ignore[misc]
+        {
+            name: rate(lambda n, s=store: _single(s, rows, n), single, single * BATCH)  # type: ignore[misc]
+            for name, store in stores.items()
+        }
     )
-    yield _row(f"bare inserts at {size:,} events, one a commit, NORMAL: with indexes on source and type", found)
+    yield _row(
+        f"bare inserts at {size:,} events, one a commit, NORMAL: with indexes on source and type",
+        found,
+    )
     found = plan.take(
-        {name: rate(lambda n, s=store: _batch(s, rows, n), batches, batches * BATCH) for name, store in stores.items()}  # type: ignore[misc]
+        {
+            name: rate(lambda n, s=store: _batch(s, rows, n), batches, batches * BATCH)  # type: ignore[misc]
+            for name, store in stores.items()
+        }
     )
-    yield _row(f"bare inserts at {size:,} events, 1,000 a commit, NORMAL: with indexes on source and type", found)
+    yield _row(
+        f"bare inserts at {size:,} events, 1,000 a commit, NORMAL: with indexes on source and type",
+        found,
+    )
     for store in stores.values():
         store.close()
 
 
 def _row(what: str, found: dict[str, list[float]]) -> Row:
-    return versus(what, Sample(found["with"], "/s"), Sample(found["without"], "/s"), note=" (without)")
+    return versus(
+        what, Sample(found["with"], "/s"), Sample(found["without"], "/s"), note=" (without)"
+    )
 
 
 def _build(plan: Plan, size: int, indexes: str) -> Raw:

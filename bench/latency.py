@@ -53,7 +53,9 @@ def _following(plan: Plan) -> Iterator[Row]:
         yield _idle(plan, stack)
 
 
-def _follower(plan: Plan, stack: ExitStack, synchronous: str, count: int) -> Callable[[], list[float]]:
+def _follower(
+    plan: Plan, stack: ExitStack, synchronous: str, count: int
+) -> Callable[[], list[float]]:
     store = Eventq(plan.place("thread"), synchronous, "none")
     stack.callback(store.close)
     child = stack.enter_context(worker("follow", store.thread.path))
@@ -61,7 +63,9 @@ def _follower(plan: Plan, stack: ExitStack, synchronous: str, count: int) -> Cal
     return lambda: _latencies(store.send, child, count)
 
 
-def _listener(plan: Plan, stack: ExitStack, synchronous: str, count: int) -> Callable[[], list[float]]:
+def _listener(
+    plan: Plan, stack: ExitStack, synchronous: str, count: int
+) -> Callable[[], list[float]]:
     directory = plan.place("raw")
     store = Raw(directory, synchronous)
     stack.callback(store.close)
@@ -116,7 +120,9 @@ def _handler(plan: Plan) -> Iterator[Row]:
         try:
             tasks: dict[str, Callable[[], float]] = {
                 "eventq": lambda: _started(thread, times, number),
-                "raw": lambda: time_process([PYTHON, "-c", "import os; os.execvp('sh', ['sh', '-c', 'date +%s%N'])"]),
+                "raw": lambda: time_process(
+                    [PYTHON, "-c", "import os; os.execvp('sh', ['sh', '-c', 'date +%s%N'])"]
+                ),
             }
             found = plan.take(tasks, rounds=plan.size(40, 6))
         finally:

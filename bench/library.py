@@ -34,7 +34,11 @@ def _open(plan: Plan, faults: dict[str, str], synchronous: str) -> dict[str, Con
         "raw": Raw(plan.place("raw"), synchronous),
         "eventq": Eventq(plan.place("eventq"), synchronous),
     }
-    return stores | {name: PEERS[name](plan.place(name), synchronous) for name, fault in faults.items() if not fault}
+    return stores | {
+        name: PEERS[name](plan.place(name), synchronous)
+        for name, fault in faults.items()
+        if not fault
+    }
 
 
 def _missing(what: str, faults: dict[str, str]) -> Iterator[Row]:
@@ -43,9 +47,13 @@ def _missing(what: str, faults: dict[str, str]) -> Iterator[Row]:
             yield Row(f"{what}: {name}", fault)
 
 
-def _push(plan: Plan, stores: dict[str, Contestant], faults: dict[str, str], synchronous: str) -> Iterator[Row]:
+def _push(
+    plan: Plan, stores: dict[str, Contestant], faults: dict[str, str], synchronous: str
+) -> Iterator[Row]:
     count = plan.size(1_500, 200) if synchronous == "full" else plan.size(6_000, 600)
-    rates = plan.take({name: rate(store.push, count) for name, store in stores.items()}, rounds=plan.size(9, 2))
+    rates = plan.take(
+        {name: rate(store.push, count) for name, store in stores.items()}, rounds=plan.size(9, 2)
+    )
     what = f"push, one event a commit, {synchronous.upper()}"
     least = 0.8 if synchronous == "full" else 0.5
     yield from _rows(what, rates, least)
@@ -53,21 +61,32 @@ def _push(plan: Plan, stores: dict[str, Contestant], faults: dict[str, str], syn
     yield from _ahead(what, rates, faults, target=synchronous == "normal")
 
 
-def _ahead(what: str, rates: dict[str, list[float]], faults: dict[str, str], *, target: bool) -> Iterator[Row]:
+def _ahead(
+    what: str, rates: dict[str, list[float]], faults: dict[str, str], *, target: bool
+) -> Iterator[Row]:
     """Compare eventq with the peer that was fastest in this very run."""
     peers = {name: Sample(rates[name], "/s") for name in rates if name in faults}
     if peers:
         best = max(peers, key=lambda name: peers[name].median)
         least = 1 if target else 0
         mine = Sample(rates["eventq"], "/s")
-        yield versus(f"{what}: eventq against the fastest peer", mine, peers[best], least=least, note=f" ({best})")
+        yield versus(
+            f"{what}: eventq against the fastest peer",
+            mine,
+            peers[best],
+            least=least,
+            note=f" ({best})",
+        )
 
 
-def _batch(plan: Plan, stores: dict[str, Contestant], faults: dict[str, str], synchronous: str) -> Iterator[Row]:
+def _batch(
+    plan: Plan, stores: dict[str, Contestant], faults: dict[str, str], synchronous: str
+) -> Iterator[Row]:
     count = plan.size(20, 3)
     able = {name: store for name, store in stores.items() if store.batches and "=" not in name}
     rates = plan.take(
-        {name: rate(store.push_batches, count, count * BATCH) for name, store in able.items()}, rounds=plan.size(9, 2)
+        {name: rate(store.push_batches, count, count * BATCH) for name, store in able.items()},
+        rounds=plan.size(9, 2),
     )
     what = f"push_many, 1,000 events a commit, {synchronous.upper()}"
     yield from _rows(what, rates, 0.5)
@@ -84,7 +103,10 @@ def _consume(plan: Plan, faults: dict[str, str]) -> Iterator[Row]:
     mine.subscribe()
     stores["eventq"].close()
     stores["eventq"] = mine
-    counts = {name: plan.size(10_000, 2_000) if name in ("raw", "eventq") else plan.size(1_000, 200) for name in stores}
+    counts = {
+        name: plan.size(10_000, 2_000) if name in ("raw", "eventq") else plan.size(1_000, 200)
+        for name in stores
+    }
     for name, store in stores.items():
         store.fill(counts[name] * (plan.rounds + 1))
     rates = plan.take({name: rate(store.consume, counts[name]) for name, store in stores.items()})

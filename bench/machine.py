@@ -56,10 +56,16 @@ def environment(**more: str) -> dict[str, str]:
 
     Without compiled modules on the disk, for one, a command would take twice its time.
     """
-    return {name: value for name, value in os.environ.items() if not name.startswith(("EVENTQ_", "PYTHON"))} | more
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("EVENTQ_", "PYTHON"))
+    } | more
 
 
-def time_process(argv: Sequence[str], *, stdin: str = os.devnull, environ: dict[str, str] | None = None) -> float:
+def time_process(
+    argv: Sequence[str], *, stdin: str = os.devnull, environ: dict[str, str] | None = None
+) -> float:
     """Run a command to its end, its output thrown away, and give the milliseconds it took; raise when it fails."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
@@ -128,7 +134,9 @@ class _Peak(threading.Thread):
         while not self.over.wait(0.02):
             try:
                 found = [
-                    line for line in self._path.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:")
+                    line
+                    for line in self._path.read_text(encoding="utf-8").splitlines()
+                    if line.startswith("VmHWM:")
                 ]
             except OSError:
                 return
@@ -138,7 +146,9 @@ class _Peak(threading.Thread):
 class Child:
     """A process beside this one, spoken to in lines; it is killed when the block ends before it does."""
 
-    def __init__(self, argv: Sequence[str], *, stdin: int = subprocess.PIPE, **environ: str) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, stdin: int = subprocess.PIPE, **environ: str
+    ) -> None:
         """Start it."""
         self.process = subprocess.Popen(
             argv,
@@ -154,7 +164,9 @@ class Child:
         """Give the child."""
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         """End it if it has not ended."""
         self._watchdog.cancel()
         if self.process.stdin is not None:

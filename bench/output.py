@@ -39,12 +39,16 @@ def run(plan: Plan) -> Iterator[Row]:
 def _log(size: int) -> bytes:
     """Give log lines of words and numbers, which zstd makes a bit less than a half of."""
     rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 10))) for _ in range(3_000)]
+    words = [
+        "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 10)))
+        for _ in range(3_000)
+    ]
     lines = []
     while size > 0:
         said = " ".join(rng.choices(words, k=6))
         line = (
-            f"2026-11-22T10:{rng.randrange(60):02d} INFO worker-{rng.randrange(16)} {said} id={rng.getrandbits(64):x}\n"
+            f"2026-11-22T10:{rng.randrange(60):02d} INFO worker-{rng.randrange(16)} {said}"
+            f" id={rng.getrandbits(64):x}\n"
         )
         lines.append(line)
         size -= len(line)
@@ -78,7 +82,9 @@ def _capture(plan: Plan) -> Iterator[Row]:
     raw = Sample(found["disk"], "MB/s")
     yield alone(what, Sample(found["capture"], "MB/s"), f"{raw} (bare commits of 4 MiB)", least=120)
     yield versus(
-        f"{what}, against `tee`, which syncs nothing", Sample(found["capture"], "MB/s"), Sample(found["tee"], "MB/s")
+        f"{what}, against `tee`, which syncs nothing",
+        Sample(found["capture"], "MB/s"),
+        Sample(found["tee"], "MB/s"),
     )
     yield alone(f"{what}, largest resident size", Sample(resident[1:], "MB"), most=80)
     yield _kept(thread, size)
@@ -104,7 +110,9 @@ def _commits(plan: Plan, part: bytes, times: int) -> None:
     folder = plan.place("raw")
     os.mkdir(folder)
     connection = apsw.Connection(os.path.join(folder, "raw.db"))
-    connection.execute("PRAGMA journal_mode = WAL; CREATE TABLE chunks (n INTEGER PRIMARY KEY, bytes BLOB)").fetchall()
+    connection.execute(
+        "PRAGMA journal_mode = WAL; CREATE TABLE chunks (n INTEGER PRIMARY KEY, bytes BLOB)"
+    ).fetchall()
     for start in range(0, times * len(part), _COMMIT):
         at = start % len(part)
         with connection:
@@ -135,7 +143,9 @@ def _middle(plan: Plan, path: str) -> Row:
 
         found = plan.take({"read": read}, rounds=20)
     return alone(
-        f"100 lines from the middle of an artifact of {size / 1e9:.2g} GB", Sample(found["read"], "ms"), most=20
+        f"100 lines from the middle of an artifact of {size / 1e9:.2g} GB",
+        Sample(found["read"], "ms"),
+        most=20,
     )
 
 
@@ -161,7 +171,9 @@ def _sink(plan: Plan) -> Iterator[Row]:
 
         return call
 
-    found = plan.take({name: lambda t=text: _rate(take(t), len(t)) for name, (text, _) in texts.items()})  # type: ignore[misc]
+    found = plan.take(
+        {name: lambda t=text: _rate(take(t), len(t)) for name, (text, _) in texts.items()}  # type: ignore[misc]
+    )
     for name, (_, least) in texts.items():
         yield alone(f"the window of a sink over {name}", Sample(found[name], "MB/s"), least=least)
 
@@ -187,7 +199,10 @@ class _Nowhere:
 
 def _session(plan: Plan) -> Iterator[Row]:
     entries = _entries(plan.size(100 * MB, 10 * MB))
-    lines = [json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for entry in entries]
+    lines = [
+        json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        for entry in entries
+    ]
     size = sum(map(len, lines))
     path = plan.place("session.jsonl")
     with open(path, "wb") as file:
@@ -195,7 +210,11 @@ def _session(plan: Plan) -> Iterator[Row]:
     found = plan.take({"entries": lambda: _entries_and_back(plan, entries, size)})
     files = plan.take({"file": lambda: _file(plan, path, lines)})
     what = f"a session of {size / MB:.0f} MB of images"
-    yield alone(f"externalize and rehydrate {what}, blobs durable", Sample(found["entries"], "MB/s"), least=150)
+    yield alone(
+        f"externalize and rehydrate {what}, blobs durable",
+        Sample(found["entries"], "MB/s"),
+        least=150,
+    )
     imports, exports = zip(*files["file"], strict=True)
     yield alone(f"import the file of {what}", Sample(imports, "MB/s"))
     yield alone(f"export {what}, the same bytes", Sample(exports, "MB/s"))
@@ -209,7 +228,13 @@ def _entries(size: int) -> list[dict[str, object]]:
         data = base64.b64encode(rng.randbytes(rng.randint(200_000, 900_000))).decode()
         text = {"type": "text", "text": "look at this, and say what is wrong with it " * 20}
         image = {"type": "image", "data": data, "mimeType": "image/png"}
-        made.append({"type": "message", "id": str(len(made)), "message": {"role": "user", "content": [text, image]}})
+        made.append(
+            {
+                "type": "message",
+                "id": str(len(made)),
+                "message": {"role": "user", "content": [text, image]},
+            }
+        )
         size -= len(data)
     return made
 

@@ -41,7 +41,10 @@ def run(plan: Plan) -> Iterator[Row]:
         yield versus(f"{what}, {4 * small:,}", many, few, most=8, note=f" ({small:,})")
     mib = plan.size(4_000, 400)
     ended = watch_process(command("pack", "import", _lie(plan, mib), "--thread", _thread(plan)))
-    what = f"import of a blob of {mib:,} MiB of zeros in a small pack, with a wrong hash: largest resident size"
+    what = (
+        f"import of a blob of {mib:,} MiB of zeros in a small pack, with a wrong hash: largest"
+        f" resident size"
+    )
     yield alone(what, Sample([ended.peak_mb], "MB"), most=100)
     plan.clear()
 
@@ -74,7 +77,10 @@ def _patches(plan: Plan, count: int) -> float:
         _turn(pack, 1)
         pack.head(HeadRecord(1, 1, 0, 0, 1))
         for _ in range(count):
-            pack.beside(json.dumps({"patch": 1, "blob": None, "flags": 0, "created_at_ms": 1}).encode() + b"\n")
+            pack.beside(
+                json.dumps({"patch": 1, "blob": None, "flags": 0, "created_at_ms": 1}).encode()
+                + b"\n"
+            )
     return _import(plan, folder)
 
 

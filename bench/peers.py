@@ -85,8 +85,12 @@ class Huey(Contestant):
         from huey.storage import SqliteStorage
 
         os.makedirs(directory, exist_ok=True)
-        self._storage: Any = SqliteStorage(filename=os.path.join(directory, "huey.db"), timeout=_WAIT)
-        self._storage.conn.execute(f"PRAGMA synchronous = {synchronous}")  # its own setting knows FULL and OFF only
+        self._storage: Any = SqliteStorage(
+            filename=os.path.join(directory, "huey.db"), timeout=_WAIT
+        )
+        self._storage.conn.execute(
+            f"PRAGMA synchronous = {synchronous}"
+        )  # its own setting knows FULL and OFF only
         self._payload = PAYLOAD.encode()
 
     def push(self, count: int) -> None:
@@ -110,7 +114,9 @@ class Honker(Contestant):
         import honker
 
         os.makedirs(directory, exist_ok=True)
-        self._connection = sqlite3.connect(os.path.join(directory, "honker.db"), timeout=_WAIT, isolation_level=None)
+        self._connection = sqlite3.connect(
+            os.path.join(directory, "honker.db"), timeout=_WAIT, isolation_level=None
+        )
         honker.load_extension(self._connection)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -119,12 +125,16 @@ class Honker(Contestant):
 
     def push(self, count: int) -> None:
         for _ in range(count):
-            self._connection.execute("INSERT INTO _honker_live (queue, payload) VALUES (?, ?)", self._row)
+            self._connection.execute(
+                "INSERT INTO _honker_live (queue, payload) VALUES (?, ?)", self._row
+            )
 
     def push_batches(self, count: int) -> None:
         for _ in range(count):
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany("INSERT INTO _honker_live (queue, payload) VALUES (?, ?)", [self._row] * BATCH)
+            self._connection.executemany(
+                "INSERT INTO _honker_live (queue, payload) VALUES (?, ?)", [self._row] * BATCH
+            )
             self._connection.execute("COMMIT")
 
     def consume(self, count: int) -> None:
@@ -134,7 +144,9 @@ class Honker(Contestant):
             ).fetchone()
             ids = [job["id"] for job in json.loads(text)]
             assert len(ids) == PAGE
-            self._connection.execute("SELECT honker_ack_batch(?, 'reader')", (json.dumps(ids),)).fetchone()
+            self._connection.execute(
+                "SELECT honker_ack_batch(?, 'reader')", (json.dumps(ids),)
+            ).fetchone()
 
     def close(self) -> None:
         self._connection.close()

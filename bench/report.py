@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-HEAD = "| what | measured: median (min-max) | raw limit | ratio | target | met? |\n|---|---|---|---|---|---|"
+HEAD = (
+    "| what | measured: median (min-max) | raw limit | ratio | target | met?"
+    " |\n|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,18 @@ class Row:
         return f"| {self.what} | {self.measured} | {self.raw} | {ratio} | {self.target} | {met} |"
 
 
-def versus(what: str, measured: Sample, raw: Sample, *, least: float = 0, most: float = 0, note: str = "") -> Row:
+def versus(
+    what: str, measured: Sample, raw: Sample, *, least: float = 0, most: float = 0, note: str = ""
+) -> Row:
     """Compare two samples taken in turns; `least` or `most` is the target for the ratio."""
     pairs = zip(measured.values, raw.values, strict=True)
     ratio = median(one / max(other, 1e-9) for one, other in pairs)
     return Row(what, measured, f"{raw}{note}", ratio, *_judge(ratio, least, most, "x"))
 
 
-def alone(what: str, measured: Sample, raw: Sample | str = "", *, least: float = 0, most: float = 0) -> Row:
+def alone(
+    what: str, measured: Sample, raw: Sample | str = "", *, least: float = 0, most: float = 0
+) -> Row:
     """Judge a sample by itself; `least` or `most` is the target for its median."""
     return Row(what, measured, raw, None, *_judge(measured.median, least, most, measured.unit))
 

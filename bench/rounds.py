@@ -42,7 +42,9 @@ class Plan:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
 
-    def take(self, tasks: Mapping[str, Callable[[], T]], *, rounds: int = 0, warm: bool = True) -> dict[str, list[T]]:
+    def take(
+        self, tasks: Mapping[str, Callable[[], T]], *, rounds: int = 0, warm: bool = True
+    ) -> dict[str, list[T]]:
         """Run all tasks once a round and give their results by name, without those of a first round that warms up."""
         found: dict[str, list[T]] = {name: [] for name in tasks}
         names = list(tasks)

@@ -44,10 +44,15 @@ def _step(plan: Plan) -> Iterator[Row]:
         def steps(made: Run = made, payloads: Payloads = payloads, count: int = count) -> float:
             texts = [payloads.next().decode() for _ in range(count)]
             return _p50(
-                lambda: made.step(NewStep("coder", {"ok": 1}, texts.pop(), edge_prompt="go on", agent="a")), count
+                lambda: made.step(
+                    NewStep("coder", {"ok": 1}, texts.pop(), edge_prompt="go on", agent="a")
+                ),
+                count,
             )
 
-        found = plan.take({"step": steps, "append": lambda s=store, n=count: percentile(s.times(n), 0.5)})  # type: ignore[misc]
+        found = plan.take(
+            {"step": steps, "append": lambda s=store, n=count: percentile(s.times(n), 0.5)}  # type: ignore[misc]
+        )
         what = f"a step with 10 KB of content, {synchronous.upper()}, p50, against a plain append"
         most = 1.5 if synchronous == "full" else 0
         yield versus(what, Sample(found["step"], "ms"), Sample(found["append"], "ms"), most=most)
@@ -73,7 +78,9 @@ def _filled(plan: Plan, steps: int) -> EventqTurns:
         with store.thread.write():
             for number in range(start, min(start + 1_000, steps)):
                 role = "writer" if number % 10 == 0 else f"reader{number % 3}"
-                made.step(NewStep(role, {"n": number}, f"{number} {text}", edge_prompt="go on", agent="a"))
+                made.step(
+                    NewStep(role, {"n": number}, f"{number} {text}", edge_prompt="go on", agent="a")
+                )
     return store
 
 
@@ -82,12 +89,20 @@ def _messages(plan: Plan) -> Iterator[Row]:
     for steps in (LONG, plan.size(100 * LONG, 2 * LONG)):
         store = _filled(plan, steps)
         made = store.thread.runs.get(2)
-        found = plan.take({"all": lambda m=made: _p50(lambda: sum(1 for _ in m.iter_messages("writer", "now")), 1)})  # type: ignore[misc]
+        found = plan.take(
+            {
+                "all": lambda m=made: _p50(  # type: ignore[misc]
+                    lambda: sum(1 for _ in m.iter_messages("writer", "now")), 1
+                )
+            }
+        )
         taken[steps] = Sample(found["all"], "ms")
         store.close()
         plan.clear()
     short, long = taken
-    yield alone(f"the messages of a run of {short:,} steps with {short // 10} visits", taken[short], most=50)
+    yield alone(
+        f"the messages of a run of {short:,} steps with {short // 10} visits", taken[short], most=50
+    )
     times = long // short
     each = Sample([value / times for value in taken[long].values], "ms")
     yield versus(f"the same of {long:,} steps, a {times}th of it", each, taken[short], most=1.5)
@@ -106,7 +121,11 @@ def _fork(plan: Plan) -> Iterator[Row]:
         plan.clear()
     short, long = taken
     yield versus(
-        f"fork of a run of {long:,} steps in its middle", taken[long], taken[short], most=2, note=f" (of {short:,})"
+        f"fork of a run of {long:,} steps in its middle",
+        taken[long],
+        taken[short],
+        most=2,
+        note=f" (of {short:,})",
     )
 
 
@@ -116,7 +135,10 @@ def _list(plan: Plan) -> Iterator[Row]:
     made.step("coder", None, "x")
     active, finished = 10_000, plan.size(1_000_000, 10_000)
     with store.thread.write():
-        for count, status, at in ((active, "active", None), (finished, "completed", 1_767_323_045_678)):
+        for count, status, at in (
+            (active, "active", None),
+            (finished, "completed", 1_767_323_045_678),
+        ):
             store.thread.database.run(_CONTEXTS, (count,))
             store.thread.database.run(_RUNS, (status, at))
     runs = store.thread.runs

@@ -62,7 +62,8 @@ def _build(plan: Plan, size: int) -> eventq.Thread:
     connection.execute(_FILL, (size, STAMP, SOURCE, KIND, PAYLOAD))
     connection.pragma("journal_mode", "wal")
     connection.close()
-    # The mirror as it is after a rotation, its old files removed: or the first push would write it all.
+    # The mirror as it is after a rotation, its old files removed: or the first push would write it
+    # all.
     with open(os.path.join(path, "events.jsonl"), "w", encoding="utf-8") as file:
         file.write(
             f'{{"id":{size},"created_at":"{STAMP}","source":"{SOURCE}","type":"{KIND}","subtype":null,"content":"{PAYLOAD}"}}\n'

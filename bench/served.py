@@ -78,7 +78,9 @@ class Served:
 
     def resident_mb(self) -> float:
         """Give what it holds in memory now."""
-        lines = Path(f"/proc/{self._child.process.pid}/status").read_text(encoding="utf-8").splitlines()
+        lines = (
+            Path(f"/proc/{self._child.process.pid}/status").read_text(encoding="utf-8").splitlines()
+        )
         return int(next(line.split()[1] for line in lines if line.startswith("VmRSS:"))) / 1_024
 
 
@@ -106,7 +108,9 @@ class Line:
         if not data:
             raise RuntimeError("the server closed the connection")
         self._reader.feed(data)
-        replies = [decode_reply(frame, *self._pairing.matched(frame)) for frame in self._reader.frames()]
+        replies = [
+            decode_reply(frame, *self._pairing.matched(frame)) for frame in self._reader.frames()
+        ]
         for reply in replies:
             if isinstance(reply, Failure):
                 raise RuntimeError(reply.text)

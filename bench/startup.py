@@ -68,7 +68,15 @@ class _Pop:
         self._thread, self._limit, self._at = thread, limit, 0
 
     def __call__(self) -> float:
-        words = ["pop", "--thread", self._thread, "--consumer", "reader", "--last-event-id", str(self._at)]
+        words = [
+            "pop",
+            "--thread",
+            self._thread,
+            "--consumer",
+            "reader",
+            "--last-event-id",
+            str(self._at),
+        ]
         self._at += self._limit
         return time_process(command(*words, "--limit", str(self._limit)))
 
@@ -80,7 +88,10 @@ def _command(*words: str, stdin: str = os.devnull) -> Callable[[], float]:
 def _single(plan: Plan) -> Iterator[Row]:
     path, other = _thread(plan, 0), _thread(plan, 1_000)
     event = ["--source", SOURCE, "--type", KIND, "--content", PAYLOAD]
-    hook = _file(plan, json.dumps({"hook_event_name": "PostToolUse", "tool_name": "sh", "tool_input": PAYLOAD}))
+    hook = _file(
+        plan,
+        json.dumps({"hook_event_name": "PostToolUse", "tool_name": "sh", "tool_input": PAYLOAD}),
+    )
     tasks: dict[str, Callable[[], float]] = {
         "bare": lambda: time_process([PYTHON, "-c", "pass"]),
         "push": _command("push", "--thread", path, *event),
@@ -93,10 +104,17 @@ def _single(plan: Plan) -> Iterator[Row]:
     times = {name: Sample(values, "ms") for name, values in found.items()}
     for name in ("push", "pop", "peek", "hook"):
         yield versus(
-            f"`eventq {name}`, whole process", times[name], times["bare"], most=2.5, note=" (`python -c pass`)"
+            f"`eventq {name}`, whole process",
+            times[name],
+            times["bare"],
+            most=2.5,
+            note=" (`python -c pass`)",
         )
     yield versus(
-        "`eventq push` against a click program that imports apsw", times["push"], times["click"], note=" (that program)"
+        "`eventq push` against a click program that imports apsw",
+        times["push"],
+        times["click"],
+        note=" (that program)",
     )
 
 
@@ -144,7 +162,9 @@ def _hundred(plan: Plan) -> Iterator[Row]:
     path, other = _thread(plan, 0), _thread(plan, PAGE * (rounds + 2))
     line = json.dumps({"source": SOURCE, "type": KIND, "content": PAYLOAD})
     tasks: dict[str, Callable[[], float]] = {
-        "push --batch": _command("push", "--thread", path, "--batch", stdin=_file(plan, (line + "\n") * PAGE)),
+        "push --batch": _command(
+            "push", "--thread", path, "--batch", stdin=_file(plan, (line + "\n") * PAGE)
+        ),
         "pop": _Pop(other, PAGE),
         "peek": _command("peek", "--thread", other, "--last-event-id", "0", "--limit", str(PAGE)),
     }
@@ -161,7 +181,9 @@ def _imports(plan: Plan) -> Row:
     words = ["push", "--thread", path, "--source", SOURCE, "--type", KIND, "--content", PAYLOAD]
     argv = [PYTHON, "-X", "importtime", "-m", "eventq", *words]
     env = environment(EVENTQ_NOTIFIER="none")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, env=env, cwd=ROOT, check=True)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=LIMIT, env=env, cwd=ROOT, check=True
+    )
     found = re.findall(r"import time:\s+(\d+) \|\s+\d+ \| +(\S+)", done.stderr)
     slowest = sorted(((int(time), name) for time, name in found), reverse=True)[:8]
     text = ", ".join(f"{name} {time / 1_000:.1f}" for time, name in slowest)

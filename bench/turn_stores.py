@@ -26,7 +26,10 @@ class Payloads:
     def __init__(self, seed: int) -> None:
         """Make the words that they are cut from."""
         chance = random.Random(seed)
-        words = ["".join(chance.choices("etaoinshrdlucmfw", k=chance.randint(2, 9))) for _ in range(3_000)]
+        words = [
+            "".join(chance.choices("etaoinshrdlucmfw", k=chance.randint(2, 9)))
+            for _ in range(3_000)
+        ]
         self._text = " ".join(chance.choices(words, k=60_000)).encode()
         self._chance = chance
         self._count = 0
@@ -116,7 +119,8 @@ class RawTurns(TurnStore):
         run("BEGIN IMMEDIATE")
         head, version, depth, jump_depth, far, far_depth = self._spot()
         run(
-            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms) VALUES (?, ?, ?, 1, 0, ?)"
+            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms) VALUES (?,"
+            " ?, ?, 1, 0, ?)"
             " ON CONFLICT (hash) DO NOTHING",
             (digest, len(payload), len(stored), _NOW),
         )
@@ -124,10 +128,13 @@ class RawTurns(TurnStore):
         run("INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)", (blob_id, stored))
         leap = far is not None and depth - jump_depth == jump_depth - far_depth
         place = (
-            (None, 0, None, None) if head is None else (head, depth + 1, *((far, far_depth) if leap else (head, depth)))
+            (None, 0, None, None)
+            if head is None
+            else (head, depth + 1, *((far, far_depth) if leap else (head, depth)))
         )
         run(
-            "INSERT INTO turns (parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding, blob_id,"
+            "INSERT INTO turns (parent_id, depth, jump_id, jump_depth, type_id, type_version,"
+            " encoding, blob_id,"
             " created_at_ms) VALUES (?, ?, ?, ?, 'message', 1, 0, ?, ?)",
             (*place, blob_id, _NOW),
         )
@@ -137,15 +144,18 @@ class RawTurns(TurnStore):
             (turn_id, version + 1, _NOW, self._context),
         )
         run(
-            "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?, 'append', ?, ?, ?)",
+            "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?,"
+            " ?, 'append', ?, ?, ?)",
             (self._context, version + 1, head, turn_id, _NOW),
         )
         run("COMMIT")
 
     def _spot(self) -> Any:
         return self.execute(
-            "SELECT head_id, version, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM contexts LEFT JOIN turns p"
-            " ON p.turn_id = head_id LEFT JOIN turns j ON j.turn_id = p.jump_id WHERE context_id = ?",
+            "SELECT head_id, version, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM"
+            " contexts LEFT JOIN turns p"
+            " ON p.turn_id = head_id LEFT JOIN turns j ON j.turn_id = p.jump_id WHERE context_id"
+            " = ?",
             (self._context,),
         ).fetchone()
 
@@ -162,7 +172,9 @@ class FileTurns(TurnStore):
         os.makedirs(directory, exist_ok=True)
         self._directory = directory
         self._sync = synchronous == "full"
-        self._log = os.open(os.path.join(directory, f"log{os.getpid()}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        self._log = os.open(
+            os.path.join(directory, f"log{os.getpid()}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND
+        )
         self._compress = zstandard.ZstdCompressor(level=1).compress
 
     def append(self, payload: bytes) -> None:

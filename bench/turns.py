@@ -48,15 +48,24 @@ def run(plan: Plan) -> Iterator[Row]:
 def _append(plan: Plan, synchronous: str) -> Iterator[Row]:
     stores = {name: make(plan.place(name), synchronous) for name, make in STORES.items()}
     count = plan.size(600, 60)
-    found = plan.take({name: lambda s=store: s.times(count) for name, store in stores.items()}, rounds=plan.size(9, 2))  # type: ignore[misc]
+    found = plan.take(
+        {name: lambda s=store: s.times(count) for name, store in stores.items()},  # type: ignore[misc]
+        rounds=plan.size(9, 2),
+    )
     p50, p99 = (
-        {name: Sample([percentile(taken, share) for taken in rounds], "ms") for name, rounds in found.items()}
+        {
+            name: Sample([percentile(taken, share) for taken in rounds], "ms")
+            for name, rounds in found.items()
+        }
         for share in (0.5, 0.99)
     )
     what = f"append a turn of 10 KB, {synchronous.upper()}"
     mine, raw = "eventq-turns", "raw-turns"
     yield versus(
-        f"{what}, p50, against the same statements", p50[mine], p50[raw], most=1.3 if synchronous == "full" else 0
+        f"{what}, p50, against the same statements",
+        p50[mine],
+        p50[raw],
+        most=1.3 if synchronous == "full" else 0,
     )
     yield alone(f"{what}, p50", p50[mine], most=1 if synchronous == "full" else 0.4)
     yield versus(f"{what}, p50, against plain files", p50[mine], p50["file-turns"])
@@ -81,8 +90,14 @@ def _last(plan: Plan) -> Iterator[Row]:
         }
     )
     raw_ms = f"{Sample(found['raw'], 'ms')} (the rows alone, neither decompressed nor checked)"
-    yield alone("the last 64 turns with payloads, warm, p50", Sample(found["warm"], "ms"), raw_ms, most=1)
-    yield alone("the last 64 turns with payloads, read and checked anew, p50", Sample(found["cold"], "ms"), raw_ms)
+    yield alone(
+        "the last 64 turns with payloads, warm, p50", Sample(found["warm"], "ms"), raw_ms, most=1
+    )
+    yield alone(
+        "the last 64 turns with payloads, read and checked anew, p50",
+        Sample(found["cold"], "ms"),
+        raw_ms,
+    )
     cold.close()
     mine.close()
     raw.close()
@@ -113,7 +128,9 @@ def _deep(plan: Plan) -> Iterator[Row]:
     chance = random.Random(2)
     tasks: dict[str, Callable[[], float]] = {}
     for length, context in contexts.items():
-        tasks[f"ancestor {length}"] = p50(partial(_ancestor, context, length, chance), plan.size(500, 50))
+        tasks[f"ancestor {length}"] = p50(
+            partial(_ancestor, context, length, chance), plan.size(500, 50)
+        )
         tasks[f"page {length}"] = p50(partial(_middle, context, length, chance), plan.size(100, 20))
     found = plan.take(tasks)
     for name, what in (
@@ -121,7 +138,9 @@ def _deep(plan: Plan) -> Iterator[Row]:
         ("page", "64 turns from the middle of a chain"),
     ):
         small, large = (Sample(found[f"{name} {length}"], "ms") for length in contexts)
-        yield versus(f"{what} of {size:,} turns, p50", large, small, most=2, note=f" (of {SHORT:,})")
+        yield versus(
+            f"{what} of {size:,} turns, p50", large, small, most=2, note=f" (of {SHORT:,})"
+        )
     store.close()
     plan.clear()
 
@@ -138,12 +157,18 @@ def _fork(plan: Plan) -> Iterator[Row]:
     store = EventqTurns(plan.place("fork"), "full")
     raw = RawTurns(plan.place("raw"), "full")
     store.push(plan.size(1_000, 100))
-    counts = {table: _count(store, table) for table in ("contexts", "context_log", "blobs", "turns")}
+    counts = {
+        table: _count(store, table) for table in ("contexts", "context_log", "blobs", "turns")
+    }
     count = plan.size(200, 20)
     insert = "INSERT INTO contexts (created_at_ms, updated_at_ms) VALUES (1, 1)"
-    found = plan.take({"fork": p50(store.context.fork, count), "raw": p50(lambda: raw.execute(insert), count)})
+    found = plan.take(
+        {"fork": p50(store.context.fork, count), "raw": p50(lambda: raw.execute(insert), count)}
+    )
     yield versus(
-        "fork, FULL, p50, against a commit of one row", Sample(found["fork"], "ms"), Sample(found["raw"], "ms")
+        "fork, FULL, p50, against a commit of one row",
+        Sample(found["fork"], "ms"),
+        Sample(found["raw"], "ms"),
     )
     made = _count(store, "contexts") - counts.pop("contexts")
     others = sum(_count(store, table) - before for table, before in counts.items())
@@ -167,7 +192,11 @@ def _equal(plan: Plan) -> Iterator[Row]:
         store.thread.database.one("SELECT sum(length(bytes)) FROM blob_bytes")
         / store.thread.blobs.stat(next(iter(store.thread.blobs)).hash).stored
     )
-    yield alone("1,000 appends of one payload: times that its bytes are stored", Sample([times], "x"), most=1)
+    yield alone(
+        "1,000 appends of one payload: times that its bytes are stored",
+        Sample([times], "x"),
+        most=1,
+    )
     store.close()
     plan.clear()
 
@@ -178,11 +207,15 @@ def _similar(plan: Plan) -> Iterator[Row]:
 
     compress = zstandard.ZstdCompressor(level=1).compress
     lines = b"".join(
-        b"2026-03-18T10:%02d:%02d step %d: %s\n" % (n // 60 % 60, n % 60, n, Payloads(n).next(60)) for n in range(3_600)
+        b"2026-03-18T10:%02d:%02d step %d: %s\n" % (n // 60 % 60, n % 60, n, Payloads(n).next(60))
+        for n in range(3_600)
     )
     outputs = [lines[: 100_000 + 5_000 * n] for n in range(40)]
     noise = [os.urandom(200_000) for _ in range(10)]
-    for name, payloads, most in (("outputs of a growing log", outputs, 0.5), ("payloads of random bytes", noise, 1.01)):
+    for name, payloads, most in (
+        ("outputs of a growing log", outputs, 0.5),
+        ("payloads of random bytes", noise, 1.01),
+    ):
         store = EventqTurns(plan.place("similar"), "normal")
         start = time.perf_counter()
         for payload in payloads:
@@ -236,10 +269,16 @@ def _together(plan: Plan) -> Iterator[Row]:
     places = {name: plan.place(name) for name in names}
     for name, place in places.items():
         STORES[name](place, "full").close()
-    races = plan.take({name: lambda n=name: race(n, places[n], seconds, PROCESSES) for name in names})  # type: ignore[misc]
+    races = plan.take(
+        {name: lambda n=name: race(n, places[n], seconds, PROCESSES) for name in names}  # type: ignore[misc]
+    )
     raw, mine = (races[name] for name in names)
     what = f"{PROCESSES} processes append to {PROCESSES} contexts, FULL"
-    yield versus(what, Sample([r.rate for r in mine], "/s"), Sample([r.rate for r in raw], "/s"), least=0.7)
+    yield versus(
+        what, Sample([r.rate for r in mine], "/s"), Sample([r.rate for r in raw], "/s"), least=0.7
+    )
     p99, limit = (Sample([one.p99 for one in races], "ms") for races in (mine, raw))
     yield versus(f"{what}, p99 of the worst-off process", p99, limit)
-    yield alone(f"{what}, appends that failed", Sample([sum(one.failed for one in mine)], ""), most=0.1)
+    yield alone(
+        f"{what}, appends that failed", Sample([sum(one.failed for one in mine)], ""), most=0.1
+    )

@@ -78,14 +78,18 @@ def _append_normal(plan: Plan, _: ExitStack) -> Iterator[Row]:
     found = _appends(plan, _normal)
     what = "append a turn of 10 KB, one connection, NORMAL"
     yield from _single_rows(what, found)
-    yield alone(f"{what}: appends", _rate(found["wire"]), f"{_rate(found['raw'])} (bare apsw)", least=1_500)
+    yield alone(
+        f"{what}: appends", _rate(found["wire"]), f"{_rate(found['raw'])} (bare apsw)", least=1_500
+    )
 
 
 def _append_slowed(plan: Plan, _: ExitStack) -> Iterator[Row]:
     yield from _slowed_rows(f"a disk of {DISK} commits/s, FULL", _appends(plan, _slowed))
 
 
-def _appends(plan: Plan, make: Callable[[Plan, ExitStack], Tasks]) -> dict[str, list[Sequence[float]]]:
+def _appends(
+    plan: Plan, make: Callable[[Plan, ExitStack], Tasks]
+) -> dict[str, list[Sequence[float]]]:
     """Measure some servers one after the other: two starts of one program differ by more than their rounds do."""
     found: dict[str, list[Sequence[float]]] = {}
     for _ in range(plan.size(STARTS, 1)):
@@ -96,7 +100,8 @@ def _appends(plan: Plan, make: Callable[[Plan, ExitStack], Tasks]) -> dict[str, 
     return found
 
 
-# What runs in a round: it gives the ms of each append of one who appends one by one, or turns a second of a crowd.
+# What runs in a round: it gives the ms of each append of one who appends one by one, or turns a
+# second of a crowd.
 
 
 def _full(plan: Plan, stack: ExitStack) -> Tasks:
@@ -113,7 +118,9 @@ def _full(plan: Plan, stack: ExitStack) -> Tasks:
 def _normal(plan: Plan, stack: ExitStack) -> Tasks:
     served = stack.enter_context(Served(plan.place("served"), "normal"))
     count = plan.size(400, 40)
-    return _singles(plan, stack, served, "normal", count) | {"client": _client(stack, served, count)}
+    return _singles(plan, stack, served, "normal", count) | {
+        "client": _client(stack, served, count)
+    }
 
 
 def _slowed(plan: Plan, stack: ExitStack) -> Tasks:
@@ -153,8 +160,12 @@ def _client(stack: ExitStack, served: Served, count: int) -> Task:
     return task
 
 
-def _crowds(stack: ExitStack, served: Served, sizes: Sequence[int], count: int, ahead: int = 0) -> Tasks:
-    crowds = {str(size): stack.enter_context(closing(Crowd(served.address, size))) for size in sizes}
+def _crowds(
+    stack: ExitStack, served: Served, sizes: Sequence[int], count: int, ahead: int = 0
+) -> Tasks:
+    crowds = {
+        str(size): stack.enter_context(closing(Crowd(served.address, size))) for size in sizes
+    }
     if ahead:
         crowds["ahead"] = stack.enter_context(closing(Crowd(served.address, 1, ahead)))
     tasks: Tasks = {}
@@ -176,11 +187,19 @@ def _crowd(rounds: Sequence[Sequence[float]]) -> Sample:
     return Sample([rate for (rate,) in rounds], "/s")
 
 
-def _single_rows(what: str, found: dict[str, list[Sequence[float]]], *, most: float = 0) -> Iterator[Row]:
-    wire, library, raw, client = (_share(found[name]) for name in ("wire", "library", "raw", "client"))
-    yield versus(f"{what}, p50, against the library", wire, library, most=most, note=" (`context.append`)")
+def _single_rows(
+    what: str, found: dict[str, list[Sequence[float]]], *, most: float = 0
+) -> Iterator[Row]:
+    wire, library, raw, client = (
+        _share(found[name]) for name in ("wire", "library", "raw", "client")
+    )
+    yield versus(
+        f"{what}, p50, against the library", wire, library, most=most, note=" (`context.append`)"
+    )
     yield versus(f"{what}, p50, against the same statements", wire, raw)
-    yield versus(f"{what}, p50, through `eventq.connect`", client, library, note=" (`context.append`)")
+    yield versus(
+        f"{what}, p50, through `eventq.connect`", client, library, note=" (`context.append`)"
+    )
     yield alone(f"{what}, p99", _share(found["wire"], 0.99), _share(found["raw"], 0.99))
 
 
@@ -189,15 +208,25 @@ def _floor_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[
     wire, library, floor = (_share(found[name]) for name in ("wire", "library", "floor"))
     least = "a server of one thread and one connection"
     yield versus(f"{what}, p50, against {least}", wire, floor, note=" (the floor)")
-    yield versus(f"{what}, p50, {least} against the library", floor, library, note=" (`context.append`)")
+    yield versus(
+        f"{what}, p50, {least} against the library", floor, library, note=" (`context.append`)"
+    )
 
 
 def _crowd_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[Row]:
     one = _crowd(found["1"])
-    yield alone(f"{what}: one connection", one, f"{_rate(found['raw'])} (bare commits, one after the other)")
+    yield alone(
+        f"{what}: one connection", one, f"{_rate(found['raw'])} (bare commits, one after the other)"
+    )
     for name in (*map(str, CROWDS[1:]), "ahead"):
-        who = f"one connection with {AHEAD} on their way" if name == "ahead" else f"{name} connections"
-        yield versus(f"{what}: {who}, against one", _crowd(found[name]), one, note=" (one connection)")
+        who = (
+            f"one connection with {AHEAD} on their way"
+            if name == "ahead"
+            else f"{name} connections"
+        )
+        yield versus(
+            f"{what}: {who}, against one", _crowd(found[name]), one, note=" (one connection)"
+        )
 
 
 def _slowed_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator[Row]:
@@ -211,10 +240,18 @@ def _slowed_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator
         f"{what}: append a turn of 10 KB, one connection, p50, against the library",
         _share(found["wire"]), _share(found["library"]), most=1.5, note=" (`context.append`)",
     )  # fmt: skip
-    yield alone(f"{what}: append turns of 10 KB, one connection", one, bare, least=round(500 * scale))
-    yield alone(f"{what}: append turns of 10 KB, {MANY} connections", many, bare, least=round(1_500 * scale))
+    yield alone(
+        f"{what}: append turns of 10 KB, one connection", one, bare, least=round(500 * scale)
+    )
+    yield alone(
+        f"{what}: append turns of 10 KB, {MANY} connections", many, bare, least=round(1_500 * scale)
+    )
     yield versus(
-        f"{what}: append turns of 10 KB, {MANY} connections, against one", many, one, least=3, note=" (one connection)"
+        f"{what}: append turns of 10 KB, {MANY} connections, against one",
+        many,
+        one,
+        least=3,
+        note=" (one connection)",
     )
 
 
@@ -233,14 +270,21 @@ def _read(plan: Plan, stack: ExitStack) -> Iterator[Row]:
         {
             "head": p50(lambda: line.ask(GetHead(context_id), Head), 5 * count),
             "hello": p50(lambda: line.ask(Hello(), Welcome), 5 * count),
-            "last": p50(lambda: line.ask(GetLast(context_id, 64, include_payload=True), Turns), count),
-            "bare last": p50(lambda: line.ask(GetLast(context_id, 64, include_payload=False), Turns), count),
+            "last": p50(
+                lambda: line.ask(GetLast(context_id, 64, include_payload=True), Turns), count
+            ),
+            "bare last": p50(
+                lambda: line.ask(GetLast(context_id, 64, include_payload=False), Turns), count
+            ),
             "library": p50(library.context.last, count),
         }
     )
     taken = {name: Sample(values, "ms") for name, values in found.items()}
     yield alone(
-        "GET_LAST of 64 turns with payloads of 10 KB, p50", taken["last"], f"{taken['library']} (the library)", most=2
+        "GET_LAST of 64 turns with payloads of 10 KB, p50",
+        taken["last"],
+        f"{taken['library']} (the library)",
+        most=2,
     )
     yield alone("GET_LAST of 64 turns without payloads, p50", taken["bare last"])
     yield alone("GET_HEAD there and back, p50", taken["head"])
@@ -265,11 +309,15 @@ def _blobs(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     found = plan.take(
         {
             "wire": lambda: _there_and_back(put, get, count),
-            "library": lambda: _there_and_back(lambda _, data: library.put(data), library.get, count),
+            "library": lambda: _there_and_back(
+                lambda _, data: library.put(data), library.get, count
+            ),
         }
     )
     for number, what in enumerate(("PUT_BLOB", "GET_BLOB")):
-        wire, local = (Sample([both[number] for both in found[name]], "MB/s") for name in ("wire", "library"))
+        wire, local = (
+            Sample([both[number] for both in found[name]], "MB/s") for name in ("wire", "library")
+        )
         yield versus(f"{what} of 1 MiB of random bytes", wire, local, note=" (the library)")
 
 
@@ -295,12 +343,19 @@ def _idle(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     """Compare two servers, of which one has many connections open that have said hello and nothing since."""
     idle = plan.size(IDLE, 50)
     what = f"{idle:,} idle connections"
-    servers = {name: stack.enter_context(Served(plan.place(name), "full")) for name in ("without", "with")}
+    servers = {
+        name: stack.enter_context(Served(plan.place(name), "full")) for name in ("without", "with")
+    }
     if not stack.enter_context(_files(idle + _SPARE_FILES)):
         yield Row(what, "not measurable here: too few open files are allowed")
         return
-    singles = {name: stack.enter_context(closing(WireTurns(one.address))) for name, one in servers.items()}
-    crowds = {name: stack.enter_context(closing(Crowd(one.address, MANY))) for name, one in servers.items()}
+    singles = {
+        name: stack.enter_context(closing(WireTurns(one.address))) for name, one in servers.items()
+    }
+    crowds = {
+        name: stack.enter_context(closing(Crowd(one.address, MANY)))
+        for name, one in servers.items()
+    }
     for _ in range(idle):
         stack.enter_context(closing(Line(servers["with"].address)))
     count, many = plan.size(400, 40), plan.size(1_000, 100)
@@ -317,9 +372,17 @@ def _idle(plan: Plan, stack: ExitStack) -> Iterator[Row]:
         most=100,
     )
     one, one_without = (Sample(found[f"one {name}"], "ms") for name in ("with", "without"))
-    yield versus(f"{what}: append a turn, one connection, FULL, p50", one, one_without, most=1.1, note=" (without)")
+    yield versus(
+        f"{what}: append a turn, one connection, FULL, p50",
+        one,
+        one_without,
+        most=1.1,
+        note=" (without)",
+    )
     crowd, crowd_without = (Sample(found[f"many {name}"], "/s") for name in ("with", "without"))
-    yield versus(f"{what}: append turns, {MANY} connections, FULL", crowd, crowd_without, note=" (without)")
+    yield versus(
+        f"{what}: append turns, {MANY} connections, FULL", crowd, crowd_without, note=" (without)"
+    )
 
 
 # --- connections that ask, and do not read ------------------------------------------------------------------------
@@ -333,12 +396,15 @@ def _flood(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     for _ in range(64):
         wire.append(os.urandom(1 << 16))
     if not stack.enter_context(_files(greedy + _SPARE_FILES)):
-        yield Row(f"{greedy} greedy connections", "not measurable here: too few open files are allowed")
+        yield Row(
+            f"{greedy} greedy connections", "not measurable here: too few open files are allowed"
+        )
         return
     before, _ = _heads(wire, served, plan.size(3, 1))
     lines = [stack.enter_context(closing(Line(served.address))) for _ in range(greedy)]
     asked = b"".join(
-        encode_request(GetLast(wire.context_id, 64, include_payload=True), number) for number in range(ASKED)
+        encode_request(GetLast(wire.context_id, 64, include_payload=True), number)
+        for number in range(ASKED)
     )
     for line in lines:
         line.socket.setblocking(False)
@@ -347,9 +413,13 @@ def _flood(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     during, resident = _heads(wire, served, plan.size(FLOOD, 2))
     what = f"GET_HEAD beside {greedy} connections that ask {ASKED} times for 4 MiB and read nothing"
     for share in (0.5, 0.99, 1):
-        alone_ms, beside_ms = (Sample([percentile(taken, share)], "ms") for taken in (before, during))
+        alone_ms, beside_ms = (
+            Sample([percentile(taken, share)], "ms") for taken in (before, during)
+        )
         name = "max" if share == 1 else f"p{share * 100:.0f}"
-        yield alone(f"{what}, {name}", beside_ms, f"{alone_ms} (without)", most=10 if share == 0.5 else 0)
+        yield alone(
+            f"{what}, {name}", beside_ms, f"{alone_ms} (without)", most=10 if share == 0.5 else 0
+        )
     yield alone(f"{what}: largest resident size of the server", Sample([resident], "MB"), most=400)
 
 

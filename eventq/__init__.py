@@ -107,7 +107,8 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
-            # Not above: `from eventq import system` asks here for every module, and a push for many.
+            # Not above: `from eventq import system` asks here for every module, and a push for
+            # many.
             from importlib import import_module
 
             found = getattr(import_module(home), "open_thread" if name == "open" else name)

@@ -39,7 +39,9 @@ class AsyncThread:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False) -> AsyncThread:
+    async def open(
+        cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
+    ) -> AsyncThread:
         """Give the thread at `path`; see `eventq.open`."""
         call = partial(open_thread, path, create=create, read_only=read_only)
         return cls(await asyncio.get_running_loop().run_in_executor(None, call))
@@ -66,17 +68,26 @@ class AsyncThread:
         key_strict: bool = False,
     ) -> Event:
         """Store an event; see `Thread.push`."""
-        return await self._call(self._thread.push, source, type, content, subtype, key, key_strict=key_strict)
+        return await self._call(
+            self._thread.push, source, type, content, subtype, key, key_strict=key_strict
+        )
 
     async def push_many(
-        self, events: Iterable[Mapping[str, Any] | Sequence[str | None]], *, key_strict: bool = False
+        self,
+        events: Iterable[Mapping[str, Any] | Sequence[str | None]],
+        *,
+        key_strict: bool = False,
     ) -> Batch:
         """Store events in one transaction; see `Thread.push_many`."""
         return await self._call(self._thread.push_many, events, key_strict=key_strict)
 
-    async def peek(self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None) -> list[Event]:
+    async def peek(
+        self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None
+    ) -> list[Event]:
         """Give the events after an id that match; see `Thread.peek`."""
-        return await self._call(lambda: list(self._thread.peek(last_event_id, limit=limit, filter=filter)))
+        return await self._call(
+            lambda: list(self._thread.peek(last_event_id, limit=limit, filter=filter))
+        )
 
     async def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
         """Give the newest events that match; see `Thread.last`."""
@@ -121,7 +132,9 @@ class AsyncThread:
         """Give all subscriptions."""
         return await self._call(self._thread.subscriptions)
 
-    async def pop(self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0) -> list[Event]:
+    async def pop(
+        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+    ) -> list[Event]:
         """Ack and read on; see `Thread.pop`. Waiting keeps no other call of this thread from running."""
         events = await self._call(self._thread.pop, consumer, last_event_id, limit=limit)
         if events or wait <= 0:
@@ -169,7 +182,9 @@ class AsyncThread:
         finally:
             await follower.aclose()
 
-    async def _follow(self, after: int | None, text: str | None) -> Any:  # an async generator of pages
+    async def _follow(
+        self, after: int | None, text: str | None
+    ) -> Any:  # an async generator of pages
         """Follow in a thread of its own, as that one waits; it ends within a second of the last reader."""
         left = False
 
@@ -199,9 +214,13 @@ class AsyncThread:
         """Say each broken invariant in one sentence."""
         return await self._call(self._thread.check)
 
-    async def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:
+    async def prune(
+        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
+    ) -> int:
         """Delete old events; see `Thread.prune`."""
-        return await self._call(self._thread.prune, keep_last=keep_last, before_id=before_id, force=force)
+        return await self._call(
+            self._thread.prune, keep_last=keep_last, before_id=before_id, force=force
+        )
 
     async def run(self, call: Callable[[Thread], R]) -> R:
         """Give what `call` gives of the thread: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.

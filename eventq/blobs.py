@@ -72,7 +72,10 @@ def digest_of(name: Name) -> bytes:
     """Give the 32 bytes that name a blob: a ref, 64 hex digits, or the bytes themselves; raise InputError."""
     digest = name if isinstance(name, bytes) and len(name) == 32 else parse_ref(name)
     if digest is None:
-        raise InputError(f"{name!r} names no blob", f"give {PREFIX}<64 lower-case hex digits>, or the digits alone")
+        raise InputError(
+            f"{name!r} names no blob",
+            f"give {PREFIX}<64 lower-case hex digits>, or the digits alone",
+        )
     return digest
 
 
@@ -87,7 +90,9 @@ class Zip:
 
     def pack(self, raw: Bytes) -> tuple[int, Bytes]:
         """Give the codec and the bytes to keep: raw where compression does not make them fewer."""
-        from eventq import zstd  # a command that only reads, and finds no compressed blob, needs none
+        from eventq import (
+            zstd,
+        )  # a command that only reads, and finds no compressed blob, needs none
 
         with self._lock:
             self._compressor = self._compressor or zstd.ZstdCompressor(level=_LEVEL)
@@ -228,7 +233,9 @@ class Blobs:
             if len(head) > PART_BYTES:
                 return self._prepare_stream(_Stream(head, file, wanted, expect_size), named)
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise InputError(f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file")
+            raise InputError(
+                f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file"
+            )
         view = data if isinstance(data, bytes) else flat(data)
         if wanted is None and expect_size is None and len(view) < CUT_BYTES:
             digest = blake3(view).digest()
@@ -241,7 +248,9 @@ class Blobs:
             return Prepared(PreparedBlob(digest, len(view), (), (), named), view)
         return Prepared(self._prepare_long(digest, view, named), view)
 
-    def _prepare_long(self, digest: bytes, view: bytes | memoryview, named: tuple[bytes, ...]) -> PreparedBlob:
+    def _prepare_long(
+        self, digest: bytes, view: bytes | memoryview, named: tuple[bytes, ...]
+    ) -> PreparedBlob:
         cuts = _cuts(view)
         if cuts is None:
             piece = Piece(digest, len(view), *self._zip.pack(view))
@@ -339,7 +348,9 @@ class Blobs:
             pieces = self._engine.read(wanted) if wanted else {}
             for digest, row in missing.items():
                 in_parts = row.codec == PARTS
-                found[digest] = self._join(row) if in_parts else self._zip.unpack(digest, pieces.get(digest))
+                found[digest] = (
+                    self._join(row) if in_parts else self._zip.unpack(digest, pieces.get(digest))
+                )
             self._cache.hold(found, missing)
         return found
 
@@ -497,7 +508,9 @@ class Blobs:
 class _Stream:
     """A binary file that is read once, hashed and measured on the way."""
 
-    def __init__(self, head: bytes, file: BinaryIO, wanted: bytes | None, expected: int | None) -> None:
+    def __init__(
+        self, head: bytes, file: BinaryIO, wanted: bytes | None, expected: int | None
+    ) -> None:
         self.head = head
         self.size = 0
         self._file = file
@@ -562,7 +575,9 @@ def _read(file: BinaryIO, size: int) -> bytes:
     while size > 0:
         block = file.read(size)
         if not isinstance(block, bytes):
-            raise InputError(f"the file gives {type(block).__name__}, not bytes", "open it in binary mode")
+            raise InputError(
+                f"the file gives {type(block).__name__}, not bytes", "open it in binary mode"
+            )
         if not block:
             break
         blocks.append(block)
@@ -579,13 +594,16 @@ def _check_size(size: int, expected: int | None) -> None:
     if size > LARGEST:
         raise TooLargeError(size, LARGEST, "blob", "store it in several blobs")
     if expected is not None and size != expected:
-        raise InputError(f"the payload has {size} bytes, not the {expected} that were declared", "send it again")
+        raise InputError(
+            f"the payload has {size} bytes, not the {expected} that were declared", "send it again"
+        )
 
 
 def _check_hash(digest: bytes, expected: bytes | None) -> bytes:
     if expected is not None and digest != expected:
         raise InputError(
-            f"the payload's hash is {digest.hex()}, not the {expected.hex()} that was declared", "send it again"
+            f"the payload's hash is {digest.hex()}, not the {expected.hex()} that was declared",
+            "send it again",
         )
     return digest
 
@@ -599,7 +617,11 @@ def _cuts(view: bytes | memoryview) -> Iterable[Bytes] | None:
     if chunking.pays(view[:PART_BYTES]):
         return chunking.cut(view)
     flat = memoryview(view)
-    return None if len(view) <= PART_BYTES else (flat[n : n + PART_BYTES] for n in range(0, len(view), PART_BYTES))
+    return (
+        None
+        if len(view) <= PART_BYTES
+        else (flat[n : n + PART_BYTES] for n in range(0, len(view), PART_BYTES))
+    )
 
 
 def _cuts_of_stream(head: bytes, blocks: Iterable[bytes]) -> Iterator[Bytes]:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIN_BYTES = 4 << 10  # only the last chunk of a payload is smaller
-AVERAGE_BYTES = 16 << 10  # where a cut becomes more likely; real text has chunks of 20 KiB on average
+AVERAGE_BYTES = (
+    16 << 10
+)  # where a cut becomes more likely; real text has chunks of 20 KiB on average
 MAX_BYTES = 64 << 10  # no chunk is larger, whatever the content
 
 _LOOK_BYTES = 8 << 10  # what `pays` compresses at one place

@@ -116,7 +116,9 @@ class NotAThreadError(LogicError):
 
     def __init__(self, path: str) -> None:
         fix = f"run 'eventq init {path}' first"
-        if os.path.isfile(path) and os.path.exists(os.path.join(os.path.dirname(path), "events.db")):
+        if os.path.isfile(path) and os.path.exists(
+            os.path.join(os.path.dirname(path), "events.db")
+        ):
             fix = f"give its directory: --thread {os.path.dirname(path)}"
         super().__init__(f"'{path}' is not a thread", fix)
 
@@ -134,7 +136,9 @@ class UnknownConsumerError(LogicError):
     wire_code = 404
 
     def __init__(self, consumer: str) -> None:
-        super().__init__(f"consumer '{consumer}' is not subscribed", "run 'eventq subscribe' for it first")
+        super().__init__(
+            f"consumer '{consumer}' is not subscribed", "run 'eventq subscribe' for it first"
+        )
 
 
 class ConsumerExistsError(LogicError):
@@ -142,7 +146,8 @@ class ConsumerExistsError(LogicError):
 
     def __init__(self, consumer: str) -> None:
         super().__init__(
-            f"consumer '{consumer}' is already subscribed", "run 'eventq unsubscribe' first, then subscribe again"
+            f"consumer '{consumer}' is already subscribed",
+            "run 'eventq unsubscribe' first, then subscribe again",
         )
 
 
@@ -151,7 +156,8 @@ class AckError(LogicError):
 
     def __init__(self, asked: int, last_id: int) -> None:
         super().__init__(
-            f"cannot ack event {asked}: the newest event is {last_id}", "ack the id of an event that was read"
+            f"cannot ack event {asked}: the newest event is {last_id}",
+            "ack the id of an event that was read",
         )
         self.last_id = last_id
 
@@ -199,7 +205,9 @@ class UnknownContextError(LogicError):
     wire_code = 404
 
     def __init__(self, context: int | str) -> None:
-        super().__init__(f"there is no context '{context}'", "see 'eventq context ls', or create it first")
+        super().__init__(
+            f"there is no context '{context}'", "see 'eventq context ls', or create it first"
+        )
 
 
 class UnknownRunError(LogicError):
@@ -218,7 +226,8 @@ class UnknownArtifactError(LogicError):
 
     def __init__(self, artifact_id: str, available: str) -> None:
         super().__init__(
-            f"Artifact {artifact_id} not found. Available: {available}", "give a number that was printed or listed"
+            f"Artifact {artifact_id} not found. Available: {available}",
+            "give a number that was printed or listed",
         )
 
 
@@ -228,7 +237,10 @@ class UnknownOutputError(LogicError):
     wire_code = 404
 
     def __init__(self, output_id: str, available: str) -> None:
-        super().__init__(f"Not found: {output_id}\nAvailable: {available}", "give a name that was printed or listed")
+        super().__init__(
+            f"Not found: {output_id}\nAvailable: {available}",
+            "give a name that was printed or listed",
+        )
 
 
 class ConflictError(LogicError):
@@ -246,7 +258,9 @@ class KeyConflictError(ConflictError):
         *others, last = fields
         which = f"{', '.join(others)} and {last} differ" if others else f"{last} differs"
         super().__init__(
-            f"key '{key}' belongs to event {first}, whose {which}", "read that event, or use another key", first
+            f"key '{key}' belongs to event {first}, whose {which}",
+            "read that event, or use another key",
+            first,
         )
 
 
@@ -274,7 +288,9 @@ class DamagedBlobError(DamagedError):
     """Stored bytes do not have the hash that they are stored under; `ref` names the blob."""
 
     def __init__(self, ref: str, what: str = "its stored bytes do not have its hash") -> None:
-        super().__init__(f"{ref} is damaged: {what}", "put the same bytes again, or restore a backup")
+        super().__init__(
+            f"{ref} is damaged: {what}", "put the same bytes again, or restore a backup"
+        )
         self.ref = ref
 
 

@@ -131,14 +131,20 @@ else:
 
         def _replace(self, **values):
             """Return a record with other values in some fields."""
-            return self._make(values.get(name, value) for name, value in zip(self._fields, self, strict=True))
+            return self._make(
+                values.get(name, value) for name, value in zip(self._fields, self, strict=True)
+            )
 
         def __getnewargs__(self):
             return tuple(self)
 
         def __repr__(self):
             pairs = zip(self._fields, self, strict=True)
-            return f"{type(self).__name__}(" + ", ".join(f"{name}={value!r}" for name, value in pairs) + ")"
+            return (
+                f"{type(self).__name__}("
+                + ", ".join(f"{name}={value!r}" for name, value in pairs)
+                + ")"
+            )
 
     class Event(_Record):
         """One immutable entry of the log.
@@ -213,12 +219,15 @@ else:
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
     """Raise InputError for a source, type, subtype, key or consumer id that cannot be one."""
     if not isinstance(value, str):
-        raise InputError(f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string")
+        raise InputError(
+            f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string"
+        )
     if not value and not empty:
         raise InputError(f"{what} is empty", f"give a {what}")
     if len(value) > MAX_NAME:
         raise InputError(
-            f"{what} is too long ({len(value)} characters, the limit is {MAX_NAME})", f"shorten the {what}"
+            f"{what} is too long ({len(value)} characters, the limit is {MAX_NAME})",
+            f"shorten the {what}",
         )
     if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
         raise InputError(f"{what} holds a control character", f"leave it out of the {what}")
@@ -239,14 +248,19 @@ def check_whole(value: str, what: str) -> None:
 def check_natural(value: int, name: str) -> int:
     """Give an id, a depth or a seq; raise UsageError for what cannot be one."""
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise UsageError(f"{name} must be a whole number from 0 to 2^63-1, not {value!r}", "give an id that was read")
+        raise UsageError(
+            f"{name} must be a whole number from 0 to 2^63-1, not {value!r}",
+            "give an id that was read",
+        )
     return value
 
 
 def check_positive(value: int, name: str) -> int:
     """Give a count; raise UsageError for what is none, or 0."""
     if type(value) is not int or not 1 <= value < 1 << 63:
-        raise UsageError(f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more")
+        raise UsageError(
+            f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more"
+        )
     return value
 
 

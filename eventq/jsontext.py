@@ -27,14 +27,18 @@ def writer(*, sort_keys: bool = False, allow_nan: bool = True) -> Callable[[obje
     """Return a function that writes a value as JSON, without blanks or a check for circles."""
     if make_encoder is None:  # pragma: no cover
         return _package_writer(sort_keys=sort_keys, allow_nan=allow_nan)
-    encode = make_encoder(None, _refuse, encode_basestring, None, ":", ",", sort_keys, False, allow_nan)
+    encode = make_encoder(
+        None, _refuse, encode_basestring, None, ":", ",", sort_keys, False, allow_nan
+    )
     return lambda value: "".join(encode(value, 0))
 
 
 def _package_writer(**options: Any) -> Callable[[object], str]:
     from json import JSONEncoder
 
-    return JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), **options).encode
+    return JSONEncoder(
+        ensure_ascii=False, check_circular=False, separators=(",", ":"), **options
+    ).encode
 
 
 def _refuse(value: object) -> None:
@@ -62,7 +66,9 @@ class Reader:
         """Return the value that begins at a place, and its end; raise StopIteration for none."""
         try:
             return self._scan(text, at)
-        except SystemError:  # up to Python 3.12 the scanner wants its error's module to be there already
+        except (
+            SystemError
+        ):  # up to Python 3.12 the scanner wants its error's module to be there already
             import json.decoder  # noqa: F401
 
             return self._scan(text, at)

@@ -68,7 +68,9 @@ class FolderLock:
                 if system.monotonic() > deadline:
                     raise TimeoutError(f"another process keeps the lock of {self._path}") from None
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         """Let it go."""
         try:
             flock(self._fd, LOCK_UN)
@@ -144,8 +146,9 @@ class ConsumerLock:
                 return lock
             flock(guard, LOCK_UN)
             os.close(guard)
-            # An eventq without guards holds the file. Whoever met our guard meanwhile has left its event to us, so
-            # look again: a holder that is still there has its own last look before it.
+            # An eventq without guards holds the file. Whoever met our guard meanwhile has left its
+            # event to us, so look again: a holder that is still there has its own last look before
+            # it.
             if _is_locked(files.lock) or system.monotonic() >= deadline:
                 return None
         return None
@@ -219,8 +222,14 @@ class ConsumerLock:
         The last holder may have been an eventq without guards, which has left its note in the lock file only.
         """
         for fd in self.fds:
-            lines = [line.split(None, 2) for line in _read(fd).decode("ascii", "replace").splitlines()]
-            if any(words[0] == "thread" and words[1:] != [str(self._number())] for words in lines if words):
+            lines = [
+                line.split(None, 2) for line in _read(fd).decode("ascii", "replace").splitlines()
+            ]
+            if any(
+                words[0] == "thread" and words[1:] != [str(self._number())]
+                for words in lines
+                if words
+            ):
                 continue  # copied with the directory: that handler is at work in another thread
             for words in lines:
                 if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
@@ -357,7 +366,12 @@ def wake_holder(files: ConsumerFiles) -> None:
             words = file.read(4096).split(None, 2)
     except OSError:
         return
-    if len(words) > 1 and words[0] == b"supervisor" and words[1].isdigit() and _is_locked(files.guard):
+    if (
+        len(words) > 1
+        and words[0] == b"supervisor"
+        and words[1].isdigit()
+        and _is_locked(files.guard)
+    ):
         system.wake(int(words[1]))
 
 

@@ -125,7 +125,9 @@ class Source:
         return cls(kind, tuple(parts))
 
     @classmethod
-    def external(cls, channel_type: str, channel_id: str, session_type: str, session_id: str, peer_id: str) -> Source:
+    def external(
+        cls, channel_type: str, channel_id: str, session_type: str, session_id: str, peer_id: str
+    ) -> Source:
         """Give the address of somebody outside, reached through a channel."""
         return cls("external", (channel_type, channel_id, session_type, session_id, peer_id))
 
@@ -413,7 +415,9 @@ class OutputInfo:
     @property
     def url(self) -> str:
         """The address that others read it by."""
-        return f"agent://{self.output_id}" + (f"?version={self.version}" if self.version > 1 else "")
+        return f"agent://{self.output_id}" + (
+            f"?version={self.version}" if self.version > 1 else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)

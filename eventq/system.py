@@ -24,7 +24,10 @@ if os.name != "posix":  # pragma: no cover
 # The signals as a new program expects them, whatever its parent has blocked or ignores.
 _CLEAN: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ)}
 UNKNOWN = 255  # the exit code of a child that nobody can tell any more
-_second = [-1, ""]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
+_second = [
+    -1,
+    "",
+]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
 
 
 now = time.time  # seconds since 1970, UTC
@@ -87,7 +90,11 @@ def env_number(name: str, default: int) -> int:
 def env_seconds(name: str, default: float) -> float:
     """Give a variable as seconds, with an optional fraction; an unset one and nonsense are `default`."""
     text = env(name)
-    return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19 else default
+    return (
+        float(text)
+        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19
+        else default
+    )
 
 
 def mode_like(path: str) -> int:
@@ -143,7 +150,8 @@ def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> Bina
     import stat
     from errno import EINVAL
 
-    # Look before opening: opening alone sets some devices going. Then look again: it may have changed.
+    # Look before opening: opening alone sets some devices going. Then look again: it may have
+    # changed.
     found = os.stat(path, follow_symlinks=follow)
     if stat.S_ISREG(found.st_mode):
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -179,7 +187,9 @@ def save(path: str, pieces: Iterable[bytes]) -> int:
 def which(name: str) -> str | None:
     """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
     if "/" in name:
-        return os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
+        return (
+            os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
+        )
     for folder in env("PATH", os.defpath).split(os.pathsep):
         found = os.path.join(folder or ".", name)
         if os.access(found, os.X_OK) and not os.path.isdir(found):
@@ -187,7 +197,9 @@ def which(name: str) -> str | None:
     return None
 
 
-def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> int:
+def spawn(
+    argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None
+) -> int:
     """Start a program in a session of its own, with nothing on its three streams, and give its pid.
 
     `keep` names descriptors that it inherits. Raises OSError when it cannot be started. Made with `posix_spawn`, so a
@@ -199,11 +211,14 @@ def spawn(argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, st
         (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
     ]
-    for (
-        fd
-    ) in keep:  # there and back in the child: made inheritable here, it would go to other threads' children as well
+    # There and back in the child: made inheritable here, it would go to other threads' children too.
+    for fd in keep:
         spare = fd + 1
-        actions += [(os.POSIX_SPAWN_DUP2, fd, spare), (os.POSIX_SPAWN_DUP2, spare, fd), (os.POSIX_SPAWN_CLOSE, spare)]
+        actions += [
+            (os.POSIX_SPAWN_DUP2, fd, spare),
+            (os.POSIX_SPAWN_DUP2, spare, fd),
+            (os.POSIX_SPAWN_CLOSE, spare),
+        ]
     return _posix_spawn(argv, actions, os.environ if environ is None else environ)
 
 
@@ -216,7 +231,9 @@ def spawn_into(argv: Sequence[str], fd: int) -> int:
     return os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=actions, **_CLEAN)
 
 
-def _posix_spawn(argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]) -> int:
+def _posix_spawn(
+    argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]
+) -> int:
     """Spawn in a session of its own."""
     clean: dict[str, Any] = {**_CLEAN, "file_actions": actions}
     try:
@@ -319,7 +336,8 @@ def birth(pid: int) -> str | None:
 def _birth_by_ps(pid: int) -> str | None:
     import subprocess
 
-    found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return found.stdout.strip() or None
 
 

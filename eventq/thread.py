@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.errors import DiskError, EventqError, NotAThreadError, StoreError, ThreadExistsError, UsageError
+from eventq.errors import (
+    DiskError,
+    EventqError,
+    NotAThreadError,
+    StoreError,
+    ThreadExistsError,
+    UsageError,
+)
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.locks import FolderLock
 from eventq.log.events import EventLog, refuse_conflict
@@ -96,7 +103,9 @@ def _make(layout: Layout, *, shared: bool) -> None:
             if not create(layout.directory, layout.database, file):
                 raise ThreadExistsError(layout.directory)
             for path in (layout.directory, os.path.dirname(layout.directory)):
-                system.sync_folder(path)  # or a power cut could take the whole thread, and what was pushed into it
+                system.sync_folder(
+                    path
+                )  # or a power cut could take the whole thread, and what was pushed into it
     finally:
         lock.close()
 
@@ -109,7 +118,9 @@ def destroy(path: Path) -> None:
     if not exists(path):
         raise NotAThreadError(layout.directory)
     try:
-        os.unlink(layout.database)  # first, so that whoever has it open sees at once that it is gone
+        os.unlink(
+            layout.database
+        )  # first, so that whoever has it open sees at once that it is gone
         shutil.rmtree(os.path.realpath(layout.directory))
         if os.path.islink(layout.directory):
             os.unlink(layout.directory)
@@ -120,20 +131,26 @@ def destroy(path: Path) -> None:
 
 
 def _refused(directory: str, error: OSError) -> EventqError:
-    return DiskError(f"'{directory}': {error.strerror or error}", "check the path, its permissions and the disk")
+    return DiskError(
+        f"'{directory}': {error.strerror or error}", "check the path, its permissions and the disk"
+    )
 
 
 class Thread:
     """One thread, open; a context manager, safe to share between the threads of a process, not across a fork."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, strict_source: bool | None = None) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool = False, strict_source: bool | None = None
+    ) -> None:
         """Open the thread at `path`; see `eventq.open`."""
         self.layout = Layout(resolve(_text(path)))
         self.journal = Journal(self.layout)
         try:
             self.database = Database(self.layout.directory, write=not read_only)
         except StoreError as error:
-            if not read_only and os.path.exists(self.layout.journal):  # or it may be somebody else's directory
+            if not read_only and os.path.exists(
+                self.layout.journal
+            ):  # or it may be somebody else's directory
                 self._note_refusal(error)
             raise
         if not read_only:
@@ -174,7 +191,9 @@ class Thread:
         """Give the thread."""
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         """Close the thread."""
         self.close()
 
@@ -226,7 +245,9 @@ class Thread:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def peek(self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None) -> Iterator[Event]:
+    def peek(
+        self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None
+    ) -> Iterator[Event]:
         """Give the events after an id that match, in order, lazily; `limit=None` gives all there are now."""
         check_natural(last_event_id, "last_event_id")
         if limit is not None:
@@ -247,7 +268,9 @@ class Thread:
         events = self.database.events.latest(by)
         return {event.source if by == "source" else event.type: event for event in events}
 
-    def follow(self, last_event_id: int | None = None, *, filter: str | None = None) -> Iterator[Event]:
+    def follow(
+        self, last_event_id: int | None = None, *, filter: str | None = None
+    ) -> Iterator[Event]:
         """Give the events after an id that match, and wait for more, for ever.
 
         None begins with what is pushed from now on. Wakes within a millisecond of a push by any process. Close the
@@ -256,10 +279,18 @@ class Thread:
         return (event for page in self.follow_pages(last_event_id, filter) for event in page)
 
     def follow_pages(
-        self, last_event_id: int | None, filter: str | None, *, tick: Callable[[], object] | None = None
+        self,
+        last_event_id: int | None,
+        filter: str | None,
+        *,
+        tick: Callable[[], object] | None = None,
     ) -> Iterator[list[Event]]:
         """Return what `follow` returns, page by page; `tick` is called at least once a second."""
-        after = self.last_id() if last_event_id is None else check_natural(last_event_id, "last_event_id")
+        after = (
+            self.last_id()
+            if last_event_id is None
+            else check_natural(last_event_id, "last_event_id")
+        )
         return self.log.follow(self.database.events.accept(filter), after, tick=tick)
 
     # --- consumers ------------------------------------------------------------------------------------------------
@@ -286,10 +317,18 @@ class Thread:
 
         self.database.check_writable()
         if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
-            raise UsageError("handler and filter must be text", "give a shell command, and one SQL condition or none")
+            raise UsageError(
+                "handler and filter must be text",
+                "give a shell command, and one SQL condition or none",
+            )
         check_positive(max_attempts, "max_attempts")
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
-            raise UsageError(f"timeout must be a number of seconds, not {timeout!r}", "give seconds, or leave it out")
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float))
+        ):
+            raise UsageError(
+                f"timeout must be a number of seconds, not {timeout!r}",
+                "give seconds, or leave it out",
+            )
         new = Subscription(consumer, handler, filter, max_attempts, timeout)
         self.consumers.subscribe(new, from_now=from_now, warn=warn or _warn_of_filter)
         return new
@@ -303,10 +342,13 @@ class Thread:
         from eventq.records import Subscription
 
         return [
-            Subscription(s.consumer, s.handler, s.filter, s.max_attempts, s.timeout) for s in self.consumers.states()
+            Subscription(s.consumer, s.handler, s.filter, s.max_attempts, s.timeout)
+            for s in self.consumers.states()
         ]
 
-    def pop(self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0) -> list[Event]:
+    def pop(
+        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+    ) -> list[Event]:
         """Ack everything up to an id and give the next events that match, at most `limit`.
 
         Waits up to `wait` seconds when there is none. Raises UnknownConsumerError, AckError, FilterError.
@@ -314,7 +356,9 @@ class Thread:
         events: list[Event] = self._pop(consumer, last_event_id, limit, wait, lines=False).events
         return events
 
-    def pop_lines(self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0) -> list[str]:
+    def pop_lines(
+        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+    ) -> list[str]:
         """Return what `pop` returns as lines of JSON."""
         lines: list[str] = self._pop(consumer, last_event_id, limit, wait, lines=True).lines
         return lines
@@ -539,7 +583,9 @@ class Thread:
             faults += self.produced.faults()
         return faults
 
-    def prune(self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False) -> int:
+    def prune(
+        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
+    ) -> int:
         """Delete old events that every consumer has acked, or all of them with `force`; give their number.
 
         The space goes back to the system; ids are never used again.
@@ -579,5 +625,8 @@ def _text(path: Path) -> str:
     except TypeError:
         text = path
     if not isinstance(text, str):
-        raise UsageError(f"the path must be text, not {type(text).__name__}", "give it as a string or a pathlib.Path")
+        raise UsageError(
+            f"the path must be text, not {type(text).__name__}",
+            "give it as a string or a pathlib.Path",
+        )
     return text

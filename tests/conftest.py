@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest_plugins = ["tests.running"]
-pytest.register_assert_rewrite("tests.contract.support", "tests.doors.support", "tests.wire.support")
+pytest.register_assert_rewrite(
+    "tests.contract.support", "tests.doors.support", "tests.wire.support"
+)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -85,7 +87,12 @@ class Clock:
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test from starting handlers, and from the settings of whoever runs it."""
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
-    for name in ("EVENTQ_SYNCHRONOUS", "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_STRICT_SOURCE", "EVENTQ_TOKEN"):
+    for name in (
+        "EVENTQ_SYNCHRONOUS",
+        "EVENTQ_MAX_EVENT_BYTES",
+        "EVENTQ_STRICT_SOURCE",
+        "EVENTQ_TOKEN",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -132,7 +139,9 @@ def original(tmp_path: Path) -> str:
     os.makedirs(os.path.join(path, "run"))
     os.makedirs(os.path.join(path, "logs"))
     connection = apsw.Connection(os.path.join(path, "events.db"))
-    connection.execute(ORIGINAL_SCHEMA).fetchall()  # the pragma gives a row: without the fetch nothing after it runs
+    connection.execute(
+        ORIGINAL_SCHEMA
+    ).fetchall()  # the pragma gives a row: without the fetch nothing after it runs
     connection.executemany(
         "INSERT INTO events (source, type, subtype, content) VALUES (?, ?, ?, ?)",
         [

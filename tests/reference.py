@@ -45,12 +45,16 @@ def declared() -> Iterator[CommandText]:
     The only function here that knows how commands are declared.
     """
     for name, command in groups.every().items():
-        words = " ".join(f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments)
+        words = " ".join(
+            f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments
+        )
         options = []
         for option in command.options:
             label = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
             needed = " Required." if option.required else ""
-            options.append((f"{label} {option.value}" if option.value else label, option.described + needed))
+            options.append(
+                (f"{label} {option.value}" if option.value else label, option.described + needed)
+            )
         yield CommandText(name, words, command.help, options, list(command.examples))
 
 
@@ -102,7 +106,9 @@ def diagram(table: dict[str, dict[str, str]], initial: list[str]) -> str:
     for state, events in table.items():
         arrows += [f"{state} --> {to}: {event}" for event, to in events.items()]
         arrows += [] if events else [f"{state} --> [*]"]
-    return "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```"])
+    return "\n".join(
+        ["```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```"]
+    )
 
 
 def filled(name: str, parts: dict[str, str]) -> str:

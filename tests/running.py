@@ -69,7 +69,9 @@ def _nothing(*_: object) -> None:
 def marked(value: str) -> list[int]:
     """Return the processes, other than this one, whose mark begins with `value` (Linux only)."""
     wanted = f"\0{MARK}={value}".encode()  # in what the process was started with
-    return [pid for pid in _pids() if wanted in b"\0" + _read(pid, "environ") and pid != os.getpid()]
+    return [
+        pid for pid in _pids() if wanted in b"\0" + _read(pid, "environ") and pid != os.getpid()
+    ]
 
 
 def children() -> set[int]:
@@ -116,7 +118,9 @@ def _read(pid: int, name: str) -> bytes:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what one test of this file sets."""
-    parser.addini("limit_grace", "seconds after the time limit for its signal handler to run", default="60")
+    parser.addini(
+        "limit_grace", "seconds after the time limit for its signal handler to run", default="60"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -125,7 +129,9 @@ def pytest_configure(config: pytest.Config) -> None:
     reset_signals()
     _stderr = os.dup(2)  # the real one: nothing is captured yet
     worker = getattr(config, "workerinput", None)
-    _session = f"{worker['testrunuid']}.{worker['workerid']}." if worker else f"{uuid.uuid4().hex}.main."
+    _session = (
+        f"{worker['testrunuid']}.{worker['workerid']}." if worker else f"{uuid.uuid4().hex}.main."
+    )
     os.environ[MARK] = _session
     sys.addaudithook(_notice)
     if worker is None:
@@ -163,13 +169,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _limit(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
-    return float(marker.args[0] if marker else item.config.getoption("timeout") or item.config.getini("timeout"))
+    return float(
+        marker.args[0]
+        if marker
+        else item.config.getoption("timeout") or item.config.getini("timeout")
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """Run a test with an end by force; after the last one of a module, end what its fixtures left."""
-    faulthandler.dump_traceback_later(_limit(item) + float(item.config.getini("limit_grace")), exit=True, file=_stderr)
+    faulthandler.dump_traceback_later(
+        _limit(item) + float(item.config.getini("limit_grace")), exit=True, file=_stderr
+    )
     try:
         return (yield)
     finally:
@@ -191,7 +205,9 @@ def _own_processes() -> Iterator[None]:
     os.environ[MARK] = _session
     if _began:
         end(marked(mine))
-        end(list(children() - _known))  # forked without an exec, or started with another environment
+        end(
+            list(children() - _known)
+        )  # forked without an exec, or started with another environment
 
 
 class _Shown:

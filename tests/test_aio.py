@@ -26,8 +26,14 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 def test_every_call_has_its_async_twin() -> None:
     """AsyncThread has the public methods of Thread, but for those that make no sense in a loop."""
-    sync = {n for n, _ in inspect.getmembers(eventq.Thread, inspect.isfunction) if not n.startswith("_")}
-    twin = {n for n, _ in inspect.getmembers(eventq.AsyncThread, inspect.isfunction) if not n.startswith("_")}
+    sync = {
+        n for n, _ in inspect.getmembers(eventq.Thread, inspect.isfunction) if not n.startswith("_")
+    }
+    twin = {
+        n
+        for n, _ in inspect.getmembers(eventq.AsyncThread, inspect.isfunction)
+        if not n.startswith("_")
+    }
     assert sync - twin == {
         "write", "follow_pages", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
         "copy_to", "externalize", "open_url", "rehydrate",

@@ -76,7 +76,9 @@ def runs(pid: int) -> bool:
 
 def session(folder: Path, code: str, *words: str) -> str:
     """Run a file of tests in a session of its own, as a background job would; return what it printed."""
-    (folder / "pytest.ini").write_text("[pytest]\ntimeout = 2\ntimeout_method = signal\nfilterwarnings = ignore\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\ntimeout = 2\ntimeout_method = signal\nfilterwarnings = ignore\n"
+    )
     (folder / "test_sample.py").write_text(code)
     with open(folder / "output", "w", encoding="utf-8") as output:
         subprocess.run(
@@ -89,9 +91,16 @@ def session(folder: Path, code: str, *words: str) -> str:
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_a_session(jobs: str, tmp_path: Path, until: Until) -> None:
     """A test that hangs fails with a stack, its processes end, signals are reset, a failure is shown at once."""
-    said = session(tmp_path, f"FOLDER, WANTED, PYTHON = {str(tmp_path)!r}, 2, {sys.executable!r}\n{SAMPLE}", "-n", jobs)
+    said = session(
+        tmp_path,
+        f"FOLDER, WANTED, PYTHON = {str(tmp_path)!r}, 2, {sys.executable!r}\n{SAMPLE}",
+        "-n",
+        jobs,
+    )
     assert "2 failed, 3 passed" in said, said
-    assert re.search(r"test_waits_for_ever.*time\.sleep\(1000\).*Timeout \(>2\.0s\)", said, re.DOTALL)
+    assert re.search(
+        r"test_waits_for_ever.*time\.sleep\(1000\).*Timeout \(>2\.0s\)", said, re.DOTALL
+    )
     assert said.count("\nwhat was printed\n") == 1
     for line in (tmp_path / "pids").read_text().splitlines():
         until(lambda pid=int(line): not runs(pid), "it has ended")  # type: ignore[misc]
@@ -107,7 +116,9 @@ def test_a_test_that_hears_no_signal_ends_its_worker(tmp_path: Path) -> None:
 
 def test_processes_are_known_by_their_mark() -> None:
     """A process is found by what it inherited, and only then."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
     with process:
         assert process.pid in marked(os.environ["TESTS_RUN_AS"])
         assert process.pid not in marked("somebody else")

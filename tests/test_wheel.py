@@ -23,7 +23,11 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
         names = archive.namelist()
         archive.extractall(site)
     assert not [n for n in names if n.startswith(("tests", "bench", "vitest"))]
-    assert {"eventq/py.typed", "eventq/migrations/sqlite/0001_log.sql", "eventq/skill/eventq/SKILL.md"} <= set(names)
+    assert {
+        "eventq/py.typed",
+        "eventq/migrations/sqlite/0001_log.sql",
+        "eventq/skill/eventq/SKILL.md",
+    } <= set(names)
     assert {os.path.basename(n) for n in names if ".data/scripts/" in n} == {"eventq", "thread"}
     script = (
         "import eventq, os; from eventq.storage.sqlite import migrate;"

@@ -36,7 +36,8 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
     return {
         "event_count": found.event_count,
         "subscriptions": [
-            {name: getattr(consumer, name) for name in consumer.__slots__} for consumer in found.subscriptions
+            {name: getattr(consumer, name) for name in consumer.__slots__}
+            for consumer in found.subscriptions
         ],
         "thread": found.path,
         "newest_id": found.last_id,
@@ -47,7 +48,11 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
 
 
 def _as_text(found: ThreadInfo) -> list[str]:
-    lines = [f"Thread: {found.path}", f"Events: {found.event_count}", f"Subscriptions: {len(found.subscriptions)}"]
+    lines = [
+        f"Thread: {found.path}",
+        f"Events: {found.event_count}",
+        f"Subscriptions: {len(found.subscriptions)}",
+    ]
     for consumer in found.subscriptions:
         lines += _consumer(consumer)
     return lines
@@ -80,7 +85,9 @@ def check(thread: Thread, *, json: bool) -> int:
     return 1 if faults else 0
 
 
-def prune(thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool) -> None:
+def prune(
+    thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool
+) -> None:
     """Delete old events that every consumer has acked. Their space is given back."""
     count = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
     show.result({"count": count}, f"Pruned {count} events", json=json)
@@ -144,20 +151,33 @@ COMMANDS = {
         "eventq prune --thread ./inbox --keep-last 100000",
         rules=[one_of("keep-last", "before-id")],
     ),
-    "mirror rebuild": Command(mirror_rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"),
+    "mirror rebuild": Command(
+        mirror_rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"
+    ),
     "gc": Command(
         gc,
         [
             Option("apply", "Delete them."),
-            Option("grace TIME", "Keep what is younger, such as 90s, 15m, 1h or 7d.", kinds.duration, default="1h"),
+            Option(
+                "grace TIME",
+                "Keep what is younger, such as 90s, 15m, 1h or 7d.",
+                kinds.duration,
+                default="1h",
+            ),
             Option("thread PATH", THREAD.help, kinds.Opened(reads="apply"), required=True),
             JSON,
         ],
         "eventq gc --thread ./inbox",
         "eventq gc --apply --grace 7d --thread ./inbox",
     ),
-    "guide": Command(guide, [Option("path", "Print the directory that holds it as a skill instead.")], "eventq guide"),
+    "guide": Command(
+        guide,
+        [Option("path", "Print the directory that holds it as a skill instead.")],
+        "eventq guide",
+    ),
     "completion": Command(
-        completion, [Argument("SHELL", kinds.Choice("bash", "zsh", "fish"))], 'eval "$(eventq completion bash)"'
+        completion,
+        [Argument("SHELL", kinds.Choice("bash", "zsh", "fish"))],
+        'eval "$(eventq completion bash)"',
     ),
 }

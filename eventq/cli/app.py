@@ -47,7 +47,11 @@ Exit status:
 def _callback(command: Command) -> Any:
     def call(**values: Any) -> int:
         raw = {part.name: values[_identifier(part)] for part in command.parts}
-        raw |= {part.name: list(raw[part.name]) for part in command.arguments if part.value.endswith("…")}
+        raw |= {
+            part.name: list(raw[part.name])
+            for part in command.arguments
+            if part.value.endswith("…")
+        }
         return execute(command, raw)
 
     return call
@@ -74,7 +78,9 @@ def _option(part: Option) -> click.Option:
     if not part.value:
         return click.Option(names, help=part.described, is_flag=True)
     more = _completed(part)
-    return click.Option(names, metavar=part.value, help=part.described, required=part.required, **more)
+    return click.Option(
+        names, metavar=part.value, help=part.described, required=part.required, **more
+    )
 
 
 def _completed(part: Option) -> dict[str, Any]:
@@ -95,7 +101,9 @@ class _WithRest(click.Command):
         left = super().parse_args(ctx, args[:at])
         name = next(param.name for param in self.params if param.nargs == -1) or ""
         if not ctx.resilient_parsing and ctx.params[name]:
-            raise click.UsageError(f"'{ctx.params[name][0]}' is before '--': the command to run follows '--'", ctx)
+            raise click.UsageError(
+                f"'{ctx.params[name][0]}' is before '--': the command to run follows '--'", ctx
+            )
         if not ctx.resilient_parsing and not args[at + 1 :]:
             raise click.UsageError("Missing the command to run: it follows '--'", ctx)
         ctx.params[name] = tuple(args[at + 1 :])
@@ -157,7 +165,9 @@ def build(*, verbose: bool = False) -> click.Group:
 
 def _group(name: str, *, verbose: bool) -> click.Group:
     help, example = groups.about(name)  # noqa: A001 (click's word)
-    return click.Group(name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose))
+    return click.Group(
+        name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose)
+    )
 
 
 def _help(app: click.Group) -> click.Command:
@@ -199,7 +209,9 @@ def run_click(argv: list[str]) -> int:
             show.error(error.format_message().rstrip("."), f"run '{path} --help'", as_json=as_json)
         return 0 if silent else 2
     except click.ClickException as error:
-        show.error(error.format_message().rstrip("."), f"run '{show.program()} --help'", as_json=as_json)
+        show.error(
+            error.format_message().rstrip("."), f"run '{show.program()} --help'", as_json=as_json
+        )
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130
@@ -207,7 +219,9 @@ def run_click(argv: list[str]) -> int:
         return 0
     except (LogicError, OSError) as error:  # the text of a help or a version
         if not isinstance(error, LogicError):
-            error = LogicError(f"stdout could not be written: {error.strerror}", "check where it goes")
+            error = LogicError(
+                f"stdout could not be written: {error.strerror}", "check where it goes"
+            )
         show.error(error.what, error.fix, as_json=as_json)
         return 1
     return code if isinstance(code, int) else 0
@@ -225,7 +239,11 @@ def completion_script(shell: str) -> str:
 
 
 def _names(name: str) -> dict[str, str]:
-    return {"complete_func": f"_{name}_completion", "complete_var": _variable(name), "prog_name": name}
+    return {
+        "complete_func": f"_{name}_completion",
+        "complete_var": _variable(name),
+        "prog_name": name,
+    }
 
 
 def _variable(name: str) -> str:

@@ -62,7 +62,10 @@ def export(thread: Thread, *, folder: str, json: bool) -> None:
 def take(thread: Thread, *, folder: str, json: bool) -> None:
     """Keep the artifacts and outputs that are files of a folder. Importing twice adds nothing."""
     try:
-        made: Made = {**thread.artifacts.import_folder(folder), **thread.outputs.import_folder(folder)}
+        made: Made = {
+            **thread.artifacts.import_folder(folder),
+            **thread.outputs.import_folder(folder),
+        }
     except OSError as error:
         raise _refused(str(error.filename or folder), error, "read") from error
     render.show_all(
@@ -92,9 +95,15 @@ COMMANDS = {
         "eventq artifact put build.log --tool make --thread ./inbox",
         "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
     ),
-    "artifact cat": Command(cat, [_ID, *LINES], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"),
+    "artifact cat": Command(
+        cat, [_ID, *LINES], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"
+    ),
     "artifact ls": Command(ls, [READ, JSON], "eventq artifact ls --thread ./inbox"),
     "artifact rm": Command(rm, [_ID, THREAD, JSON], "eventq artifact rm 3 --thread ./inbox"),
-    "artifact export": Command(export, [_FOLDER, READ, JSON], "eventq artifact export ./files --thread ./inbox"),
-    "artifact import": Command(take, [_FOLDER, THREAD, JSON], "eventq artifact import ./files --thread ./inbox"),
+    "artifact export": Command(
+        export, [_FOLDER, READ, JSON], "eventq artifact export ./files --thread ./inbox"
+    ),
+    "artifact import": Command(
+        take, [_FOLDER, THREAD, JSON], "eventq artifact import ./files --thread ./inbox"
+    ),
 }

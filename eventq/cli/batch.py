@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-_NAMES = 2 << 20  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
+_NAMES = (
+    2 << 20
+)  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
 _SPELLED = 6  # bytes that JSON may take for one
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _KNOWN = frozenset(_FIELDS)
@@ -19,7 +21,9 @@ _RECENT = 256  # events whose lines are known: not fewer than `push_many` takes 
 _NAMED = 5  # unknown fields that are named
 _NAME = 60  # characters of each
 # What counts for nothing around a line: the blanks of Unicode, and its byte order mark.
-_AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+_AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def _constant(name: str) -> None:
@@ -151,7 +155,10 @@ class Lines:
             raise error
 
     def _bad(self, what: str) -> InputError:
-        return InputError(f"line {self._line}: {what}", "give one JSON object a line; nothing of the batch was stored")
+        return InputError(
+            f"line {self._line}: {what}",
+            "give one JSON object a line; nothing of the batch was stored",
+        )
 
 
 def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
@@ -160,7 +167,9 @@ def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
     Raises ValueError for one that lacks something.
     """
     source, kind, content, subtype, key = map(value.get, _FIELDS)
-    if type(source) is type(kind) is type(content) is str and subtype is key is None:  # what most lines are
+    if (
+        type(source) is type(kind) is type(content) is str and subtype is key is None
+    ):  # what most lines are
         return source, kind, content, None, None
     for name in ("source", "type", "content"):
         if value.get(name) is None:
@@ -173,7 +182,9 @@ def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
     return source, kind, content, subtype, key
 
 
-def hook_event(data: bytes | bytearray, source: str) -> tuple[str, str, str, str | None, str | None]:
+def hook_event(
+    data: bytes | bytearray, source: str
+) -> tuple[str, str, str, str | None, str | None]:
     """Return source, type, content, subtype and key of the event for a hook's JSON object.
 
     The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use,

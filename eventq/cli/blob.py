@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 
-def put(thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool) -> None:
+def put(
+    thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
+) -> None:
     """Store bytes durably, and print their ref. FILE is stdin by default, or for -."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
@@ -66,7 +68,12 @@ def stat(thread: Thread, *, ref: str, json: bool) -> None:
 
 def ls(thread: Thread, *, json: bool) -> None:
     """List all blobs in the order of their hashes."""
-    render.show_all(thread.blobs, render.blob, lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}", json=json)
+    render.show_all(
+        thread.blobs,
+        render.blob,
+        lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}",
+        json=json,
+    )
 
 
 def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
@@ -116,16 +123,28 @@ COMMANDS = {
         "tar c src | eventq blob put --thread ./inbox",
     ),
     "blob get": Command(
-        get, [_REF, OUTPUT, MEMORY_READ, JSON], f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf"
+        get,
+        [_REF, OUTPUT, MEMORY_READ, JSON],
+        f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf",
     ),
-    "blob stat": Command(stat, [_REF, MEMORY_READ, JSON], f"eventq blob stat {_EXAMPLE} --thread ./inbox"),
+    "blob stat": Command(
+        stat, [_REF, MEMORY_READ, JSON], f"eventq blob stat {_EXAMPLE} --thread ./inbox"
+    ),
     "blob ls": Command(ls, [MEMORY_READ, JSON], "eventq blob ls --thread ./inbox"),
-    "blob refs": Command(show_refs, [_REF, MEMORY_READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"),
-    "blob verify": Command(verify, [Argument("[REF]"), MEMORY_READ, JSON], "eventq blob verify --thread ./inbox"),
+    "blob refs": Command(
+        show_refs, [_REF, MEMORY_READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"
+    ),
+    "blob verify": Command(
+        verify, [Argument("[REF]"), MEMORY_READ, JSON], "eventq blob verify --thread ./inbox"
+    ),
     "blob pin": Command(
-        pin, [_REF, _OWNER, MEMORY, JSON], f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox"
+        pin,
+        [_REF, _OWNER, MEMORY, JSON],
+        f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox",
     ),
     "blob unpin": Command(
-        unpin, [_REF, _OWNER, MEMORY, JSON], f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox"
+        unpin,
+        [_REF, _OWNER, MEMORY, JSON],
+        f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox",
     ),
 }

@@ -103,12 +103,27 @@ COMMANDS = {
             *together(
                 "view",
                 Option("keep", "Keep an artifact even when all of the output is shown."),
-                Option("spill BYTES", "Show all of it up to this size.", kinds.WHOLE, default="51200"),
                 Option(
-                    "head BYTES", "Of longer output, show this much of its beginning.", kinds.WHOLE, default="20480"
+                    "spill BYTES", "Show all of it up to this size.", kinds.WHOLE, default="51200"
                 ),
-                Option("columns BYTES", "Show at most this much of a line; 0 for all.", kinds.WHOLE, default="768"),
-                Option("raw", "Keep escape sequences and control characters.", kinds.OFF, parameter="sanitize"),
+                Option(
+                    "head BYTES",
+                    "Of longer output, show this much of its beginning.",
+                    kinds.WHOLE,
+                    default="20480",
+                ),
+                Option(
+                    "columns BYTES",
+                    "Show at most this much of a line; 0 for all.",
+                    kinds.WHOLE,
+                    default="768",
+                ),
+                Option(
+                    "raw",
+                    "Keep escape sequences and control characters.",
+                    kinds.OFF,
+                    parameter="sanitize",
+                ),
             ),
             THREAD,
             JSON,

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def subscribe(thread: Thread, *, consumer: str, handler: str, terms: Terms, json: bool) -> None:
     """Have a handler run whenever events wait for a consumer."""
-    new = thread.subscribe(consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}"))
+    new = thread.subscribe(
+        consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}")
+    )
     shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
 
@@ -69,7 +71,12 @@ COMMANDS = {
                 "terms",
                 FILTER,
                 Option("from-now", "Skip the events that are there already."),
-                Option("max-attempts N", "Stall after N runs without progress.", kinds.POSITIVE, default="5"),
+                Option(
+                    "max-attempts N",
+                    "Stall after N runs without progress.",
+                    kinds.POSITIVE,
+                    default="5",
+                ),
                 Option("timeout SECONDS", "End a handler that runs longer.", kinds.seconds),
             ),
             JSON,
@@ -77,8 +84,12 @@ COMMANDS = {
         "eventq subscribe --thread ./inbox --consumer worker --handler ./work.sh --filter \"type = 'message'\"",
     ),
     "unsubscribe": Command(
-        unsubscribe, [THREAD, CONSUMER, JSON], "eventq unsubscribe --thread ./inbox --consumer worker"
+        unsubscribe,
+        [THREAD, CONSUMER, JSON],
+        "eventq unsubscribe --thread ./inbox --consumer worker",
     ),
     "dispatch": Command(dispatch, [FOLDER, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
-    "resume": Command(resume, [THREAD, CONSUMER, JSON], "eventq resume --thread ./inbox --consumer worker"),
+    "resume": Command(
+        resume, [THREAD, CONSUMER, JSON], "eventq resume --thread ./inbox --consumer worker"
+    ),
 }

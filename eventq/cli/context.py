@@ -18,7 +18,9 @@ def create(thread: Thread, *, name: str | None, base: int | None, json: bool) ->
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
-def fork(thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool) -> None:
+def fork(
+    thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool
+) -> None:
     """Make a context that goes on from another one. Nothing is copied."""
     _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
 
@@ -61,7 +63,9 @@ def log(thread: Thread, *, context: int | str, json: bool) -> None:
     render.show_all(moves, render.fields, render.move, json=json)
 
 
-def move(thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool) -> None:
+def move(
+    thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool
+) -> None:
     """Move a context's head to any turn. What it leaves stays in the log of its moves."""
     moved = thread.contexts.get(context).move(to, expected_head=expected_head)
     _show("Moved", moved, json=json)
@@ -86,18 +90,32 @@ COMMANDS = {
     ),
     "context fork": Command(
         fork,
-        [CONTEXT, Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE), _NAME, MEMORY, JSON],
+        [
+            CONTEXT,
+            Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE),
+            _NAME,
+            MEMORY,
+            JSON,
+        ],
         "eventq context fork main --at 40 --name retry --thread ./inbox",
     ),
     "context ls": Command(
         ls,
-        [Option("graph", "Draw the tree of their newest turns and where they part."), MEMORY_READ, JSON],
+        [
+            Option("graph", "Draw the tree of their newest turns and where they part."),
+            MEMORY_READ,
+            JSON,
+        ],
         "eventq context ls --thread ./inbox",
         "eventq context ls --graph --thread ./inbox",
         rules=[exclude("graph", "json", fix="give one of the two: a drawing is for people")],
     ),
-    "context show": Command(show_one, [CONTEXT, MEMORY_READ, JSON], "eventq context show main --thread ./inbox"),
-    "context log": Command(log, [CONTEXT, MEMORY_READ, JSON], "eventq context log main --thread ./inbox"),
+    "context show": Command(
+        show_one, [CONTEXT, MEMORY_READ, JSON], "eventq context show main --thread ./inbox"
+    ),
+    "context log": Command(
+        log, [CONTEXT, MEMORY_READ, JSON], "eventq context log main --thread ./inbox"
+    ),
     "context move": Command(
         move,
         [

@@ -22,7 +22,9 @@ def execute(command: Command, raw: Raw) -> int:
         return 0
     except EventqError as failure:
         caret = failure.caret() if isinstance(failure, FilterError) else ""
-        lines = 2 if isinstance(failure, UnknownOutputError) else 1  # what was asked for, and what there is
+        lines = (
+            2 if isinstance(failure, UnknownOutputError) else 1
+        )  # what was asked for, and what there is
         show.error(failure.what, failure.fix, caret, as_json=as_json, lines=lines)
         return failure.exit_code
     except KeyboardInterrupt:

@@ -29,7 +29,11 @@ def draw(
         heads.setdefault(context.head_turn_id, []).append(context)
     empty = heads.pop(0, [])
     roots, children = _branches(list(heads), common, depth, ancestor)
-    _by_age(roots, children, {turn: min(one.context_id for one in there) for turn, there in heads.items()})
+    _by_age(
+        roots,
+        children,
+        {turn: min(one.context_id for one in there) for turn, there in heads.items()},
+    )
     for prefix, turn in _walk(roots, children):
         at = depth(turn)
         names = ", ".join(map(label, heads.get(turn, ())))
@@ -72,7 +76,9 @@ def _bunches(
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield a place with each bunch of turns below it, by the child that they are under."""
     below = [turn for turn in turns if turn != place]
-    return ((place, bunch) for bunch in _grouped(below, lambda turn: ancestor(turn, depth + 1)).values())
+    return (
+        (place, bunch) for bunch in _grouped(below, lambda turn: ancestor(turn, depth + 1)).values()
+    )
 
 
 def _grouped(turns: list[int], key: Callable[[int], int]) -> Children:
@@ -102,5 +108,7 @@ def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int]]:
         yield prefix, turn
         last = True
         for child in reversed(children.get(turn, ())):
-            left.append((f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", child))
+            left.append(
+                (f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", child)
+            )
             last = False

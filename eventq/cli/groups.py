@@ -69,7 +69,10 @@ def find(argv: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
 def every() -> dict[str, Command]:
     """Return all commands by name; this imports all their modules."""
     return {
-        name: command for word in MODULES for name, command in _module(word).COMMANDS.items() if name.split()[0] == word
+        name: command
+        for word in MODULES
+        for name, command in _module(word).COMMANDS.items()
+        if name.split()[0] == word
     }
 
 

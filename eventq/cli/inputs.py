@@ -78,7 +78,11 @@ def read_payload(payload: Payload) -> object:
     if payload["content"] is not None:
         return encoded(payload["content"], None)
     file = open_payload(payload["file"], allow_empty=payload["allow_empty"])
-    return file if payload["canonical"] is None else _whole(file, "store it as it is, without --canonical")
+    return (
+        file
+        if payload["canonical"] is None
+        else _whole(file, "store it as it is, without --canonical")
+    )
 
 
 def _whole(file: Input, fix: str) -> bytearray:

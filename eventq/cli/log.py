@@ -30,7 +30,15 @@ if TYPE_CHECKING:
         key: str | None
 
 
-def push(thread: Thread, *, event: Pushed, content_file: str | None, batch: bool, key_strict: bool, json: bool) -> None:
+def push(
+    thread: Thread,
+    *,
+    event: Pushed,
+    content_file: str | None,
+    batch: bool,
+    key_strict: bool,
+    json: bool,
+) -> None:
     """Store an event durably, and wake the consumers it is for."""
     if batch:
         _push_batch(thread, key_strict=key_strict, json=json)
@@ -108,7 +116,9 @@ def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
     thread.ack(consumer, last_event_id)
 
 
-def peek(thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None) -> None:
+def peek(
+    thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
+) -> None:
     """Print events without consuming them. One JSON object a line. No file changes."""
     if last is not None:
         _show_lines(thread.last(last, filter=filter))
@@ -163,7 +173,9 @@ def hook(thread: Thread, *, source: str) -> None:
         thread.journal.warn(f"hook: {error or type(error).__name__}")
 
 
-_ACKED = Option("last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True)
+_ACKED = Option(
+    "last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True
+)
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
 
 COMMANDS = {
@@ -173,22 +185,39 @@ COMMANDS = {
             THREAD,
             *together(
                 "event",
-                Option("source ADDRESS", "The sender, for example self or internal:dm:default:warden.", default=""),
+                Option(
+                    "source ADDRESS",
+                    "The sender, for example self or internal:dm:default:warden.",
+                    default="",
+                ),
                 Option("type TYPE", "The type, for example message or record.", default=""),
                 Option("subtype SUBTYPE", "The subtype, for example decision.", kinds.verbatim),
                 Option("content TEXT", "The payload.", kinds.verbatim, default=""),
             ),
-            Option("content-file FILE", "Read the payload from a file, or from stdin for -.", kinds.path),
-            Option("key KEY", "Store the event once. The same key again returns the first event.").within("event"),
+            Option(
+                "content-file FILE",
+                "Read the payload from a file, or from stdin for -.",
+                kinds.path,
+            ),
+            Option(
+                "key KEY", "Store the event once. The same key again returns the first event."
+            ).within("event"),
             Option("key-strict", "Refuse a key whose first event differs from this one."),
-            Option("batch", "Read events from stdin, one JSON object a line. All or none are stored."),
+            Option(
+                "batch", "Read events from stdin, one JSON object a line. All or none are stored."
+            ),
             Option("strict-source", "Refuse a source that is no structured address.", parameter=""),
             JSON,
         ],
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
         "eventq push --thread ./inbox --batch < events.ndjson",
         rules=[
-            unless("batch", required("source", "type"), one_of("content", "content-file"), needs("key-strict", "key")),
+            unless(
+                "batch",
+                required("source", "type"),
+                one_of("content", "content-file"),
+                needs("key-strict", "key"),
+            ),
             exclude("batch", "key", fix="give each line a key of its own, as the field key"),
         ],
     ),
@@ -199,13 +228,20 @@ COMMANDS = {
             CONSUMER,
             _ACKED,
             _LIMIT,
-            Option("wait SECONDS", "Wait this long for an event when there is none.", kinds.seconds, default="0"),
+            Option(
+                "wait SECONDS",
+                "Wait this long for an event when there is none.",
+                kinds.seconds,
+                default="0",
+            ),
             JSON_ERRORS,
         ],
         "eventq pop --thread ./inbox --consumer worker --last-event-id 0",
     ),
     "ack": Command(
-        ack, [THREAD, CONSUMER, _ACKED, JSON_ERRORS], "eventq ack --thread ./inbox --consumer worker --last-event-id 42"
+        ack,
+        [THREAD, CONSUMER, _ACKED, JSON_ERRORS],
+        "eventq ack --thread ./inbox --consumer worker --last-event-id 42",
     ),
     "peek": Command(
         peek,

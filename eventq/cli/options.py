@@ -22,7 +22,10 @@ MEMORY_READ = _thread(kinds.Opened(reads=True, remote=True), _SERVER)
 JSON = Option("json", "Print the result, and errors, as JSON.")
 JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")
 REFS = Option(
-    "refs REF,REF", "The blobs that these bytes name. They are kept as long as these.", kinds.refs, default=()
+    "refs REF,REF",
+    "The blobs that these bytes name. They are kept as long as these.",
+    kinds.refs,
+    default=(),
 )
 EXPECT_HASH = Option("expect-hash HASH", "Refuse bytes that have another hash.")
 OUTPUT = Option("output FILE", "Write to FILE, which is there whole or not at all.", kinds.path)

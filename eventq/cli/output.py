@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 
 def put(
-    thread: Thread, *, name: str | None, id: str | None, parent: str | None, content: str | None, file: str, json: bool
+    thread: Thread,
+    *,
+    name: str | None,
+    id: str | None,
+    parent: str | None,
+    content: str | None,
+    file: str,
+    json: bool,
 ) -> None:
     """Publish an agent's output durably, and print its URL. It comes from stdin by default."""
     data = Input(file) if content is None else content
@@ -43,7 +50,9 @@ def cat(thread: Thread, *, url: str, offset: int | None, limit: int | None, json
     show_url(thread, url, offset, limit, json=json)
 
 
-def show_url(thread: Thread, url: str, offset: int | None, limit: int | None, *, json: bool) -> None:
+def show_url(
+    thread: Thread, url: str, offset: int | None, limit: int | None, *, json: bool
+) -> None:
     """Write what a URL names, and note what is left out."""
     if json:
         show.dump(_as_json(thread.read(url, offset, limit)))
@@ -90,7 +99,9 @@ COMMANDS = {
             Option("id ID", "Publish a further version of this output."),
             Option("parent ID", "The output of the agent that called this one."),
             Option("content TEXT", "The output.", kinds.verbatim),
-            Option("file FILE", "Read it from a file, or from stdin for -.", kinds.path, default="-"),
+            Option(
+                "file FILE", "Read it from a file, or from stdin for -.", kinds.path, default="-"
+            ),
             THREAD,
             JSON,
         ],

@@ -30,7 +30,9 @@ def take(thread: Thread, *, folder: str, json: bool) -> None:
 _FOLDER = Argument("FOLDER", kinds.path)
 
 COMMANDS = {
-    "pack export": Command(export, [_FOLDER, READ, JSON], "eventq pack export ./pack --thread ./inbox"),
+    "pack export": Command(
+        export, [_FOLDER, READ, JSON], "eventq pack export ./pack --thread ./inbox"
+    ),
     "pack import": Command(
         take,
         [_FOLDER, THREAD, JSON],

@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from eventq.records import ArtifactInfo, Blob, ContextInfo, Imported, Move, OpenInfo, OutputInfo, Turn
+    from eventq.records import (
+        ArtifactInfo,
+        Blob,
+        ContextInfo,
+        Imported,
+        Move,
+        OpenInfo,
+        OutputInfo,
+        Turn,
+    )
 
 LINES = 20  # of a payload, that a person is shown
 CHARACTERS = 2000
@@ -26,7 +35,13 @@ def fields(record: Any) -> dict[str, Any]:
 
 def blob(one: Blob) -> dict[str, Any]:
     """Return a blob as an object."""
-    return {"ref": one.ref, "hash": one.hash, "size": one.size, "stored": one.stored, "codec": one.codec}
+    return {
+        "ref": one.ref,
+        "hash": one.hash,
+        "size": one.size,
+        "stored": one.stored,
+        "codec": one.codec,
+    }
 
 
 def produced(one: ArtifactInfo | OutputInfo) -> dict[str, Any]:
@@ -65,7 +80,11 @@ def _encoded(one: object, encode: Callable[[object], str]) -> str:
 
 
 def show_all(
-    records: Iterable[Any], as_object: Callable[[Any], object], as_line: Callable[[Any], str], *, json: bool
+    records: Iterable[Any],
+    as_object: Callable[[Any], object],
+    as_line: Callable[[Any], str],
+    *,
+    json: bool,
 ) -> None:
     """Write records, a line each: as JSON objects, or for people."""
     if json:
@@ -145,20 +164,28 @@ def excerpt(one: Turn) -> str:
     text = _text(one.payload, EXCERPT)
     if text is None:
         return f"{head(one)}  (binary)"
-    return f"{head(one)}  {show.readable(text)}{'…' if len(text.encode()) < len(one.payload) else ''}"
+    return (
+        f"{head(one)}  {show.readable(text)}{'…' if len(text.encode()) < len(one.payload) else ''}"
+    )
 
 
 def context(one: ContextInfo) -> str:
     """Return the line that describes a context."""
     where = f"turn {one.head_turn_id} (depth {one.head_depth})" if one.head_turn_id else "(empty)"
     begun = f" at turn {one.base_turn_id}" if one.base_turn_id else ""
-    came = f"  fork of {one.fork_of}{begun}" if one.fork_of is not None else begun and f"  begun{begun}"
+    came = (
+        f"  fork of {one.fork_of}{begun}"
+        if one.fork_of is not None
+        else begun and f"  begun{begun}"
+    )
     return f"{label(one)}  {where}{came}"
 
 
 def label(one: ContextInfo) -> str:
     """Return id and name of a context."""
-    return f"{one.context_id}" if one.name is None else f"{one.context_id} {show.readable(one.name)}"
+    return (
+        f"{one.context_id}" if one.name is None else f"{one.context_id} {show.readable(one.name)}"
+    )
 
 
 def move(one: Move) -> str:
@@ -196,6 +223,10 @@ def count(number: int, noun: str) -> str:
 def added(one: Imported) -> str:
     """Return what an import added in words; artifacts and outputs where there are any."""
     shown = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
-    shown += [(number, noun) for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output")) if number]
+    shown += [
+        (number, noun)
+        for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output"))
+        if number
+    ]
     *first, last = (count(number, noun) for number, noun in shown)
     return f"{', '.join(first)} and {last}; {count(one.moved, 'head')} moved"

@@ -87,7 +87,9 @@ def step(thread: Thread, *, run: int | str, role: str, body: Body, json: bool) -
         _show_step(one.poke(**given, source=body["source"]), json=json)
     else:
         extracted = read_object(body["extracted"], "--extracted")
-        new = NewStep(role, extracted=extracted, compact=body["compact"], child=body["child"], **given)
+        new = NewStep(
+            role, extracted=extracted, compact=body["compact"], child=body["child"], **given
+        )
         head, key, source = body["expected_head"], body["key"], body["source"]
         _show_step(one.step(new, expected_head=head, key=key, source=source), json=json)
 
@@ -112,14 +114,28 @@ def _show_step(made: Step, *, json: bool) -> None:
 
 
 def compact(
-    thread: Thread, *, run: int | str, summary: str | None, file: str | None, source: str | None, json: bool
+    thread: Thread,
+    *,
+    run: int | str,
+    summary: str | None,
+    file: str | None,
+    source: str | None,
+    json: bool,
 ) -> None:
     """Sum up what has happened so far. Models see the summary in place of the steps."""
     one = thread.runs.get(run)
     _show_step(one.compact(read_text(summary, file) or "", source=source), json=json)
 
 
-def end(thread: Thread, *, run: int | str, return_code: int, summary: str, source: str | None, json: bool) -> None:
+def end(
+    thread: Thread,
+    *,
+    run: int | str,
+    return_code: int,
+    summary: str,
+    source: str | None,
+    json: bool,
+) -> None:
     """Complete a run with an end node."""
     made = thread.runs.get(run).end(return_code, summary, source=source)
     _show_step(made, json=json)
@@ -211,7 +227,13 @@ def show_one(thread: Thread, *, run: int | str, first: int, budget: int | None, 
 
 
 def messages(
-    thread: Thread, *, run: int | str, role: str, edge_prompt: str | None, edge_prompt_file: str | None, json: bool
+    thread: Thread,
+    *,
+    run: int | str,
+    role: str,
+    edge_prompt: str | None,
+    edge_prompt_file: str | None,
+    json: bool,
 ) -> None:
     """Show the messages that a role's model should see now. With --json as chat APIs take them."""
     asked = read_text(edge_prompt, edge_prompt_file) or ""
@@ -238,11 +260,16 @@ _LABEL = Option("label NAME", "A unique name for the run, which is no number.")
 _SUMMARY = Option("summary TEXT", "What has happened, in words.", kinds.verbatim, default="")
 _QUESTION = (
     Option("edge-prompt TEXT", "The question to the role at this step, verbatim.", kinds.verbatim),
-    Option("edge-prompt-file FILE", "Read that question from a file, or from stdin for -.", kinds.path),
+    Option(
+        "edge-prompt-file FILE", "Read that question from a file, or from stdin for -.", kinds.path
+    ),
 )
 _EMIT = (
     Option(
-        "emit", "Push an event of type record, subtype run, with it.", kinds.Switch("self", None), parameter="source"
+        "emit",
+        "Push an event of type record, subtype run, with it.",
+        kinds.Switch("self", None),
+        parameter="source",
     ),
     Option("source ADDRESS", "The sender of that event (default: self)."),
 )
@@ -256,7 +283,9 @@ COMMANDS = {
         [
             Option("name NAME", "The name of the workflow.", required=True).within("settings"),
             Option("prompt TEXT", "The task.", kinds.verbatim),
-            Option("prompt-file FILE", "Read the task from a file, or from stdin for -.", kinds.path),
+            Option(
+                "prompt-file FILE", "Read the task from a file, or from stdin for -.", kinds.path
+            ),
             Option(
                 "system-file FILE",
                 "Read the roles' system texts from a file, or stdin for -. It holds a JSON object.",
@@ -270,17 +299,33 @@ COMMANDS = {
                     kinds.WHOLE,
                     default="0",
                 ),
-                Option("depth N", "The depth among runs that called one another.", kinds.WHOLE, default="0"),
-                Option("group GROUP", "What the workflow was made of, such as its bundle's hash.", default=""),
+                Option(
+                    "depth N",
+                    "The depth among runs that called one another.",
+                    kinds.WHOLE,
+                    default="0",
+                ),
+                Option(
+                    "group GROUP",
+                    "What the workflow was made of, such as its bundle's hash.",
+                    default="",
+                ),
                 Option("parent-state REF", "The step of the run that calls this one."),
                 _LABEL,
-                Option("summary-cap N", "Show a model at most N characters of each earlier step.", kinds.POSITIVE),
-                Option("task-in-system", "Do not add the task to the system texts, which state it."),
+                Option(
+                    "summary-cap N",
+                    "Show a model at most N characters of each earlier step.",
+                    kinds.POSITIVE,
+                ),
+                Option(
+                    "task-in-system", "Do not add the task to the system texts, which state it."
+                ),
             ),
             *_CHANGE,
         ],
         "eventq run start --name solve --prompt 'mend the build' --label build --thread ./inbox",
-        "eventq run start --name solve --prompt-file task.md --system-file roles.json --thread ./inbox",
+        "eventq run start --name solve --prompt-file task.md --system-file roles.json --thread"
+        " ./inbox",
         rules=[exclude("prompt", "prompt-file"), one_stdin("prompt-file", "system-file"), _EMITTED],
     ),
     "run step": Command(
@@ -296,17 +341,29 @@ COMMANDS = {
                 Option("refs REF,REF", "The blobs that it made.", kinds.refs, default=()),
                 Option(
                     "extracted FILE",
-                    "Read all three from a file, or from stdin for -. Its keys: meta, contentPayload, refs.",
+                    "Read all three from a file, or from stdin for -. Its keys: meta,"
+                    " contentPayload, refs.",
                     kinds.path,
                 ),
                 *_QUESTION,
-                Option("agent NAME", "Who played the role, such as a model's name.", kinds.verbatim),
-                Option("compact TEXT", "A summary that models are shown in place of earlier steps.", kinds.verbatim),
+                Option(
+                    "agent NAME", "Who played the role, such as a model's name.", kinds.verbatim
+                ),
+                Option(
+                    "compact TEXT",
+                    "A summary that models are shown in place of earlier steps.",
+                    kinds.verbatim,
+                ),
                 Option("child REF", "The end of a run that this step called."),
-                _instead("attempt", "Keep a failed attempt, and print its ref. The head does not move."),
+                _instead(
+                    "attempt", "Keep a failed attempt, and print its ref. The head does not move."
+                ),
                 _instead("poke", "Replace the last step. The old one is kept as an attempt."),
                 EXPECTED_HEAD,
-                Option("key KEY", "Record the step once. Within 24 hours the same key returns the first step."),
+                Option(
+                    "key KEY",
+                    "Record the step once. Within 24 hours the same key returns the first step.",
+                ),
                 *_EMIT,
             ),
             THREAD,
@@ -328,15 +385,27 @@ COMMANDS = {
     ),
     "run end": Command(
         end,
-        [_RUN, Option("return-code N", "How it went; 0 means success.", kinds.WHOLE, default="0"), _SUMMARY, *_CHANGE],
+        [
+            _RUN,
+            Option("return-code N", "How it went; 0 means success.", kinds.WHOLE, default="0"),
+            _SUMMARY,
+            *_CHANGE,
+        ],
         "eventq run end build --summary 'the build is green' --thread ./inbox",
         rules=[_EMITTED],
     ),
     "run cancel": Command(
-        cancel, [_RUN, _SUMMARY, *_CHANGE], "eventq run cancel build --thread ./inbox", rules=[_EMITTED]
+        cancel,
+        [_RUN, _SUMMARY, *_CHANGE],
+        "eventq run cancel build --thread ./inbox",
+        rules=[_EMITTED],
     ),
-    "run suspend": Command(suspend, [_RUN, *_CHANGE], "eventq run suspend build --thread ./inbox", rules=[_EMITTED]),
-    "run resume": Command(resume, [_RUN, *_CHANGE], "eventq run resume build --thread ./inbox", rules=[_EMITTED]),
+    "run suspend": Command(
+        suspend, [_RUN, *_CHANGE], "eventq run suspend build --thread ./inbox", rules=[_EMITTED]
+    ),
+    "run resume": Command(
+        resume, [_RUN, *_CHANGE], "eventq run resume build --thread ./inbox", rules=[_EMITTED]
+    ),
     "run compact": Command(
         compact,
         [
@@ -389,7 +458,13 @@ COMMANDS = {
     ),
     "run messages": Command(
         messages,
-        [_RUN, Option("role ROLE", "The role whose turn it is.", required=True), *_QUESTION, READ, JSON],
+        [
+            _RUN,
+            Option("role ROLE", "The role whose turn it is.", required=True),
+            *_QUESTION,
+            READ,
+            JSON,
+        ],
         "eventq run messages build --role coder --edge-prompt 'go on' --json --thread ./inbox",
         rules=[_ONE_QUESTION],
     ),

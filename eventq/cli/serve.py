@@ -30,7 +30,14 @@ _LONG_BLOCK = 1 << 20  # bytes
 
 
 def serve(
-    *, thread: str, listen: str, token: str | None, limits: Bounds, keys: bool, foreign_roots: bool, json: bool
+    *,
+    thread: str,
+    listen: str,
+    token: str | None,
+    limits: Bounds,
+    keys: bool,
+    foreign_roots: bool,
+    json: bool,
 ) -> int:
     """Serve the thread over the binary protocol, until SIGTERM.
 
@@ -42,13 +49,20 @@ def serve(
     _return_long_blocks()
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
     server = Server(
-        thread, listen, token=_token(token), limits=Limits(**limits), keys=keys, foreign_roots=foreign_roots
+        thread,
+        listen,
+        token=_token(token),
+        limits=Limits(**limits),
+        keys=keys,
+        foreign_roots=foreign_roots,
     )
 
     def stop(number: int, _: object) -> None:
         ended_by.append(number)
         server.stop()
-        _on_end(signal.SIG_DFL)  # the system's own: a KeyboardInterrupt would come out inside asyncio
+        _on_end(
+            signal.SIG_DFL
+        )  # the system's own: a KeyboardInterrupt would come out inside asyncio
 
     def ready(address: str) -> None:
         _on_end(stop)
@@ -94,7 +108,11 @@ COMMANDS = {
     "serve": Command(
         serve,
         [
-            Option("listen ADDRESS", "HOST:PORT, where port 0 picks one, or unix:PATH.", default="127.0.0.1:9009"),
+            Option(
+                "listen ADDRESS",
+                "HOST:PORT, where port 0 picks one, or unix:PATH.",
+                default="127.0.0.1:9009",
+            ),
             Option(
                 "token TOKEN",
                 "The token of every peer (default: EVENTQ_TOKEN). The variable is in no list of"
@@ -102,8 +120,18 @@ COMMANDS = {
             ),
             *together(
                 "limits",
-                Option("connections N", "Serve at most N connections at once.", kinds.POSITIVE, default="4096"),
-                Option("idle SECONDS", "Close a connection after this much silence.", kinds.seconds, default="3600"),
+                Option(
+                    "connections N",
+                    "Serve at most N connections at once.",
+                    kinds.POSITIVE,
+                    default="4096",
+                ),
+                Option(
+                    "idle SECONDS",
+                    "Close a connection after this much silence.",
+                    kinds.seconds,
+                    default="3600",
+                ),
                 Option(
                     "frame BYTES",
                     "Refuse longer requests; the default is the most.",

@@ -71,14 +71,20 @@ COMMANDS = {
         [
             Argument("FILE", kinds.path),
             Option("name NAME", "The name of the context (default: the session's own)."),
-            Option("blobs FOLDER", "Where the agent keeps blobs, which sessions name by SHA-256.", kinds.path),
+            Option(
+                "blobs FOLDER",
+                "Where the agent keeps blobs, which sessions name by SHA-256.",
+                kinds.path,
+            ),
             THREAD,
             JSON,
         ],
         "eventq session import session.jsonl --name work --thread ./inbox",
     ),
     "session export": Command(
-        export, [CONTEXT, OUTPUT, READ, JSON], "eventq session export work --output session.jsonl --thread ./inbox"
+        export,
+        [CONTEXT, OUTPUT, READ, JSON],
+        "eventq session export work --output session.jsonl --thread ./inbox",
     ),
     "thread-copy": Command(
         copy,

@@ -30,7 +30,9 @@ def out(data: bytes) -> None:
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EBADF):
             raise Closed from error
-        raise LogicError(f"stdout could not be written: {error.strerror}", "check where it goes") from error
+        raise LogicError(
+            f"stdout could not be written: {error.strerror}", "check where it goes"
+        ) from error
 
 
 def say(line: str) -> None:

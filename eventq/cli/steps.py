@@ -66,7 +66,10 @@ def head(one: Step) -> str:
     marks = " [compaction]" if one.compact else ""
     marks += f" [{render.count(len(one.attempts), 'attempt')}]" if one.attempts else ""
     marks += " [end]" if one.role == END else ""
-    return f"#{one.number} {show.readable(one.role)}{who}  {render.stamp(one.timestamp)}  turn {one.turn_id}{marks}"
+    return (
+        f"#{one.number} {show.readable(one.role)}{who}  {render.stamp(one.timestamp)}  turn"
+        f" {one.turn_id}{marks}"
+    )
 
 
 def _beginning(text: str, ref: str) -> Iterator[str]:

@@ -94,7 +94,12 @@ class Argument(Option):
     def __init__(self, shown: str, kind: Kind | None = None, *, default: str | None = None) -> None:
         name = shown.strip("[]…")
         super().__init__(
-            f"{name} {shown}", "", kind, default=default, required=not shown.startswith("["), parameter=name.lower()
+            f"{name} {shown}",
+            "",
+            kind,
+            default=default,
+            required=not shown.startswith("["),
+            parameter=name.lower(),
         )
 
     @property
@@ -120,7 +125,17 @@ class Command:
     looked for. A `silent` command fails without a word and without a status.
     """
 
-    __slots__ = ("arguments", "examples", "function", "help", "opens", "options", "parts", "rules", "silent")
+    __slots__ = (
+        "arguments",
+        "examples",
+        "function",
+        "help",
+        "opens",
+        "options",
+        "parts",
+        "rules",
+        "silent",
+    )
 
     def __init__(
         self,

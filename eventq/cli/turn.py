@@ -61,7 +61,9 @@ if TYPE_CHECKING:
         as_of: int | None
 
 
-def append(thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool) -> None:
+def append(
+    thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
+) -> None:
     """Store a turn durably after the newest of a context.
 
     The payload comes from stdin by default.
@@ -123,7 +125,9 @@ def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, js
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
-def before(thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool) -> None:
+def before(
+    thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
+) -> None:
     """Show the turns above one of a context, oldest first. Go on above the first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
     _show(page, reading, json=json)
@@ -131,7 +135,9 @@ def before(thread: Thread, *, context: int | str, turn: int, limit: int, reading
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
 
-def between(thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool) -> None:
+def between(
+    thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
+) -> None:
     """Show the turns of a context from a depth on. Go on at the depth after the last."""
     page = thread.contexts.get(context).range(first, limit, **reading)
     _show(page, reading, json=json)
@@ -155,7 +161,9 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
     show.say(show.readable(f"-- more {where}: {' '.join(words)}"))
 
 
-def replay(thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool) -> None:
+def replay(
+    thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool
+) -> None:
     """Show all turns of a context from its root on. A chain larger than memory will do."""
     branch = thread.contexts.get(context)
     view = branch if to is None else branch.at(to)
@@ -174,7 +182,9 @@ def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None
     _show([thread.contexts.turn(turn, **reading)], reading, json=json)
 
 
-def diff(thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool) -> None:
+def diff(
+    thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool
+) -> None:
     """Show what two contexts have after their last shared turn.
 
     Lines with - are the first one's, with + the other's.
@@ -197,7 +207,9 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
     return ({"side": side, **render.turn(turn, payload=payload)} for turn in turns)
 
 
-def patch(thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool) -> None:
+def patch(
+    thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
+) -> None:
     """Replace a turn's payload wherever it is read. Both are kept; the patch's seq is printed."""
     contexts = thread.contexts
     if tombstone:
@@ -234,7 +246,9 @@ _PAGE = Option("limit N", "Show at most N turns.", kinds.POSITIVE, default="64")
 _READING = (
     *together(
         "reading",
-        Option("as-of SEQ", "Leave out patches after this one; 0 shows turns as appended.", kinds.WHOLE),
+        Option(
+            "as-of SEQ", "Leave out patches after this one; 0 shows turns as appended.", kinds.WHOLE
+        ),
         Option("no-payload", "Leave the payloads out.", kinds.OFF, parameter="payload"),
     ),
     MEMORY_READ,
@@ -242,10 +256,14 @@ _READING = (
 )
 _PAYLOAD = together(
     "given",
-    Option("file FILE", "Read the payload from a file, or from stdin for -.", kinds.path, default="-"),
+    Option(
+        "file FILE", "Read the payload from a file, or from stdin for -.", kinds.path, default="-"
+    ),
     Option("content TEXT", "The payload.", kinds.verbatim),
     Option("allow-empty", "Accept an empty stdin as a payload without bytes."),
-    Option("canonical RULE", "Store the canonical form of a JSON payload. The rule is eventq-json-1."),
+    Option(
+        "canonical RULE", "Store the canonical form of a JSON payload. The rule is eventq-json-1."
+    ),
 )
 _SEALING = together(
     "sealing",
@@ -269,12 +287,17 @@ COMMANDS = {
                 Option("type TYPE", "The type.", default="message", parameter="type_id"),
                 Option("type-version N", "The version of the type.", kinds.WHOLE, default="1"),
                 Option(
-                    "encoding N", "The payload's encoding, an application-defined number.", kinds.WHOLE, default="0"
+                    "encoding N",
+                    "The payload's encoding, an application-defined number.",
+                    kinds.WHOLE,
+                    default="0",
                 ),
             ),
             *together(
                 "given",
-                Option("parent TURN", "Append after this turn instead of the newest.", kinds.POSITIVE),
+                Option(
+                    "parent TURN", "Append after this turn instead of the newest.", kinds.POSITIVE
+                ),
                 EXPECT_HASH,
                 Option("stream", "Store stdin as it comes, and make a turn of it at its end."),
             ),
@@ -292,12 +315,16 @@ COMMANDS = {
             _only_stdin,
         ],
     ),
-    "turn last": Command(last, [CONTEXT, _PAGE, *_READING], "eventq turn last main --limit 10 --thread ./inbox"),
+    "turn last": Command(
+        last, [CONTEXT, _PAGE, *_READING], "eventq turn last main --limit 10 --thread ./inbox"
+    ),
     "turn before": Command(
         before,
         [
             CONTEXT,
-            Option("turn TURN", "The turn whose predecessors are wanted.", kinds.WHOLE, required=True),
+            Option(
+                "turn TURN", "The turn whose predecessors are wanted.", kinds.WHOLE, required=True
+            ),
             _PAGE,
             *_READING,
         ],
@@ -308,7 +335,11 @@ COMMANDS = {
         [
             CONTEXT,
             Option(
-                "from DEPTH", "The depth of the first turn; 0 is the root.", kinds.WHOLE, default="0", parameter="first"
+                "from DEPTH",
+                "The depth of the first turn; 0 is the root.",
+                kinds.WHOLE,
+                default="0",
+                parameter="first",
             ),
             _PAGE,
             *_READING,
@@ -336,7 +367,9 @@ COMMANDS = {
         diff,
         [
             CONTEXT,
-            Option("with CONTEXT", "The other context.", kinds.branch, required=True, parameter="other"),
+            Option(
+                "with CONTEXT", "The other context.", kinds.branch, required=True, parameter="other"
+            ),
             *_READING,
         ],
         "eventq turn diff main --with retry --thread ./inbox",
@@ -348,5 +381,7 @@ COMMANDS = {
         "eventq turn seal 3 --thread ./inbox",
         rules=[needs("source", "emit")],
     ),
-    "turn discard": Command(discard, [_OPEN_ID, MEMORY, JSON], "eventq turn discard 3 --thread ./inbox"),
+    "turn discard": Command(
+        discard, [_OPEN_ID, MEMORY, JSON], "eventq turn discard 3 --thread ./inbox"
+    ),
 }

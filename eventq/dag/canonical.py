@@ -48,7 +48,9 @@ def parse(data: bytes | bytearray | str) -> Any:
     try:
         try:
             value = _read.decode(text)
-        except ValueError:  # an integer too long for Python's own `int`, or no JSON, which fails again
+        except (
+            ValueError
+        ):  # an integer too long for Python's own `int`, or no JSON, which fails again
             value = _reader(_whole).decode(text)
     except RecursionError:
         raise _no_stack() from None
@@ -69,9 +71,13 @@ def register(name: str, rule: Callable[[Any], bytes]) -> None:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"{_shown(name)} cannot name a rule", "give a name of printable text")
     if not callable(rule):
-        raise InputError(f"the rule '{name}' cannot be called", "give a function of one payload that gives bytes")
+        raise InputError(
+            f"the rule '{name}' cannot be called", "give a function of one payload that gives bytes"
+        )
     if _RULES.setdefault(name, rule) is not rule:
-        raise InputError(f"the rule '{name}' is another function already", "give the new rule a name of its own")
+        raise InputError(
+            f"the rule '{name}' is another function already", "give the new rule a name of its own"
+        )
 
 
 def apply(name: str, payload: object) -> bytes:
@@ -82,7 +88,9 @@ def apply(name: str, payload: object) -> bytes:
     """
     rule = _RULES.get(name) if isinstance(name, str) else None
     if rule is None:
-        raise UsageError(f"there is no rule {_shown(name)}", f"name one of: {', '.join(sorted(_RULES))}")
+        raise UsageError(
+            f"there is no rule {_shown(name)}", f"name one of: {', '.join(sorted(_RULES))}"
+        )
     made = rule(payload)
     if type(made) is not bytes:
         raise InputError(f"the rule '{name}' gave {type(made).__name__}", "let the rule give bytes")
@@ -90,7 +98,9 @@ def apply(name: str, payload: object) -> bytes:
 
 
 def _json_1(payload: Any) -> bytes:
-    return dump(parse(bytes(payload)) if isinstance(payload, bytes | bytearray | memoryview) else payload)
+    return dump(
+        parse(bytes(payload)) if isinstance(payload, bytes | bytearray | memoryview) else payload
+    )
 
 
 _RULES: dict[str, Callable[[Any], bytes]] = {EVENTQ_JSON_1: _json_1}
@@ -114,10 +124,14 @@ def _text_of(data: Any) -> str:
         elif isinstance(data, bytes | bytearray | memoryview):
             text = bytes(data).decode()
         else:
-            raise InputError(f"a {type(data).__name__} is no JSON text", "give the text as bytes or str")
+            raise InputError(
+                f"a {type(data).__name__} is no JSON text", "give the text as bytes or str"
+            )
     except UnicodeError as error:
         where = f"at position {error.start}"  # type: ignore[attr-defined]
-        raise InputError(f"the text is not UTF-8, {where}", "give JSON in UTF-8, without lone surrogates") from None
+        raise InputError(
+            f"the text is not UTF-8, {where}", "give JSON in UTF-8, without lone surrogates"
+        ) from None
     if text.startswith("\ufeff"):
         raise InputError("the text begins with a byte order mark", "leave the mark out")
     return text
@@ -162,11 +176,19 @@ def _refuse(root: object) -> None:
         if type(value) not in _BOXES:
             _refuse_leaf(path, value)
         elif depth == DEEPEST:
-            what = f"the value at {_spelled(path)} lies in more than {DEEPEST - 1} others, or one of them holds itself"
+            what = (
+                f"the value at {_spelled(path)} lies in more than {DEEPEST - 1} others, or one of"
+                f" them holds itself"
+            )
             raise InputError(what, f"nest no more than {DEEPEST} arrays and objects")
-        elif (id(value), depth) not in seen:  # what stands in many places is looked at once for each depth
+        elif (
+            id(value),
+            depth,
+        ) not in seen:  # what stands in many places is looked at once for each depth
             seen.add((id(value), depth))
-            ahead += reversed([((path, step), one, depth + 1) for step, one in _inside(path, value)])
+            ahead += reversed(
+                [((path, step), one, depth + 1) for step, one in _inside(path, value)]
+            )
 
 
 def _inside(path: _Path, box: Any) -> Iterator[tuple[int | str, object]]:
@@ -179,7 +201,9 @@ def _inside(path: _Path, box: Any) -> Iterator[tuple[int | str, object]]:
             what = f"the object at {_spelled(path)} has a key of type {type(key).__name__}"
             raise InputError(what, "give every key as a plain str")
         if not _whole_characters(key):
-            raise InputError(f"the key {_shown(key)} at {_spelled(path)} holds half a character", "leave it out")
+            raise InputError(
+                f"the key {_shown(key)} at {_spelled(path)} holds half a character", "leave it out"
+            )
         yield key, one
 
 
@@ -226,11 +250,16 @@ def _shown(name: object) -> str:
 def _not_json(error: Exception) -> InputError:
     what: str = getattr(error, "msg", "")
     spot: int = getattr(error, "pos", 0)
-    return InputError(f"the text is not JSON: {what}, at character {spot}", "give exactly one JSON value")
+    return InputError(
+        f"the text is not JSON: {what}, at character {spot}", "give exactly one JSON value"
+    )
 
 
 def _no_stack() -> InputError:
-    return InputError("the value is nested too deeply for the stack that is left", "call this from a shallower place")
+    return InputError(
+        "the value is nested too deeply for the stack that is left",
+        "call this from a shallower place",
+    )
 
 
 def _constant(name: str) -> None:
@@ -241,7 +270,10 @@ def _finite(text: str) -> float:
     value = float(text)
     if value - value != 0:  # the infinities
         shown = text if len(text) <= 60 else f"{text[:59]}…"
-        raise InputError(f"the number {shown} is too large for a float", "give a smaller one, or an integer in full")
+        raise InputError(
+            f"the number {shown} is too large for a float",
+            "give a smaller one, or an integer in full",
+        )
     return value
 
 
@@ -273,7 +305,11 @@ def _digits(number: int) -> str:
 
     def power(bits: int) -> decimal.Decimal:
         if bits not in powers:
-            powers[bits] = decimal.Decimal(1 << bits) if bits <= 1024 else power(bits >> 1) * power(bits - (bits >> 1))
+            powers[bits] = (
+                decimal.Decimal(1 << bits)
+                if bits <= 1024
+                else power(bits >> 1) * power(bits - (bits >> 1))
+            )
         return powers[bits]
 
     def whole(part: int, bits: int) -> decimal.Decimal:
@@ -283,7 +319,11 @@ def _digits(number: int) -> str:
         return whole(part >> low, bits - low) * power(low) + whole(part & ((1 << low) - 1), low)
 
     with decimal.localcontext() as context:
-        context.prec, context.Emax, context.Emin = decimal.MAX_PREC, decimal.MAX_EMAX, decimal.MIN_EMIN
+        context.prec, context.Emax, context.Emin = (
+            decimal.MAX_PREC,
+            decimal.MAX_EMAX,
+            decimal.MIN_EMIN,
+        )
         context.traps[decimal.Inexact] = True
         return "-" * (number < 0) + str(whole(abs(number), number.bit_length()))
 
@@ -294,7 +334,11 @@ def _whole(text: str) -> int:
 
     def power(digits: int) -> int:
         if digits not in powers:
-            powers[digits] = 10**digits if digits <= _DIGITS else power(digits >> 1) * power(digits - (digits >> 1))
+            powers[digits] = (
+                10**digits
+                if digits <= _DIGITS
+                else power(digits >> 1) * power(digits - (digits >> 1))
+            )
         return powers[digits]
 
     def whole(part: str) -> int:

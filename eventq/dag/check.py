@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from eventq.blobs import digest_of
-from eventq.dag.nodes import END, START_TYPE, STATE_TYPE, StartNode, StateNode, ancestors_after, decode, told_refs
+from eventq.dag.nodes import (
+    END,
+    START_TYPE,
+    STATE_TYPE,
+    StartNode,
+    StateNode,
+    ancestors_after,
+    decode,
+    told_refs,
+)
 from eventq.dag.runs import COMPACTED
 from eventq.errors import LogicError, StoreError, UnknownRunError
 from eventq.event import REF
@@ -139,7 +148,9 @@ class _Nodes:
         turn = self._turns.turn(turn_id, as_of=0)
         return decode(turn.payload or b"", turn.ref)
 
-    def _beside(self, turn_id: int, node: StateNode, parent: int, above: Node | None) -> Iterator[str]:
+    def _beside(
+        self, turn_id: int, node: StateNode, parent: int, above: Node | None
+    ) -> Iterator[str]:
         if above is None:
             yield f"turn {turn_id} is a step without a start"
             return

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
 
 
-def collect(db: Database, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
+def collect(
+    db: Database, check: Callable[[], list[str]], *, apply: bool, grace: float
+) -> Collected:
     """Find the turns and blobs that nothing leads to and, with `apply`, delete them; say what they are.
 
     Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so writers wait only for the
     search and the deletion; afterwards the space is given back.
     """
     if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1 << 40:
-        raise UsageError(f"grace must be a number of seconds, not {grace!r}", "give seconds, 0 for none")
+        raise UsageError(
+            f"grace must be a number of seconds, not {grace!r}", "give seconds, 0 for none"
+        )
     if apply:
         db.check_writable()
     if faults := check():
@@ -45,7 +49,8 @@ def _give_back(db: Database, found: Collected) -> None:
         db.compact()
     except DiskError as error:
         raise DiskError(
-            f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not be given back:"
+            f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not"
+            f" be given back:"
             f" {error.what}",
             "free some space, then collect again",
         ) from error

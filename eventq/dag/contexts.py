@@ -43,7 +43,9 @@ class Contexts:
             check_context_name(name)
         return Context(self.turns, self._engine.create(name, check_natural(base, "base"), None))
 
-    def fork(self, context: Context | Which, *, at: int | None = None, name: str | None = None) -> Context:
+    def fork(
+        self, context: Context | Which, *, at: int | None = None, name: str | None = None
+    ) -> Context:
         """Make a context at the head of another or at a turn of its chain, and return it."""
         return self._handle(context).fork(at=at, name=name)
 
@@ -76,7 +78,9 @@ class Contexts:
         """Return the newest turn of a context, 0 for none. Raises UnknownContextError."""
         return self._handle(context).head_id()
 
-    def compare_and_set(self, context: Context | Which, to: int, *, expected_head: int) -> ContextInfo:
+    def compare_and_set(
+        self, context: Context | Which, to: int, *, expected_head: int
+    ) -> ContextInfo:
         """Move a head if it is where it is expected. Raises ConflictError, with the actual head."""
         return self._handle(context).move(to, expected_head=expected_head)
 
@@ -257,7 +261,9 @@ class Context(View):
 
     # --- open turns -----------------------------------------------------------------------------------------------
 
-    def open_turn(self, *, type_id: str = "message", type_version: int = 1, encoding: int = 0) -> OpenTurn:
+    def open_turn(
+        self, *, type_id: str = "message", type_version: int = 1, encoding: int = 0
+    ) -> OpenTurn:
         """Begin a turn that is written delta by delta; all of it becomes a turn when it is sealed.
 
         Raises UnknownContextError, ConflictError for a context of a run.
@@ -316,13 +322,17 @@ class OpenTurn:
         size = self._streams.append(self.id, growth, most=LARGEST)
         if size is None:
             size = self.info().size + growth.size
-            raise TooLargeError(size, LARGEST, "payload", "seal what there is, and go on in another turn")
+            raise TooLargeError(
+                size, LARGEST, "payload", "seal what there is, and go on in another turn"
+            )
         return size
 
     def read(self) -> Iterator[bytes]:
         """Yield the bytes so far, in pieces of at most a MiB."""
         size = self.info().size
-        yield from first_bytes((bytes(one.stored) for one in pieces_from(self._streams, self.id)), size)
+        yield from first_bytes(
+            (bytes(one.stored) for one in pieces_from(self._streams, self.id)), size
+        )
 
     def seal(
         self,
@@ -374,7 +384,9 @@ def check_context_name(name: str) -> None:
     if len(name) > _LONGEST_NAME:
         raise InputError(f"the name is longer than {_LONGEST_NAME} characters", "shorten it")
     if name.isascii() and name.isdigit():
-        raise InputError(f"'{name}' is a number, not a name", "give a name with a letter in it: ids are numbers")
+        raise InputError(
+            f"'{name}' is a number, not a name", "give a name with a letter in it: ids are numbers"
+        )
 
 
 def _is_number(text: str) -> bool:

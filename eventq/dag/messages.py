@@ -19,7 +19,13 @@ HEADING = "## What Happened Since Your Last Turn"
 
 
 def rebuild(
-    system: str, steps: Iterable[Step], role: str, edge_prompt: str, *, compact: str = "", cap: int | None = None
+    system: str,
+    steps: Iterable[Step],
+    role: str,
+    edge_prompt: str,
+    *,
+    compact: str = "",
+    cap: int | None = None,
 ) -> Iterator[dict[str, str]]:
     """Give the messages, as chat APIs take them: the system's, a pair for each visit of the role, and the current one.
 

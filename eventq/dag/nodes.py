@@ -21,7 +21,11 @@ else:
 
 END = "__end__"
 COMPACT = "__compact__"
-NO_ROLES = (END, COMPACT, "")  # of steps that no role took; the last one of a turn that is no node of ours
+NO_ROLES = (
+    END,
+    COMPACT,
+    "",
+)  # of steps that no role took; the last one of a turn that is no node of ours
 ANCESTORS = 11  # the parent and ten more
 START_TYPE, STATE_TYPE = "eventq.start", "eventq.state"  # of the turns that carry them
 VERSION = 1
@@ -147,7 +151,9 @@ def decode(data: bytes, ref: str) -> Node:
         kind, payload = told["type"], told["payload"]
         return _DECODERS[kind](payload, told["refs"])  # type: ignore[no-any-return]
     except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedError(f"{ref} is no node of a run ({error})", "run 'eventq check' on the thread") from error
+        raise DamagedError(
+            f"{ref} is no node of a run ({error})", "run 'eventq check' on the thread"
+        ) from error
 
 
 def told_refs(data: bytes) -> list[str]:
@@ -166,7 +172,9 @@ def _start(payload: Any, refs: Any) -> StartNode:
         system={_text(role): _ref(ref) for role, ref in payload.get("system", {}).items()},
         parent_state=_maybe(payload.get("parentState")),
         summary_cap=None if payload.get("summaryCap") is None else _number(payload["summaryCap"]),
-        task_in_system=None if payload.get("taskInSystem") is None else _truth(payload["taskInSystem"]),
+        task_in_system=None
+        if payload.get("taskInSystem") is None
+        else _truth(payload["taskInSystem"]),
         more={name: value for name, value in payload.items() if name not in known},
     )
 

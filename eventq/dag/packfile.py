@@ -1,9 +1,10 @@
 """The files of a pack, a folder that carries turns from one store to another: their bytes, both ways.
 
-Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth; `blobs.idx` and
-`turns.idx` are derived, never trusted, and made again by `rebuild_indexes`; `eventq.transfer` reads the lines of
-`eventq.ndjson`. A pack may come from anywhere: what a reader cannot take it leaves out, says so to its `note`, and
-never allocates by a number that it has not checked.
+Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth;
+`blobs.idx` and `turns.idx` are derived, never trusted, and made again by `rebuild_indexes`;
+`eventq.transfer` reads the lines of `eventq.ndjson`. A pack may come from anywhere: what a reader
+cannot take it leaves out, says so to its `note`, and never allocates by a number that it has not
+checked.
 
 How much one damaged place costs: `heads.tbl` is read on behind it, as every record stands for itself. `turns.log` and
 `turns.meta` end there: a turn may need each of those before it. `blobs.pack` is read on at the next place where the
@@ -65,7 +66,9 @@ _LEAST_BLOB = _BLOB.size + _CRC.size
 _CHUNK = 1 << 20
 _UNPROVEN = 4 << 20  # bytes of a blob that may be held before they are proven
 _LENIENT = 64 << 20  # bytes that may be read for nothing, even of a short file
-_WINDOW = 8 << 20  # the memory that a frame may ask for: RFC 8878 wants no more of whoever is to be read everywhere
+_WINDOW = (
+    8 << 20
+)  # the memory that a frame may ask for: RFC 8878 wants no more of whoever is to be read everywhere
 _FRAME_HEAD = 18  # bytes of a frame that tell how long it says it is
 _BITS = {
     "codec": 16,  # of a blob; a turn's has 32
@@ -144,7 +147,10 @@ class _Blob:
 
     def fail(self, what: str) -> NoReturn:
         """Raise DamagedError."""
-        raise DamagedError(f"blob:blake3:{self.hash.hex()} {what}", "get the blob or the pack from its source again")
+        raise DamagedError(
+            f"blob:blake3:{self.hash.hex()} {what}",
+            "get the blob or the pack from its source again",
+        )
 
 
 class Unfolded:
@@ -167,7 +173,10 @@ class Unfolded:
             told = frame_content_size(self._file.read(_FRAME_HEAD))
         except ZstdError:
             told = -1  # the reader says what is wrong
-        if told not in (-1, self._blob.raw_len):  # what it claims is not believed, but it must agree
+        if told not in (
+            -1,
+            self._blob.raw_len,
+        ):  # what it claims is not believed, but it must agree
             self._blob.fail(f"is not {self._blob.raw_len} bytes long")
         stored: Any = self._blob._stored()
         self._file = ZstdDecompressor(max_window_size=_WINDOW).stream_reader(stored)
@@ -203,10 +212,17 @@ class BlobRecord(_Blob):
 
     def _parts(self) -> tuple[bytes, bytes, bytes]:
         _need_hash(self, self.hash)
-        if self.codec not in (PLAIN, ZSTD) or (self.codec == PLAIN and self.raw_len != len(self.stored)):
-            what = f"a blob of codec {self.codec}, {self.raw_len} bytes raw and {len(self.stored)} stored"
+        if self.codec not in (PLAIN, ZSTD) or (
+            self.codec == PLAIN and self.raw_len != len(self.stored)
+        ):
+            what = (
+                f"a blob of codec {self.codec}, {self.raw_len} bytes raw and {len(self.stored)}"
+                f" stored"
+            )
             raise InputError(what, "give codec 0 with equal lengths, or codec 1, zstd")
-        head = _packed(self, _BLOB, _MAGIC, _VERSION, self.codec, self.raw_len, len(self.stored), self.hash)
+        head = _packed(
+            self, _BLOB, _MAGIC, _VERSION, self.codec, self.raw_len, len(self.stored), self.hash
+        )
         return head, self.stored, _CRC.pack(zlib.crc32(self.stored, zlib.crc32(head)))
 
     @classmethod
@@ -237,7 +253,9 @@ class TurnRecord:
         """Give the 80 bytes in `turns.log`; raise InputError for a number that does not fit."""
         _need_hash(self, self.payload_hash)
         ids = (self.turn_id, self.parent, self.depth, self.codec, self.type_tag)
-        return _sealed(_packed(self, _TURN, *ids, self.payload_hash, self.flags, self.created_at_ms))
+        return _sealed(
+            _packed(self, _TURN, *ids, self.payload_hash, self.flags, self.created_at_ms)
+        )
 
     def entry(self, offset: int) -> bytes:
         """Give the bytes in `turns.idx` of this record when it begins at `offset`."""
@@ -267,11 +285,19 @@ class MetaRecord:
         try:
             text = self.type_id.encode()
         except UnicodeEncodeError:
-            raise InputError(f"the type id {self.type_id!a} holds half a character", "leave it out") from None
+            raise InputError(
+                f"the type id {self.type_id!a} holds half a character", "leave it out"
+            ) from None
         if len(text) > LONGEST_TYPE:
-            raise InputError(f"a type id of {len(text)} bytes", f"give one of {LONGEST_TYPE} bytes at most")
+            raise InputError(
+                f"a type id of {len(text)} bytes", f"give one of {LONGEST_TYPE} bytes at most"
+            )
         numbers = (self.type_version, self.encoding, self.compression, self.uncompressed_len)
-        return _packed(self, _META_HEAD, self.turn_id, len(text)) + text + _packed(self, _META_TAIL, *numbers)
+        return (
+            _packed(self, _META_HEAD, self.turn_id, len(text))
+            + text
+            + _packed(self, _META_TAIL, *numbers)
+        )
 
     @classmethod
     def parse(cls, data: bytes) -> MetaRecord:
@@ -331,17 +357,32 @@ def _packed(record: object, layout: struct.Struct, *values: object) -> bytes:
     except struct.error:
         pass
     for field in fields(record):  # type: ignore[arg-type]
-        bits = 32 if field.name == "codec" and isinstance(record, TurnRecord) else _BITS.get(field.name, 0)
+        bits = (
+            32
+            if field.name == "codec" and isinstance(record, TurnRecord)
+            else _BITS.get(field.name, 0)
+        )
         value = getattr(record, field.name)
         if bits and not (isinstance(value, int) and 0 <= value < 1 << bits):
-            shown = f"a number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
-            raise InputError(f"{field.name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}")
-    raise InputError(f"a {type(record).__name__} does not fit its layout", "give whole numbers of 0 and more")
+            shown = (
+                f"a number of {value.bit_length()} bits"
+                if isinstance(value, int)
+                else type(value).__name__
+            )
+            raise InputError(
+                f"{field.name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}"
+            )
+    raise InputError(
+        f"a {type(record).__name__} does not fit its layout", "give whole numbers of 0 and more"
+    )
 
 
 def _need_hash(record: object, hash: bytes) -> None:
     if not isinstance(hash, bytes) or len(hash) != 32:
-        raise InputError(f"a {type(record).__name__} with a hash that is not 32 bytes", "give the BLAKE3-256 digest")
+        raise InputError(
+            f"a {type(record).__name__} with a hash that is not 32 bytes",
+            "give the BLAKE3-256 digest",
+        )
 
 
 def _sealed(data: bytes) -> bytes:
@@ -355,17 +396,26 @@ def _holds(data: bytes | memoryview) -> bool:
 
 
 def _damaged(kind: str) -> DamagedError:
-    return DamagedError(f"these bytes are not the record of a {kind}", "get the pack from its source again")
+    return DamagedError(
+        f"these bytes are not the record of a {kind}", "get the pack from its source again"
+    )
 
 
 def _lost(number: int, word: str, offset: int, how: str) -> str:
     """Give the sentence that says what a reader left out, and why."""
-    words = f"{number} {word} after byte {offset} was" if number == 1 else f"{number} {word}s after byte {offset} were"
+    words = (
+        f"{number} {word} after byte {offset} was"
+        if number == 1
+        else f"{number} {word}s after byte {offset} were"
+    )
     return f"{words} {how}"
 
 
 def _disk(path: Path, error: OSError) -> DiskError:
-    return DiskError(f"'{os.fspath(path)}': {error.strerror or error}", "check the path, its permissions and the disk")
+    return DiskError(
+        f"'{os.fspath(path)}': {error.strerror or error}",
+        "check the path, its permissions and the disk",
+    )
 
 
 class _Source:
@@ -375,7 +425,9 @@ class _Source:
         self.name = os.path.basename(os.fspath(path))
         self.size = 0
         self.path = path
-        self.spare = 0  # bytes that may yet be read for nothing: a file of lying lengths would take hours
+        self.spare = (
+            0  # bytes that may yet be read for nothing: a file of lying lengths would take hours
+        )
         self._file: BinaryIO | None = None
         self._note = note
 
@@ -392,7 +444,9 @@ class _Source:
             self.note("is not a file")
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         if self._file:
             self._file.close()
 
@@ -535,7 +589,9 @@ def _next_blob(source: _Source, offset: int) -> int:
 
 def _marks(source: _Source, offset: int) -> Iterator[int]:
     """Give every offset from `offset` on where the magic of a blob stands."""
-    while chunk := source.read(offset, 4096):  # where each second record is bad, a full chunk for each would take hours
+    while chunk := source.read(
+        offset, 4096
+    ):  # where each second record is bad, a full chunk for each would take hours
         at = chunk.find(_MARK)
         while at >= 0:
             yield offset + at
@@ -612,7 +668,11 @@ def read_meta(path: Path, note: Note) -> Iterator[MetaRecord]:
                 found = _meta_at(chunk, at)
             if isinstance(found, str):
                 offset = base + at
-                source.note(_lost(source.size - offset, "byte", offset, f"dropped: the record there {found}"))
+                source.note(
+                    _lost(
+                        source.size - offset, "byte", offset, f"dropped: the record there {found}"
+                    )
+                )
                 return
             yield found[0]
             at = found[1]
@@ -735,7 +795,9 @@ def rebuild_indexes(folder: Path) -> None:
     Raises LogicError for a folder that holds no pack, or that somebody writes; DiskError.
     """
     if not all(os.path.isfile(os.path.join(folder, name)) for name in (BLOBS, TURNS)):
-        raise LogicError(f"'{os.fspath(folder)}' holds no {BLOBS} and {TURNS}", "give the folder of a pack")
+        raise LogicError(
+            f"'{os.fspath(folder)}' holds no {BLOBS} and {TURNS}", "give the folder of a pack"
+        )
     with _Target(folder) as target:
         for index in (BLOBS_INDEX, TURNS_INDEX):
             target.begin(index)
@@ -762,10 +824,14 @@ class PackWriter:
         self._target.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         if kind is None and self._target.is_open():
             sums = {name: found.hexdigest() for name, found in self._sums.items()}
-            self._target.write(BESIDE, json.dumps({SUMS: sums}, separators=(",", ":")).encode() + b"\n")
+            self._target.write(
+                BESIDE, json.dumps({SUMS: sums}, separators=(",", ":")).encode() + b"\n"
+            )
         self._target.__exit__(kind, error, None)
 
     def blob(self, record: BlobRecord) -> None:
@@ -796,7 +862,9 @@ class PackWriter:
         """Write a file of the folder `artifacts`."""
         self._target.save(name, pieces)
 
-    def _add(self, name: str, index: str, entry: Callable[[int], bytes], parts: tuple[bytes, ...]) -> None:
+    def _add(
+        self, name: str, index: str, entry: Callable[[int], bytes], parts: tuple[bytes, ...]
+    ) -> None:
         offset = self._offsets[name]
         for part in parts:
             self._target.write(name, part)
@@ -823,7 +891,9 @@ class _Target:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 self._finish()
@@ -838,7 +908,9 @@ class _Target:
         try:
             lock_whole(self._fd, wait=False)
         except BlockingIOError:
-            raise LogicError(f"somebody writes into '{self._folder}' already", "wait, or take another folder") from None
+            raise LogicError(
+                f"somebody writes into '{self._folder}' already", "wait, or take another folder"
+            ) from None
         except OSError:
             pass  # a file system without locks
 
@@ -853,7 +925,11 @@ class _Target:
         """Begin a file; what a writer that was killed left under its other name goes."""
         try:
             _remove_file(self._draft(name))
-            fd = os.open(self._draft(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(
+                self._draft(name),
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o600,
+            )
         except OSError as error:
             raise _disk(self._path(name), error) from None
         self._files[name] = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
@@ -865,11 +941,15 @@ class _Target:
     def write(self, name: str, data: bytes) -> None:
         """Write to a file that was begun; raise DiskError when the system takes no more."""
         if name not in self._files:
-            raise ClosedError("the pack is not being written", "write inside the 'with' block of its PackWriter")
+            raise ClosedError(
+                "the pack is not being written", "write inside the 'with' block of its PackWriter"
+            )
         try:
             self._files[name].write(data)
         except OSError as error:
-            self._failed = _disk(self._path(name), error)  # for good, as nobody knows what is in the buffer
+            self._failed = _disk(
+                self._path(name), error
+            )  # for good, as nobody knows what is in the buffer
             raise self._failed from None
 
     def _finish(self) -> None:
@@ -928,9 +1008,13 @@ class _FreshTarget(_Target):
         self._remove_unfinished()
         for name in FILES:
             if os.path.lexists(self._path(name)):
-                raise LogicError(f"'{self._folder}' holds a pack already: {name}", "choose a folder without one")
+                raise LogicError(
+                    f"'{self._folder}' holds a pack already: {name}", "choose a folder without one"
+                )
         if os.path.lexists(self._path(ARTIFACTS)):
-            raise LogicError(f"'{self._path(ARTIFACTS)}' is there already", "choose a folder without one")
+            raise LogicError(
+                f"'{self._path(ARTIFACTS)}' is there already", "choose a folder without one"
+            )
         os.mkdir(self._path(UNFINISHED), 0o700)
         self._owned = True
         for name in FILES:
@@ -981,7 +1065,9 @@ class _FreshTarget(_Target):
 
     def _name(self, name: str) -> None:
         if os.path.lexists(self._path(name)):
-            raise LogicError(f"somebody else put '{self._path(name)}' there meanwhile", "choose another folder")
+            raise LogicError(
+                f"somebody else put '{self._path(name)}' there meanwhile", "choose another folder"
+            )
         self._named.append(name)
         super()._name(name)
 

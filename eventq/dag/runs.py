@@ -84,7 +84,9 @@ else:
         defaults=((), None, ("active",), False),
     )
 
-COMPACTED = 1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
+COMPACTED = (
+    1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
+)
 ABORTED = 130
 _NEAR = 256  # nodes that are held
 _PAGE = 1_000
@@ -134,7 +136,9 @@ class Runs:
         if summary_cap is not None:
             check_positive(summary_cap, "summary_cap")
         if not hasattr(system or {}, "items"):
-            raise InputError("the system texts are one of each role", "give a mapping of role and text")
+            raise InputError(
+                "the system texts are one of each role", "give a mapping of role and text"
+            )
         _check_task_in_system(task_in_system, system)
         self._check_source(source)
         if label is not None:
@@ -146,7 +150,10 @@ class Runs:
             group,
             max_rounds,
             depth,
-            {_role(role): self._put(texts, text, f"system text of {role}") for role, text in (system or {}).items()},
+            {
+                _role(role): self._put(texts, text, f"system text of {role}")
+                for role, text in (system or {}).items()
+            },
             None if parent_state is None else REF + digest_of(parent_state).hex(),
             summary_cap,
             task_in_system,
@@ -352,7 +359,9 @@ class Run:
         node = body.node_after(before, ref, refs, self._turns.database.milliseconds())
         turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
         to = how.to if how.to.key is None else how.to._replace(key_digest=digest_of_key(turn))
-        new = PreparedStep(turn, to, state, blobs, nodes, how.op, how.source, how.becomes, how.replaces)
+        new = PreparedStep(
+            turn, to, state, blobs, nodes, how.op, how.source, how.becomes, how.replaces
+        )
         return new, node
 
     def _tried_nodes(
@@ -386,7 +395,9 @@ class Run:
         )  # fmt: skip
         if canonical.dump(list(before)) != body.same():
             raise ConflictError(
-                f"the key was used for another step: turn {turn_id}", "use a new key for a new step", turn_id
+                f"the key was used for another step: turn {turn_id}",
+                "use a new key for a new step",
+                turn_id,
             )
         return step
 
@@ -455,7 +466,9 @@ class Run:
         if type(new) is not NewStep:
             raise InputError(f"{new!r:.200} is no attempt", "give a NewStep")
         if new.compact is not None or new.child is not None or new.attempts != ():
-            raise InputError("an attempt has no compaction, no child and no attempts", "leave them out")
+            raise InputError(
+                "an attempt has no compaction, no child and no attempts", "leave them out"
+            )
         return self._body(self._checked(new))
 
     def poke(
@@ -494,7 +507,9 @@ class Run:
     def _last_step(self, head: int) -> Step:
         found = self._read([self._turns.turn(head, as_of=0)])
         if not found or found[0].role in NO_ROLES:
-            raise ConflictError(f"run {self.id} has no last step to replace", "take a step first", head)
+            raise ConflictError(
+                f"run {self.id} has no last step to replace", "take a step first", head
+            )
         return found[0]
 
     def compact(self, summary: str, *, source: str | None = None) -> Step:
@@ -514,7 +529,9 @@ class Run:
 
     def _end(self, status: str, code: int, summary: str, source: str | None) -> Step:
         if type(code) is not int:
-            raise InputError(f"the return code must be a whole number, not {code!r}", "give 0 for success")
+            raise InputError(
+                f"the return code must be a whole number, not {code!r}", "give 0 for success"
+            )
         meta = {"returnCode": code, "summary": summary}
         statuses = ("active", "suspended") if status == "cancelled" else ("active",)
         how = _How("end", AppendTo(), source, becomes=status, statuses=statuses)
@@ -537,7 +554,12 @@ class Run:
     # --- forks ----------------------------------------------------------------------------------------------------
 
     def fork(
-        self, at: int | None = None, *, role: str | None = None, label: str | None = None, source: str | None = None
+        self,
+        at: int | None = None,
+        *,
+        role: str | None = None,
+        label: str | None = None,
+        source: str | None = None,
     ) -> Run:
         """Make a run that goes on from a step of this one, and give it: nothing is copied, this one is not changed.
 
@@ -545,7 +567,9 @@ class Run:
         the second-to-last step, so that the last is taken again. The fork is active, whatever this one is.
         """
         if at is not None and role is not None:
-            raise UsageError("a fork takes a step's number or a role, and not both", "give one of the two")
+            raise UsageError(
+                "a fork takes a step's number or a role, and not both", "give one of the two"
+            )
         if source is not None:
             self._turns.check_source(source)
         if label is not None:
@@ -557,10 +581,14 @@ class Run:
     def _turn_at(self, number: int) -> int:
         found = self.context.ancestor(check_natural(number, "at"))
         if not found:
-            raise LogicError(f"run {self.id} has no step {number}", "give the number of a step that was read")
+            raise LogicError(
+                f"run {self.id} has no step {number}", "give the number of a step that was read"
+            )
         node = _node(self._turns.turn(found, as_of=0))
         if isinstance(node, StateNode) and node.role == END:
-            raise LogicError(f"step {number} of run {self.id} is its end", "fork at a step before it")
+            raise LogicError(
+                f"step {number} of run {self.id} is its end", "fork at a step before it"
+            )
         return found
 
     def _fork_point(self, role: str | None) -> int:
@@ -571,10 +599,14 @@ class Run:
             names = dict.fromkeys(step.role for step in self.replay() if step.role not in NO_ROLES)
             if names:
                 listed = ", ".join(names)
-                raise LogicError(f"role not found in thread: {role} (available: {listed})", "give one of them")
+                raise LogicError(
+                    f"role not found in thread: {role} (available: {listed})", "give one of them"
+                )
         last = self._newest_steps(2)
         if not last:
-            raise LogicError("thread has no completed role steps to fork from", "take a step first, or fork at 0")
+            raise LogicError(
+                "thread has no completed role steps to fork from", "take a step first, or fork at 0"
+            )
         return last[1].turn_id if len(last) > 1 else self._turn_at(0)
 
     def _newest_steps(self, count: int) -> list[Step]:
@@ -595,7 +627,9 @@ class Run:
         turn = self._turns.turn(self._engine.state(self.id).start, as_of=0)
         node = _node(turn)
         if not isinstance(node, StartNode):
-            raise DamagedError(f"{turn.ref} is no start of a run", "run 'eventq check' on the thread")
+            raise DamagedError(
+                f"{turn.ref} is no start of a run", "run 'eventq check' on the thread"
+            )
         return node
 
     def prompt(self) -> str:
@@ -628,7 +662,14 @@ class Run:
         try:
             found = self._turns.blobs.get_many(wanted)
         except DamagedBlobError as error:
-            at = next((turn for turn, node in pairs if isinstance(node, StateNode) and node.content == error.ref), None)
+            at = next(
+                (
+                    turn
+                    for turn, node in pairs
+                    if isinstance(node, StateNode) and node.content == error.ref
+                ),
+                None,
+            )
             if at is not None:
                 error.what = f"step {at.depth} of run {self.id}: {error.what}"
             raise
@@ -639,7 +680,10 @@ class Run:
             return _unknown(turn)
         data = found.get(digest_of(node.content))
         if data is None:
-            raise DamagedError(f"step {turn.depth} of run {self.id}: missing blob {node.content}", "restore a backup")
+            raise DamagedError(
+                f"step {turn.depth} of run {self.id}: missing blob {node.content}",
+                "restore a backup",
+            )
         return _step_of(turn, node, decode(data, node.content))
 
     def chain(self) -> tuple[str, list[Step]]:
@@ -677,7 +721,9 @@ class Run:
         self._check_has(role, start)
         system = self._system(role, start)
         compact, steps = self._since_compact()
-        return messages.rebuild(system, steps, role, edge_prompt, compact=compact, cap=start.summary_cap)
+        return messages.rebuild(
+            system, steps, role, edge_prompt, compact=compact, cap=start.summary_cap
+        )
 
     def _check_has(self, role: str, start: StartNode) -> None:
         """Raise LogicError for a role without a system text, where others have one, and a step.
@@ -763,7 +809,9 @@ class _Body:
             summary = one._summary
             one.blobs = (one._ready.blob, *((summary.blob,) if summary else ()))
 
-    def node_after(self, before: Node, ref: str, attempts: tuple[str, ...], timestamp: int) -> StateNode:
+    def node_after(
+        self, before: Node, ref: str, attempts: tuple[str, ...], timestamp: int
+    ) -> StateNode:
         """Return the state that comes after another, of that ref."""
         made = self._made
         return StateNode(
@@ -823,7 +871,9 @@ def _made_step(row: TurnRow, node: StateNode, content: ContentNode) -> Step:
 
 def _step_of(turn: Turn, node: StateNode, content: Node) -> Step:
     if not isinstance(content, ContentNode):
-        raise DamagedError(f"{node.content} is no content of a step", "run 'eventq check' on the thread")
+        raise DamagedError(
+            f"{node.content} is no content of a step", "run 'eventq check' on the thread"
+        )
     return Step(
         turn.depth, turn.turn_id, turn.ref, node.role, node.meta, content.text, content.artifacts, node.edge_prompt,
         node.agent, node.timestamp, node.ancestors, node.compact, node.attempts, node.child,
@@ -857,10 +907,13 @@ def _check_texts(made: NewStep) -> None:
 
 def _check_task_in_system(told: object, system: Mapping[str, str] | None) -> None:
     if type(told) is not bool:
-        raise InputError(f"task_in_system must be True or False, not {told!r}", "give one of the two")
+        raise InputError(
+            f"task_in_system must be True or False, not {told!r}", "give one of the two"
+        )
     if told and not system:
         raise InputError(
-            "there is no system text that could state the task", "give system texts, or have the task added"
+            "there is no system text that could state the task",
+            "give system texts, or have the task added",
         )
 
 
@@ -880,23 +933,46 @@ def _new_step(step: NewStep | str, meta: Any, content: str) -> NewStep:
     return step
 
 
-def _extracted(told: Mapping[str, Any], meta: Any, content: str, refs: Iterable[Name]) -> tuple[Any, str, Any]:
+def _extracted(
+    told: Mapping[str, Any], meta: Any, content: str, refs: Iterable[Name]
+) -> tuple[Any, str, Any]:
     """Give meta, text and refs of what an extractor gave."""
     if meta is not None or content or [*refs]:
-        raise UsageError("a step takes meta, content and refs, or what was extracted", "give one of the two")
+        raise UsageError(
+            "a step takes meta, content and refs, or what was extracted", "give one of the two"
+        )
     if not hasattr(told, "keys") or (unknown := set(told) - {"meta", "contentPayload", "refs"}):
         unknown = unknown if hasattr(told, "keys") else {type(told).__name__}
-        raise InputError(f"{sorted(unknown)} is nothing that is extracted", "give meta, contentPayload and refs")
+        raise InputError(
+            f"{sorted(unknown)} is nothing that is extracted", "give meta, contentPayload and refs"
+        )
     named = told.get("refs") or ()
     if not isinstance(named, (list, tuple)):
-        raise InputError(f"the refs that were extracted are {type(named).__name__}", "give a list of refs")
+        raise InputError(
+            f"the refs that were extracted are {type(named).__name__}", "give a list of refs"
+        )
     return told.get("meta"), told.get("contentPayload", ""), named
 
 
 def _unknown(turn: Turn) -> Step:
     """Give a turn of a type that is none of ours as a step: without a role, its type for `meta`."""
     meta = {"type": turn.type_id, "version": turn.type_version}
-    return Step(turn.depth, turn.turn_id, turn.ref, "", meta, "", (), "", "", turn.created_at_ms, (), None, (), None)
+    return Step(
+        turn.depth,
+        turn.turn_id,
+        turn.ref,
+        "",
+        meta,
+        "",
+        (),
+        "",
+        "",
+        turn.created_at_ms,
+        (),
+        None,
+        (),
+        None,
+    )
 
 
 def _as_text(step: Step) -> str:

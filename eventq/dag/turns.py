@@ -51,8 +51,12 @@ class Turns:
         payload = new.payload
         if new.canonical is not None or type(payload) is not bytes:
             payload = encoded(payload, new.canonical)
-        ready = self.blobs.prepare(payload, new.refs, new.expect_hash, new.expect_size, what="payload")
-        turn = PreparedTurn(ready.blob, new.type_id, new.type_version, new.encoding, new.flags, new.canonical)
+        ready = self.blobs.prepare(
+            payload, new.refs, new.expect_hash, new.expect_size, what="payload"
+        )
+        turn = PreparedTurn(
+            ready.blob, new.type_id, new.type_version, new.encoding, new.flags, new.canonical
+        )
         return turn, ready
 
     def _check(self, new: NewTurn) -> None:
@@ -123,7 +127,9 @@ class Turns:
             )
         return rows
 
-    def payloads(self, rows: list[TurnRow], *, payload: bool, limit: int = PAGE_BYTES) -> Iterator[Turn]:
+    def payloads(
+        self, rows: list[TurnRow], *, payload: bool, limit: int = PAGE_BYTES
+    ) -> Iterator[Turn]:
         """Make turns of rows, their payloads fetched together, within a number of bytes at once."""
         start = 0
         while start < len(rows):
@@ -188,7 +194,9 @@ class Turns:
 class Chain:
     """Some turns of one chain, read page by page whenever it is iterated: those with `start` <= depth < `end`."""
 
-    def __init__(self, turns: Turns, head: int, start: int, end: int, *, payload: bool, as_of: int | None) -> None:
+    def __init__(
+        self, turns: Turns, head: int, start: int, end: int, *, payload: bool, as_of: int | None
+    ) -> None:
         """Remember where the turns are; nothing is read yet."""
         self.turns = turns
         self._head = head
@@ -250,7 +258,9 @@ class View:
         """
         return self._page(self.head_id(), limit, payload=payload, as_of=as_of)
 
-    def before(self, turn_id: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None) -> Page:
+    def before(
+        self, turn_id: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None
+    ) -> Page:
         """Give the turns above one of this chain. Raises UnknownTurnError, ConflictError for one that is not on it."""
         self._check_on(turn_id)
         above = self.turns.parent(turn_id)
@@ -264,7 +274,9 @@ class View:
         more = found and found[0].parent_turn_id
         return Page(tuple(found), found[0].turn_id if more else None)
 
-    def range(self, start_depth: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None) -> Page:
+    def range(
+        self, start_depth: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None
+    ) -> Page:
         """Give the turns from a depth on, the root's is 0; `next_cursor` is the depth to go on at."""
         check_natural(start_depth, "start_depth")
         check_positive(limit, "limit")
@@ -276,7 +288,9 @@ class View:
         found = self.turns.chain(last, end - start_depth, as_of, payload=payload)
         return Page(tuple(found), end if last != head else None)
 
-    def replay(self, *, payload: bool = True, as_of: int | None = None, start_depth: int = 0) -> Chain:
+    def replay(
+        self, *, payload: bool = True, as_of: int | None = None, start_depth: int = 0
+    ) -> Chain:
         """Give the whole chain, from the root or a depth on, lazily and in bounded memory."""
         head = self.head_id()
         start = check_natural(start_depth, "start_depth")
@@ -313,7 +327,8 @@ class View:
         shared = self.turns.common(mine, theirs)
         start = self._length(shared)
         chains = [
-            Chain(self.turns, head, start, self._length(head), payload=payload, as_of=as_of) for head in (mine, theirs)
+            Chain(self.turns, head, start, self._length(head), payload=payload, as_of=as_of)
+            for head in (mine, theirs)
         ]
         return Diff(shared, *chains)
 
@@ -374,5 +389,6 @@ def check_u32(value: object, name: str) -> None:
     """Raise InputError for what is no unsigned number of 32 bits."""
     if type(value) is not int or not 0 <= value <= U32:
         raise InputError(
-            f"{name} must be a whole number from 0 to 2^32-1, not {value!r}", "give a number in that range"
+            f"{name} must be a whole number from 0 to 2^32-1, not {value!r}",
+            "give a number in that range",
         )

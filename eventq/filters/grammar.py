@@ -1,7 +1,8 @@
 """Filters as text: what a condition over events may say, and the form in which it is compiled.
 
-Nothing here opens a database. `accept` refuses, at the character at fault, whatever is not one condition over the
-columns of an event; `Fragment` is an accepted filter rewritten so that it is safe to run:
+Nothing here opens a database. `accept` refuses, at the character at fault, whatever is not one
+condition over the columns of an event; `Fragment` is an accepted filter rewritten so that it is
+safe to run:
 
 - JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and
   prose. The guard is SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so
@@ -28,14 +29,19 @@ if TYPE_CHECKING:
 
 COLUMNS = ("id", "created_at", "source", "type", "subtype", "content")
 
-# Deterministic, without side effects, and linear in the size of their arguments (or made so by the fence). Left out on
-# purpose: printf, format, zeroblob, randomblob and concat_ws build huge values from short filters.
+# Deterministic, without side effects, and linear in the size of their arguments (or made so by the
+# fence). Left out on purpose: printf, format, zeroblob, randomblob and concat_ws build huge values
+# from short filters.
 FUNCTIONS = frozenset(
     (  # noqa: SIM905  words read better than a hundred quotes
-        "abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce cos cosh date datetime degrees "
-        "exp floor glob hex if ifnull iif instr json json_array_length json_extract json_type json_valid "
-        "julianday length like ln log log10 log2 lower ltrim max min mod nullif octet_length pi pow power "
-        "radians replace round rtrim sign sin sinh sqrt strftime substr substring tan tanh time timediff trim "
+        "abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce cos cosh date"
+        " datetime degrees "
+        "exp floor glob hex if ifnull iif instr json json_array_length json_extract json_type"
+        " json_valid "
+        "julianday length like ln log log10 log2 lower ltrim max min mod nullif octet_length pi"
+        " pow power "
+        "radians replace round rtrim sign sin sinh sqrt strftime substr substring tan tanh time"
+        " timediff trim "
         "trunc typeof unhex unicode unixepoch upper"
     ).split()
 )
@@ -73,8 +79,12 @@ _COLLATIONS = frozenset(("NOCASE", "BINARY", "RTRIM"))
 _TYPES = frozenset(("TEXT", "INTEGER", "INT", "REAL", "NUMERIC", "BLOB"))
 _JSON = frozenset(("json", "json_array_length", "json_extract", "json_type"))
 _TIMES = frozenset("date datetime julianday strftime time timediff unixepoch".split())  # noqa: SIM905
-_SUBQUERIES = frozenset(("SELECT", "WITH", "VALUES", "UNION", "INTERSECT", "EXCEPT", "EXISTS", "RECURSIVE", "TABLE"))
-_STATEMENTS = frozenset(("PRAGMA", "ATTACH", "DETACH", "INSERT", "UPDATE", "DELETE", "DROP", "CREATE", "VACUUM"))
+_SUBQUERIES = frozenset(
+    ("SELECT", "WITH", "VALUES", "UNION", "INTERSECT", "EXCEPT", "EXISTS", "RECURSIVE", "TABLE")
+)
+_STATEMENTS = frozenset(
+    ("PRAGMA", "ATTACH", "DETACH", "INSERT", "UPDATE", "DELETE", "DROP", "CREATE", "VACUUM")
+)
 _FOREIGN = frozenset(("RAISE", "OVER", "FILTER", "MATCH", "REGEXP"))
 
 _LIST = f"a filter may use {', '.join(COLUMNS)}"
@@ -185,15 +195,29 @@ def _next(text: str, at: int) -> tuple[str, int]:
 
 def _operator(text: str, at: int) -> tuple[str, int]:
     if text.startswith(("--", "/*"), at):
-        raise FilterError("this comment swallows what follows", text, at, "remove it; write '- -' for two minus signs")
+        raise FilterError(
+            "this comment swallows what follows",
+            text,
+            at,
+            "remove it; write '- -' for two minus signs",
+        )
     for sign in _OPERATORS:
         if text.startswith(sign, at):
             return sign, at + len(sign)
     if text[at] == ";":
-        raise FilterError("a filter is one condition, not a statement", text, at, "remove the semicolon and the rest")
+        raise FilterError(
+            "a filter is one condition, not a statement",
+            text,
+            at,
+            "remove the semicolon and the rest",
+        )
     if text[at] in _PARAMETERS:
-        raise FilterError("a filter has no parameters", text, at, "write the value itself, text in single quotes")
-    raise FilterError("this character means nothing in a filter", text, at, "put text in single quotes")
+        raise FilterError(
+            "a filter has no parameters", text, at, "write the value itself, text in single quotes"
+        )
+    raise FilterError(
+        "this character means nothing in a filter", text, at, "put text in single quotes"
+    )
 
 
 def _closed(text: str, at: int, quote: str) -> int:
@@ -202,20 +226,29 @@ def _closed(text: str, at: int, quote: str) -> int:
     while end >= 0 and quote != "]" and text[end + 1 : end + 2] == quote:
         end = text.find(quote, end + 2)
     if end < 0:
-        raise FilterError("a quote is not closed", text, at, f"close it with {quote}, and double one inside a text")
+        raise FilterError(
+            "a quote is not closed",
+            text,
+            at,
+            f"close it with {quote}, and double one inside a text",
+        )
     return end + 1
 
 
 def _blob(text: str, at: int) -> int:
     end = _closed(text, at + 1, "'")
     if (end - at - 3) % 2 or not all(char in _HEX for char in text[at + 2 : end - 1]):
-        raise FilterError("a blob is an even number of hex digits", text, at, "write it like x'00ff'")
+        raise FilterError(
+            "a blob is an even number of hex digits", text, at, "write it like x'00ff'"
+        )
     return end
 
 
 def _span(text: str, at: int, chars: frozenset[str] | None = None) -> int:
     """Give the end of a run of characters; without a set, of those a name is made of."""
-    while at < len(text) and (text[at] in chars if chars else text[at] in _WORD or text[at] > "\x7f"):
+    while at < len(text) and (
+        text[at] in chars if chars else text[at] in _WORD or text[at] > "\x7f"
+    ):
         at += 1
     return at
 
@@ -280,17 +313,27 @@ class _Reader:
                 rule(index)
         if self._open:
             kind, at = self._open[-1]
-            self._refuse(at, "CASE has no END" if kind == "CASE" else "a parenthesis is not closed", "close it")
-        for at, name in self._aggregates:  # inside a guard, SQLite would take it for one over a single row
+            self._refuse(
+                at,
+                "CASE has no END" if kind == "CASE" else "a parenthesis is not closed",
+                "close it",
+            )
+        for (
+            at,
+            name,
+        ) in self._aggregates:  # inside a guard, SQLite would take it for one over a single row
             self._refuse(at, f"{name}() of one value is for many rows", f"give {name}() two values")
         return self
 
     def weighed(self) -> tuple[str, ...]:
         """Return the columns whose size matters: the content, and others that more is done with than to compare."""
         works = bool(self.calls) or any(
-            kind in ("||", "->", "->>") or word.upper() in _PATTERNS for kind, word, _ in self.tokens
+            kind in ("||", "->", "->>") or word.upper() in _PATTERNS
+            for kind, word, _ in self.tokens
         )
-        return tuple(name for name in COLUMNS[2:] if name in self.columns and (works or name == "content"))
+        return tuple(
+            name for name in COLUMNS[2:] if name in self.columns and (works or name == "content")
+        )
 
     def timed(self) -> bool:
         """Tell whether the filter may look at the clock: all times do, but those of the event and written out ones."""
@@ -300,7 +343,13 @@ class _Reader:
             name = word.lower()
             if kind == "word" and name in _TIMES and self.is_call(index):
                 values = self.arguments(index + 2)
-                values = values if name == "timediff" else values[1:2] if name == "strftime" else values[:1]
+                values = (
+                    values
+                    if name == "timediff"
+                    else values[1:2]
+                    if name == "strftime"
+                    else values[:1]
+                )
                 if not values or not all(map(_fixed, values)):
                     return True
         return False
@@ -419,7 +468,9 @@ class _Reader:
         if name not in COLUMNS:
             if word[0] == '"':
                 self._refuse(at, f"{word} is not a column", "use single quotes for text")
-            self._refuse(at, f"'{word}' is not a column", f"{_LIST}, and text stands in single quotes")
+            self._refuse(
+                at, f"'{word}' is not a column", f"{_LIST}, and text stands in single quotes"
+            )
         self.mentions += name != "id"
         self.columns.add(name)
 
@@ -427,7 +478,9 @@ class _Reader:
         kind, word, at = self.tokens[index - 1] if index else ("", "", 0)
         if kind not in ("word", "name") or _unquoted(kind, word) != "events":
             self._refuse(at if index else 0, "only 'events' stands before a point", _LIST)
-        kind, word, at = self.tokens[index + 1] if self._kind(index + 1) else ("", "", len(self.text))
+        kind, word, at = (
+            self.tokens[index + 1] if self._kind(index + 1) else ("", "", len(self.text))
+        )
         if _unquoted(kind, word) not in COLUMNS:
             self._refuse(at, "a column must follow 'events.'", _LIST)
 
@@ -435,17 +488,27 @@ class _Reader:
         call = self._kind(index - 1) == "word" and self.is_call(index - 1)
         self._enter(self.tokens[index - 1][1] if call else "(", self.tokens[index][2])
         if sum(kind not in ("(", "CASE") for kind, _ in self._open) > MAX_CALLS:
-            self._refuse(self.tokens[index][2], f"more than {MAX_CALLS} functions inside each other", "nest fewer")
+            self._refuse(
+                self.tokens[index][2],
+                f"more than {MAX_CALLS} functions inside each other",
+                "nest fewer",
+            )
 
     def _enter(self, kind: str, at: int) -> None:
         self._open.append((kind, at))
         if len(self._open) > MAX_DEPTH:
-            self._refuse(at, f"more than {MAX_DEPTH} levels of parentheses", "write it flat; OR and AND need none")
+            self._refuse(
+                at,
+                f"more than {MAX_DEPTH} levels of parentheses",
+                "write it flat; OR and AND need none",
+            )
 
     def _pop(self, index: int) -> None:
         at = self.tokens[index][2]
         if not self._open:
-            self._refuse(at, "a parenthesis closes that was never opened", "remove it, or open one before it")
+            self._refuse(
+                at, "a parenthesis closes that was never opened", "remove it, or open one before it"
+            )
         kind, start = self._open.pop()
         if kind == "CASE":
             self._refuse(start, "CASE has no END", "close it before the parenthesis")
@@ -468,13 +531,20 @@ def _fixed(argument: list[Token]) -> bool:
 def _readable(text: str) -> None:
     """Refuse what SQLite could not be given whole."""
     if len(text) > MAX_TEXT:
-        raise FilterError(f"the filter is longer than {MAX_TEXT} characters", text, MAX_TEXT, "use IN lists or ranges")
+        raise FilterError(
+            f"the filter is longer than {MAX_TEXT} characters",
+            text,
+            MAX_TEXT,
+            "use IN lists or ranges",
+        )
     if "\0" in text:
         raise FilterError("the filter contains NUL", text, text.index("\0"), "remove it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FilterError("the filter is not valid Unicode", text, error.start, "remove the character") from None
+        raise FilterError(
+            "the filter is not valid Unicode", text, error.start, "remove the character"
+        ) from None
 
 
 def _cost(pattern: str, wildcard: str, text: str, at: int) -> int:
@@ -483,12 +553,18 @@ def _cost(pattern: str, wildcard: str, text: str, at: int) -> int:
     if len(stretches) > MAX_STRETCHES:
         what = f"the pattern has more than {MAX_STRETCHES} pieces between its wildcards"
         raise FilterError(what, text, at, "search for fewer pieces of text")
-    searched = stretches if pattern.startswith(wildcard) else stretches[1:]  # the beginning is tried at one place
+    searched = (
+        stretches if pattern.startswith(wildcard) else stretches[1:]
+    )  # the beginning is tried at one place
     if wildcard == "*" and any("[" in part and len(part) > MAX_SETS for part in searched):
-        raise FilterError("the pattern has too many sets in a row", text, at, "search for a shorter text")
+        raise FilterError(
+            "the pattern has too many sets in a row", text, at, "search for a shorter text"
+        )
     looks = [_repeats(part, "_" if wildcard == "%" else "?") for part in searched]
     if max(looks, default=1) > MAX_REPEAT:
-        raise FilterError("the pattern repeats itself too often", text, at, "search for a shorter text")
+        raise FilterError(
+            "the pattern repeats itself too often", text, at, "search for a shorter text"
+        )
     sets = [len(part) for part in searched if wildcard == "*" and "[" in part]
     return max([1, *sets, *(int(look + 1) for look in looks)])
 
@@ -502,7 +578,9 @@ def _repeats(stretch: str, anything: str) -> float:
     worst = 1.0
     for shift in range(1, len(stretch) // MAX_REPEAT + 1):
         end = shift
-        while end < len(stretch) and (stretch[end] == stretch[end - shift] or stretch[end] in anything):
+        while end < len(stretch) and (
+            stretch[end] == stretch[end - shift] or stretch[end] in anything
+        ):
             end += 1
         worst = max(worst, end / shift)
     return worst
@@ -540,7 +618,9 @@ def advice(text: str | None) -> str:
             start = index - 2  # events.created_at
         for other in (*_compared_after(reader, index + 1), *_compared_before(reader, start - 1)):
             if wrong := _other_spelling(reader, other):
-                what = f"the filter compares created_at with {wrong}, which spells times differently"
+                what = (
+                    f"the filter compares created_at with {wrong}, which spells times differently"
+                )
                 return f"{what} - compare created_at with {SPELLING}, or {_alike(wrong)} with it"
     return ""
 
@@ -640,7 +720,9 @@ class _Writer:
         self._pieces: list[tuple[str, int]] = []
         self._starts = [0]
         self._ends = [""]
-        self._guards: list[int] = []  # per open level: the first piece of a JSON function's first argument, or -1
+        self._guards: list[
+            int
+        ] = []  # per open level: the first piece of a JSON function's first argument, or -1
         self._lists: list[bool] = []  # per open level: it is the list of IN
         self._clocked = clocked
 
@@ -674,7 +756,11 @@ class _Writer:
         if upper == "." or _unquoted(*self._reader.tokens[index][:2]) == "events":
             return  # there is one table: events.type is type
         if self._clocked and self._is_column(index):
-            self._pieces += [("CAST(CASE WHEN 1 THEN ", -1), (f"{word} ", at), ("END AS TEXT) ", -1)]
+            self._pieces += [
+                ("CAST(CASE WHEN 1 THEN ", -1),
+                (f"{word} ", at),
+                ("END AS TEXT) ", -1),
+            ]
         else:
             self._pieces.append((f"{word} ", at))
 
@@ -753,10 +839,14 @@ class _CarefulWriter(_Writer):
     def __init__(self, reader: _Reader, *, clocked: bool) -> None:
         super().__init__(reader, clocked=clocked)
         self._names: list[int] = []  # per open level: the piece of the function's name, or -1
-        self._texts: list[tuple[int, int]] = []  # per open level: how often like() may look, and where its text begins
+        self._texts: list[
+            tuple[int, int]
+        ] = []  # per open level: how often like() may look, and where its text begins
         self._joins = 0
         self._paths: list[int] = []  # per open level: how many paths json_extract() looks for
-        self._compared = [""]  # per open level: what compares the operand under way with one before it
+        self._compared = [
+            ""
+        ]  # per open level: what compares the operand under way with one before it
 
     def _token(self, index: int) -> None:
         kind, word, at = self._reader.tokens[index]
@@ -784,7 +874,12 @@ class _CarefulWriter(_Writer):
         words = [word.upper() for _, word, _ in self._reader.tokens[index : index + 2]]
         if words[0] in _PATTERNS and not self._reader.is_call(index):
             return bool(index) and self._reader.tokens[index - 1][1].upper() != "NOT"
-        return words[0] == "NOT" and words[-1] in _PATTERNS and bool(index) and self._reader.infix(index)
+        return (
+            words[0] == "NOT"
+            and words[-1] in _PATTERNS
+            and bool(index)
+            and self._reader.infix(index)
+        )
 
     def _cost_behind(self, index: int) -> int:
         return max(self._reader.costs.get(index + 1, 0), self._reader.costs.get(index + 2, 0), 1)
@@ -795,7 +890,9 @@ class _CarefulWriter(_Writer):
         call = upper == "(" and before == "word" and self._reader.is_call(index - 1)
         name = self._reader.tokens[index - 1][1].upper() if call else ""
         self._names.append(len(self._pieces) - 2 if call and name != "CAST" else -1)
-        self._texts.append((self._reader.costs.get(index + 1, 0), -1) if name in _PATTERNS else (0, -1))
+        self._texts.append(
+            (self._reader.costs.get(index + 1, 0), -1) if name in _PATTERNS else (0, -1)
+        )
         self._compared.append("")
         paths = len(self._reader.arguments(index + 1)) - 1 if name == "JSON_EXTRACT" else 0
         self._paths.append(paths)

@@ -1,13 +1,14 @@
 """The fenced connection: where filters run, and all that a filter can reach.
 
-A filter is somebody's string. It was accepted and rewritten by `eventq.filters`; here it is compiled as one expression
-in parentheses, on a read-only connection whose authorizer knows the columns of `events` and the listed functions only.
+A filter is somebody's string. It was accepted and rewritten by `eventq.filters`; here it is
+compiled as one expression in parentheses, on a read-only connection whose authorizer knows the
+columns of `events` and the listed functions only.
 
-What stops a bomb, from the inside out: the functions that are not linear in SQLite are replaced by Python's, which are;
-LIKE patterns are judged before they run; and a window of ids that takes more than a second of processor time is tried
-again in smaller windows, down to one event, which has three seconds. So a slow filter on large events only goes slowly,
-and one that takes forever is refused. The budget is processor time, not steps: a busy or sleeping machine is nobody's
-fault.
+What stops a bomb, from the inside out: the functions that are not linear in SQLite are replaced by
+Python's, which are; LIKE patterns are judged before they run; and a window of ids that takes more
+than a second of processor time is tried again in smaller windows, down to one event, which has
+three seconds. So a slow filter on large events only goes slowly, and one that takes forever is
+refused. The budget is processor time, not steps: a busy or sleeping machine is nobody's fault.
 
 SQLite looks at the clock between its steps only, and on 64 MiB a single function takes a second. So
 an event with a large value is not looked at on the way: the statement stops before it, and the
@@ -40,9 +41,14 @@ CLOCKED_STEPS = 60  # the same for filters with a jump before each column
 MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, and some slack
 MAX_MADE = MOST_MADE  # characters that replace() and hex() may make
 LARGE = 1 << 16  # bytes of a column's value that are looked at with care
-GROWN = 1 << 20  # characters that a function makes: from here on each step is worth a look at the clock
+GROWN = (
+    1 << 20
+)  # characters that a function makes: from here on each step is worth a look at the clock
 MAX_TRIM = 64  # characters that trim() may be asked to remove
-MAX_PATTERN, MAX_LOOSE_PATTERN = 500, 64  # bytes of a LIKE pattern: written out and so judged before, or computed
+MAX_PATTERN, MAX_LOOSE_PATTERN = (
+    500,
+    64,
+)  # bytes of a LIKE pattern: written out and so judged before, or computed
 MAX_CACHED = 1_000
 
 # CAST: other tools may have stored a BLOB; of text it makes nothing new.
@@ -73,11 +79,17 @@ _IDS = """SELECT id FROM events NOT INDEXED
 WHERE id > ? AND id <= ? AND (
 {}
 ) ORDER BY id LIMIT ?"""
-_PAGES = {(False, False): _ROWS, (True, False): _ROWS_DOWN, (False, True): _LINES, (True, True): _LINES_DOWN}
+_PAGES = {
+    (False, False): _ROWS,
+    (True, False): _ROWS_DOWN,
+    (False, True): _LINES,
+    (True, True): _LINES_DOWN,
+}
 _NEXT = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT 1"
 _NEXT_DOWN = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"
 
-# One made-up event: compiles everything, reads no table, and finds what SQLite only notices when it runs (a JSON path).
+# One made-up event: compiles everything, reads no table, and finds what SQLite only notices when it
+# runs (a JSON path).
 _PROBE = """SELECT 1 FROM (SELECT 1 AS id, '2026-01-01T00:00:00.000Z' AS created_at, 'self' AS source, 'record' AS type,
 'note' AS subtype, '{ }' AS content)
 WHERE (
@@ -85,7 +97,11 @@ WHERE (
 )"""
 
 _OWN = {"eventq_heavy", "eventq_large"}
-_CALLABLE = FUNCTIONS | _OWN | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
+_CALLABLE = (
+    FUNCTIONS
+    | _OWN
+    | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
+)
 
 
 # A statement that needs no column but the id reads the column "" of no database.
@@ -158,7 +174,11 @@ class Fence:
         (id, created_at, source, type, subtype, content), or with `lines` (id, the event's JSON).
         """
         return self._scan(
-            self._fragment(text), _PAGES[newest, lines], _Range(after, upto, newest=newest), limit, max_bytes
+            self._fragment(text),
+            _PAGES[newest, lines],
+            _Range(after, upto, newest=newest),
+            limit,
+            max_bytes,
         )
 
     def first(self, text: str, after: int, upto: int) -> int | None:
@@ -170,7 +190,9 @@ class Fence:
         """Give the number of matching events with `after` < id <= `upto`."""
         fragment, count = self._fragment(text), 0
         while after < upto:
-            rows, after = self._scan(fragment, _IDS, _Range(after, upto, newest=False), WINDOW, WINDOW)
+            rows, after = self._scan(
+                fragment, _IDS, _Range(after, upto, newest=False), WINDOW, WINDOW
+            )
             count += len(rows)
         return count
 
@@ -211,7 +233,9 @@ class Fence:
         self._late = thread_time() > self._deadline
         return self._late
 
-    def _scan(self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int) -> tuple[list[Row], int]:
+    def _scan(
+        self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int
+    ) -> tuple[list[Row], int]:
         """Gather rows window by window; nothing is left open in between."""
         rows = _Rows(room)
         careful = False
@@ -246,7 +270,11 @@ class Fence:
     def _skip(self, ids: _Range) -> None:
         """Jump over ids that no event has, so that a pruned thread is not walked window by window."""
         if ids.remain():
-            row = self._open().execute(_NEXT_DOWN if ids.newest else _NEXT, (ids.after, ids.upto)).fetchone()
+            row = (
+                self._open()
+                .execute(_NEXT_DOWN if ids.newest else _NEXT, (ids.after, ids.upto))
+                .fetchone()
+            )
             ids.jump(row[0] if row else None)
 
     def _fetch(
@@ -267,12 +295,20 @@ class Fence:
             head += _gate(fragment)
         self._deadline = thread_time() + seconds
         try:
-            rows.take(db.execute(f"{head}{fragment.careful if careful else fragment.sql}{tail}", values))
+            rows.take(
+                db.execute(f"{head}{fragment.careful if careful else fragment.sql}{tail}", values)
+            )
         except apsw.InterruptError:
             if self._late:
                 raise _TooLongError from None
             raise
-        except (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, _RefusedError) as error:
+        except (
+            apsw.SQLError,
+            apsw.AuthError,
+            apsw.TooBigError,
+            apsw.MismatchError,
+            _RefusedError,
+        ) as error:
             _translate(error, fragment, len(head.encode()), careful=careful)
         finally:
             self._deadline, self._late = float("inf"), False
@@ -284,7 +320,10 @@ class Fence:
             db.set_progress_handler(self._is_late, steps)
             self._steps = steps
         self._careful = careful
-        db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN)
+        db.limit(
+            apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH,
+            MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN,
+        )
         for name in fragment.calls & _SCALARS.keys() - self._registered:
             function, count = _SCALARS[name]
             db.create_scalar_function(name, self._watched(function), count, deterministic=True)
@@ -386,7 +425,9 @@ class _Range:
         return self.upto if self.newest else self.after
 
 
-def _authorize(action: int, first: str | None, second: str | None, database: str | None, _: str | None) -> int:
+def _authorize(
+    action: int, first: str | None, second: str | None, database: str | None, _: str | None
+) -> int:
     """Allow the statement itself, the columns of events, and the listed functions; deny all else."""
     if action == apsw.SQLITE_SELECT:
         return apsw.SQLITE_OK
@@ -427,7 +468,9 @@ def _size(row: Row) -> int:
 
 def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
     what = f"the filter takes too long{where}"
-    raise FilterError(what, fragment.text, 0, "use fewer and simpler functions, or shorter patterns")
+    raise FilterError(
+        what, fragment.text, 0, "use fewer and simpler functions, or shorter patterns"
+    )
 
 
 def _translate(error: Exception, fragment: Fragment, before: int, *, careful: bool) -> NoReturn:

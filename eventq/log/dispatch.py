@@ -25,7 +25,9 @@ def leave_queue(layout: Layout) -> None:
     os.environ.pop(QUEUE_FD, None)
     for place in (layout.queue, layout.deferred):
         try:
-            if fd > 2 and os.path.samestat(os.fstat(fd), os.stat(place)):  # and nothing else that has that number
+            if fd > 2 and os.path.samestat(
+                os.fstat(fd), os.stat(place)
+            ):  # and nothing else that has that number
                 os.close(fd)
         except OSError:
             pass
@@ -43,7 +45,10 @@ def wait_turn() -> float:
         return 0.0
     import signal
 
-    for number in (signal.SIGINT, signal.SIGQUIT):  # the shell that started us ignores them, and handlers would as well
+    for number in (
+        signal.SIGINT,
+        signal.SIGQUIT,
+    ):  # the shell that started us ignores them, and handlers would as well
         signal.signal(number, signal.SIG_DFL)
     _close_all({fd})
     system.pause(seconds)
@@ -78,7 +83,9 @@ class Dispatch:
         self._journal.error(f"dispatch: consumer={consumer} could not be looked at ({error})")
         known = error if isinstance(error, EventqError) else None
         fix = known.fix if known else "see logs/thread.log, then dispatch again"
-        failure = StoreError(f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix)
+        failure = StoreError(
+            f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix
+        )
         self.failure = self.failure or failure
 
     def ready(self, state: ConsumerState) -> bool:
@@ -105,7 +112,9 @@ def detach(keep: set[int]) -> None:
     """Leave the caller's session, streams and other descriptors but for `keep`; its directory and environment stay."""
     import signal
 
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever pushed may have blocked what a supervisor waits for
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, ()
+    )  # whoever pushed may have blocked what a supervisor waits for
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

@@ -43,14 +43,18 @@ def limit_of_event() -> int:
 class EventLog:
     """The events of one thread: checked and stored, read, followed and pruned."""
 
-    def __init__(self, db: Database, layout: Layout, journal: Journal, *, strict: bool | None = None) -> None:
+    def __init__(
+        self, db: Database, layout: Layout, journal: Journal, *, strict: bool | None = None
+    ) -> None:
         """Read and write a database; `strict` refuses free-text sources, None asks EVENTQ_STRICT_SOURCE."""
         self._strict = system.env("EVENTQ_STRICT_SOURCE") == "1" if strict is None else strict
         self._db = db
         self._layout = layout
         self._journal = journal
         self._limit = limit_of_event()
-        self._short = min(_SHORT, self._limit // 4)  # characters of content that cannot be too many bytes
+        self._short = min(
+            _SHORT, self._limit // 4
+        )  # characters of content that cannot be too many bytes
         self._known: set[tuple[str, str, str | None]] = set()  # names that were found good
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -72,7 +76,13 @@ class EventLog:
         self._check(source, kind, subtype, content)
         if key is not None:
             check_name(key, "key")
-        new: Any = (source, kind, content, subtype, key)  # as a `NewEvent`, whose making costs a call
+        new: Any = (
+            source,
+            kind,
+            content,
+            subtype,
+            key,
+        )  # as a `NewEvent`, whose making costs a call
         if key is None and REF not in content:
             return self._db.events.add(new)
         return self._push_keyed(new, key_strict=key_strict)
@@ -135,10 +145,15 @@ class EventLog:
                 continue
             conflict.what = f"{where(place)}: {conflict.what}"
             if begun and number >= begun:  # who refuses this one takes that one back as well
-                conflict.fix = f"give each event of the batch its own key; nothing of it was stored, nor event {number}"
+                conflict.fix = (
+                    f"give each event of the batch its own key; nothing of it was stored, nor"
+                    f" event {number}"
+                )
             kept(conflict)
 
-    def _parts(self, events: Iterable[Given], where: Callable[[int], str]) -> Iterator[Sequence[NewEvent]]:
+    def _parts(
+        self, events: Iterable[Given], where: Callable[[int], str]
+    ) -> Iterator[Sequence[NewEvent]]:
         """Yield events in chunks; those of a list that are all alike are checked together, which costs half as much."""
         if type(events) is not list:
             yield from self._chunks(events, where)
@@ -157,15 +172,22 @@ class EventLog:
             return None
         contents = [new[2] for new in chunk]
         try:
-            if set(map(type, contents)) != {str} or not {(new[0], new[1], None) for new in chunk} <= self._known:
+            if (
+                set(map(type, contents)) != {str}
+                or not {(new[0], new[1], None) for new in chunk} <= self._known
+            ):
                 return None
         except TypeError:  # a name that cannot be hashed is none
             return None
-        if sum(map(len, contents)) > min(_CHUNK_CHARACTERS, self._limit) or not all(map(str.isascii, contents)):
+        if sum(map(len, contents)) > min(_CHUNK_CHARACTERS, self._limit) or not all(
+            map(str.isascii, contents)
+        ):
             return None
         return [(source, kind, content, None, None) for source, kind, content in chunk]  # type: ignore[misc]
 
-    def _chunks(self, events: Iterable[Given], where: Callable[[int], str]) -> Iterator[list[NewEvent]]:
+    def _chunks(
+        self, events: Iterable[Given], where: Callable[[int], str]
+    ) -> Iterator[list[NewEvent]]:
         """Check events and yield them in chunks of bounded size."""
         rows: list[Any] = []
         known, short, size, number = self._known, self._short, 0, 0
@@ -177,7 +199,9 @@ class EventLog:
         for new in events:
             number += 1  # noqa: SIM113 (enumerate makes a tuple an event)
             try:
-                if type(new) is tuple and len(new) == 3:  # what costs least: a batch is bound by this loop
+                if (
+                    type(new) is tuple and len(new) == 3
+                ):  # what costs least: a batch is bound by this loop
                     source, kind, content = new
                     subtype = key = None
                 else:
@@ -214,7 +238,8 @@ class EventLog:
         if (
             type(source) is not str
             or type(kind) is not str
-            or type(subtype) not in _NAMES  # what cannot be hashed is refused before it is looked up
+            or type(subtype)
+            not in _NAMES  # what cannot be hashed is refused before it is looked up
             or (source, kind, subtype) not in self._known
         ):
             self._check_names(source, kind, subtype)
@@ -223,7 +248,10 @@ class EventLog:
 
     def _check_content(self, content: str) -> None:
         if type(content) is not str:
-            raise InputError(f"content must be text, not {type(content).__name__}", "give the content as a string")
+            raise InputError(
+                f"content must be text, not {type(content).__name__}",
+                "give the content as a string",
+            )
         if not content.isascii():
             check_whole(content, "content")
         if len(content) * 4 > self._limit:
@@ -269,7 +297,9 @@ class EventLog:
             left, after = left - len(page.lines), page.next
             yield page
 
-    def follow(self, text: str, after: int, *, tick: Callable[[], object] | None = None) -> Iterator[list[Event]]:
+    def follow(
+        self, text: str, after: int, *, tick: Callable[[], object] | None = None
+    ) -> Iterator[list[Event]]:
         """Yield the events after an id that match, page by page, and wait for more, for ever.
 
         `tick` is called at least once a second: what it raises ends the wait.
@@ -301,7 +331,9 @@ class EventLog:
     def prune(self, keep_last: int | None, before_id: int | None, *, force: bool) -> int:
         """Delete old events that every consumer has acked (all with `force`); give their number."""
         if (keep_last is None) == (before_id is None):
-            raise UsageError("prune needs --keep-last or --before-id, and not both", "give one of the two")
+            raise UsageError(
+                "prune needs --keep-last or --before-id, and not both", "give one of the two"
+            )
         db = self._db
         with db.write():
             before = before_id if before_id is not None else self._keep(keep_last or 0)
@@ -316,7 +348,8 @@ class EventLog:
             db.compact()
         except DiskError as error:
             raise DiskError(
-                f"{count} events were deleted, but their space could not be given back: {error.what}",
+                f"{count} events were deleted, but their space could not be given back:"
+                f" {error.what}",
                 "free some space, then prune again",
             ) from error
         return count
@@ -327,9 +360,13 @@ class EventLog:
 
     def _check_acked(self, before: int) -> None:
         for state in self._db.consumers.all():
-            if state.acked < before - 1 and self._db.events.first_match("", state.acked, before - 1) is not None:
+            if (
+                state.acked < before - 1
+                and self._db.events.first_match("", state.acked, before - 1) is not None
+            ):
                 raise LogicError(
-                    f"consumer '{state.consumer}' has acked {state.acked} only: events below {before} are not all read",
+                    f"consumer '{state.consumer}' has acked {state.acked} only: events below"
+                    f" {before} are not all read",
                     "let it catch up, prune less, or use --force",
                 )
 
@@ -353,11 +390,20 @@ def _fields(new: Given) -> tuple[Any, Any, Any, Any, Any]:
         try:
             return new["source"], new["type"], new["content"], new.get("subtype"), new.get("key")  # type: ignore[call-overload, union-attr]
         except KeyError as error:
-            raise InputError(f"{error.args[0]} is missing", "give source, type and content") from error
+            raise InputError(
+                f"{error.args[0]} is missing", "give source, type and content"
+            ) from error
     if isinstance(new, Event):
         return new.source, new.type, new.content, new.subtype, None
-    if isinstance(new, (str, bytes)) or not hasattr(new, "__getitem__") or not 3 <= len(new) <= len(_FIELDS):
-        raise InputError("an event is a mapping or (source, type, content[, subtype[, key]])", "give one of the two")
+    if (
+        isinstance(new, (str, bytes))
+        or not hasattr(new, "__getitem__")
+        or not 3 <= len(new) <= len(_FIELDS)
+    ):
+        raise InputError(
+            "an event is a mapping or (source, type, content[, subtype[, key]])",
+            "give one of the two",
+        )
     return (*new, None, None)[: len(_FIELDS)]  # type: ignore[return-value]
 
 

@@ -106,7 +106,9 @@ class Notifier:
             finally:
                 os.close(fd)
         except OSError as error:
-            self._journal.warn(f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'")
+            self._journal.warn(
+                f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'"
+            )
         return None
 
     def _could_be_due(self, first: int, last: int) -> bool:
@@ -119,7 +121,9 @@ class Notifier:
         for state in self._db.consumers.all():
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
-            if (new or (there and encode(state.consumer) in there)) and not held(self._layout.consumer(state.consumer)):
+            if (new or (there and encode(state.consumer) in there)) and not held(
+                self._layout.consumer(state.consumer)
+            ):
                 return True
         return False
 
@@ -141,17 +145,23 @@ class Notifier:
         try:
             pid = system.spawn([*argv, "task", "add", *words])
         except (OSError, ValueError) as error:
-            self._journal.warn(f"notifier: {argv[0]} could not be started ({error}); dispatching directly")
+            self._journal.warn(
+                f"notifier: {argv[0]} could not be started ({error}); dispatching directly"
+            )
             return False
         code = system.wait(pid, SECONDS)
         if code is None:
             system.kill_group(pid, 9)
             system.wait(pid, SECONDS)
-            self._journal.warn(f"notifier: {argv[0]} took more than {SECONDS:g} seconds; dispatching directly")
+            self._journal.warn(
+                f"notifier: {argv[0]} took more than {SECONDS:g} seconds; dispatching directly"
+            )
         elif code == 0:
             self._journal.info(f"notifier: {argv[0]} has queued {task}")
         elif code == _QUEUED:
-            self._journal.info(f"notifier: {argv[0]} had queued {task} before; dispatching directly")
+            self._journal.info(
+                f"notifier: {argv[0]} had queued {task} before; dispatching directly"
+            )
         else:
             self._journal.warn(f"notifier: {argv[0]} failed with code {code}; dispatching directly")
         return code == 0

@@ -24,7 +24,9 @@ def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadIn
     return ThreadInfo(
         path=layout.directory,
         event_count=db.events.bounds().stored,
-        subscriptions=tuple(_consumer(state, layout, subscriptions) for state in subscriptions.states()),
+        subscriptions=tuple(
+            _consumer(state, layout, subscriptions) for state in subscriptions.states()
+        ),
         last_id=db.events.last(),
         db_bytes=_size(layout.database),
         wal_bytes=_size(layout.database + "-wal"),
@@ -55,7 +57,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def check(db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscriptions) -> Iterator[str]:
+def check(
+    db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscriptions
+) -> Iterator[str]:
     """Say each broken invariant in one sentence; nothing for a sound thread."""
     for faults in (db.faults(), mirror.faults(), _filter_faults(db, subscriptions)):
         try:

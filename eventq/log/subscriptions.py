@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from eventq.errors import ConsumerExistsError, FilterError, StoreError, UnknownConsumerError, UsageError
+from eventq.errors import (
+    ConsumerExistsError,
+    FilterError,
+    StoreError,
+    UnknownConsumerError,
+    UsageError,
+)
 from eventq.event import check_name
 
 TYPE_CHECKING = False
@@ -43,7 +49,9 @@ class Subscriptions:
             raise UnknownConsumerError(consumer)
         return state
 
-    def subscribe(self, new: Subscription, *, from_now: bool, warn: Callable[[str], object]) -> None:
+    def subscribe(
+        self, new: Subscription, *, from_now: bool, warn: Callable[[str], object]
+    ) -> None:
         """Store a subscription; the filter is tried first. With work waiting for it a dispatch is started.
 
         `warn` gets a sentence about a filter that is accepted and hardly meant; what it raises is raised
@@ -52,17 +60,25 @@ class Subscriptions:
         check_name(new.consumer_id, "consumer")
         if not new.handler_cmd.strip() or "\0" in new.handler_cmd:
             raise UsageError("the handler is empty", "give a shell command")
-        if not 1 <= new.max_attempts < 1 << 63 or (new.timeout is not None and not 0 < new.timeout < float("inf")):
-            raise UsageError("attempts and timeout must be above zero", "leave them out for the defaults")
+        if not 1 <= new.max_attempts < 1 << 63 or (
+            new.timeout is not None and not 0 < new.timeout < float("inf")
+        ):
+            raise UsageError(
+                "attempts and timeout must be above zero", "leave them out for the defaults"
+            )
         text = new.filter
         db = self._db
         db.events.accept(text)
-        from eventq.filters.grammar import advice  # 1 ms, of each command, for what `subscribe` alone needs
+        from eventq.filters.grammar import (
+            advice,
+        )  # 1 ms, of each command, for what `subscribe` alone needs
 
         if wrong := advice(text):
             warn(wrong)
         with db.write():
-            if not db.consumers.put(new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout):
+            if not db.consumers.put(
+                new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout
+            ):
                 raise ConsumerExistsError(new.consumer_id)
             if from_now and (last := db.events.last()):
                 db.consumers.start_at(new.consumer_id, last)
@@ -81,7 +97,9 @@ class Subscriptions:
                 raise UnknownConsumerError(consumer)
             db.on_commit(lambda: self._journal.info(f"unsubscribe: consumer={consumer}"))
 
-    def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
+    def pop(
+        self, consumer: str, acked: int, limit: int, *, lines: bool = False
+    ) -> EventPage | LinePage:
         """Ack up to an id and return the next matching events, and the id that the search has got to.
 
         Raises UnknownConsumerError, AckError, FilterError.
@@ -93,7 +111,9 @@ class Subscriptions:
         assert popped.page is not None  # it was asked for
         return popped.page
 
-    def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
+    def read_on(
+        self, consumer: str, after: int, limit: int, *, lines: bool = False
+    ) -> EventPage | LinePage:
         """Return the next matching events after an id without an ack."""
         return self._db.consumers.read_on(consumer, after, limit, lines=lines)
 
@@ -119,7 +139,10 @@ class Subscriptions:
     def stall(self, state: ConsumerState, reason: str) -> None:
         """Note that no handler is to be started until an ack or `resume`, and why."""
         self._db.consumers.stall(state, reason)
-        self._journal.warn(f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq resume'")
+        self._journal.warn(
+            f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq"
+            f" resume'"
+        )
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Note how many runs in a row made no progress past the acked id."""
@@ -148,7 +171,12 @@ class Subscriptions:
         text = db.events.accept(state.filter)
         hit = db.events.first_match(text, start, upto)
         clear = upto if hit is None else hit - 1
-        if text and db.writable and (hit is None or clear - start >= _WORTH_NOTING) and clear > start:
+        if (
+            text
+            and db.writable
+            and (hit is None or clear - start >= _WORTH_NOTING)
+            and clear > start
+        ):
             db.consumers.note_scanned(state, clear)
         return hit is not None
 

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from eventq.event import ConsumerState
 
 TRANSITIONS = {
-    "look": {"due": "running", "orphan": "orphan", "idle": "released", "stalled": "released", "failed": "gone"},
+    "look": {
+        "due": "running",
+        "orphan": "orphan",
+        "idle": "released",
+        "stalled": "released",
+        "failed": "gone",
+    },
     "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
     "orphan": {"ended": "look"},
     "backoff": {"time": "look", "resumed": "look"},
@@ -36,7 +42,9 @@ TRANSITIONS = {
 BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
 BACKOFF_MOST = 60.0
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler whose time is up
-_TICK = 1.0  # seconds between two looks at what nobody may tell us of: a removed lock file, a `resume`
+_TICK = (
+    1.0  # seconds between two looks at what nobody may tell us of: a removed lock file, a `resume`
+)
 _ORPHAN_LOOK = 0.05  # seconds between two looks at a process that is not our child
 _LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
 
@@ -57,7 +65,9 @@ class Watched:
         self.backs_off_until = 0.0
         self.wake_at: float | None = None  # when something is to be done without an exit
         self.terminated = False
-        self.timeout: float | None = None  # of the handler that runs, whatever becomes of the subscription meanwhile
+        self.timeout: float | None = (
+            None  # of the handler that runs, whatever becomes of the subscription meanwhile
+        )
         self.troubles = 0  # errors of the store or the system, in a row
         self.rests_until = 0.0  # after trouble
 
@@ -91,7 +101,11 @@ class Supervisor:
     """The loop over the consumers of one thread whose locks this process holds."""
 
     def __init__(
-        self, layout: Layout, subscriptions: Subscriptions, journal: Journal, locks: dict[str, ConsumerLock]
+        self,
+        layout: Layout,
+        subscriptions: Subscriptions,
+        journal: Journal,
+        locks: dict[str, ConsumerLock],
     ) -> None:
         """Take over the locks."""
         self._layout = layout
@@ -160,7 +174,9 @@ class Supervisor:
         delay = min(BACKOFF_SECONDS * 2 ** min(watched.troubles, 30), BACKOFF_MOST)
         watched.troubles += 1
         watched.wake_at = watched.rests_until = system.monotonic() + delay
-        self._journal.error(f"dispatch: consumer={watched.consumer} in trouble, tried again in {delay:g}s ({error})")
+        self._journal.error(
+            f"dispatch: consumer={watched.consumer} in trouble, tried again in {delay:g}s ({error})"
+        )
 
     def _drop(self, watched: Watched) -> None:
         if watched.lock is not None:
@@ -175,7 +191,9 @@ class Supervisor:
         """Start the handler if there is work; the handler of a supervisor that was killed is waited for first."""
         watched.wake_at = None
         if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
-            self._journal.info(f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor")
+            self._journal.info(
+                f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor"
+            )
             state = self._subscriptions.state(watched.consumer)
             watched.timeout = state.timeout if state is not None else None
             watched.pid, watched.since, watched.terminated = orphan, system.monotonic(), False
@@ -259,7 +277,12 @@ class Supervisor:
         }
         try:
             pid = system.fork(lambda: _become_handler(gate, opener, log, state.handler, environ))
-            watched.pid, watched.acked, watched.since, watched.terminated = pid, state.acked, system.monotonic(), False
+            watched.pid, watched.acked, watched.since, watched.terminated = (
+                pid,
+                state.acked,
+                system.monotonic(),
+                False,
+            )
             watched.timeout = state.timeout
             watched.wake_at = watched.since + state.timeout if state.timeout else None
             if watched.lock is not None:
@@ -268,7 +291,9 @@ class Supervisor:
         finally:
             for fd in (gate, opener, log):
                 os.close(fd)
-        self._journal.info(f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}')
+        self._journal.info(
+            f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}'
+        )
 
     def _open_log(self, consumer: str) -> int:
         """Open the log of a handler; one that cannot be written costs the output, never the run."""
@@ -281,7 +306,9 @@ class Supervisor:
     def _open_file(self, path: str) -> int:
         if not os.path.isdir(self._layout.handlers):
             self._layout.make_folder(self._layout.handlers)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode())
+        fd = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode()
+        )
         if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
             return fd
         os.close(fd)
@@ -301,7 +328,9 @@ class Supervisor:
         if now < watched.since + timeout:
             watched.wake_at = watched.since + timeout
         elif not watched.terminated:
-            self._journal.warn(f"dispatch: consumer={watched.consumer} timed out after {timeout:g} seconds")
+            self._journal.warn(
+                f"dispatch: consumer={watched.consumer} timed out after {timeout:g} seconds"
+            )
             system.kill_group(watched.pid, signal.SIGTERM)
             watched.terminated = True
             watched.wake_at = watched.since + timeout + GRACE_SECONDS
@@ -336,11 +365,15 @@ class Supervisor:
         delay = min(self._backoff_base * 2 ** min(watched.attempts - 1, 30), BACKOFF_MOST)
         watched.wake_at = watched.backs_off_until = system.monotonic() + delay
         attempt = f"{watched.attempts + 1}/{state.max_attempts}"
-        self._journal.info(f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s")
+        self._journal.info(
+            f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s"
+        )
         watched.move("no progress")
 
 
-def _become_handler(gate: int, opener: int, log: int, command: str, environ: dict[str, str]) -> None:
+def _become_handler(
+    gate: int, opener: int, log: int, command: str, environ: dict[str, str]
+) -> None:
     """Turn this fresh process into the handler, once the gate opens."""
     os.close(opener)
     os.setsid()
@@ -349,8 +382,12 @@ def _become_handler(gate: int, opener: int, log: int, command: str, environ: dic
     os.dup2(log, 1)
     os.dup2(log, 2)
     for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores two of them, and an ignored signal survives the exec
-    if os.read(gate, 1) == b"!":  # nothing comes when the supervisor was killed before it could write our pid down
+        signal.signal(
+            number, signal.SIG_DFL
+        )  # Python ignores two of them, and an ignored signal survives the exec
+    if (
+        os.read(gate, 1) == b"!"
+    ):  # nothing comes when the supervisor was killed before it could write our pid down
         os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (the handler is a shell command)
 
 

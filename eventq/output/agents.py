@@ -71,7 +71,9 @@ class Outputs:
         check_id(output_id)
         return output_id
 
-    def put(self, name: str, content: str | bytes | BinaryIO, parent: str | None = None) -> OutputInfo:
+    def put(
+        self, name: str, content: str | bytes | BinaryIO, parent: str | None = None
+    ) -> OutputInfo:
         """Allocate an id and publish its content, as one change."""
         ready = self._prepare(content)
         with self._db.write():
@@ -200,8 +202,14 @@ class Outputs:
         taken = set() if taken is None else taken
         with self._db.write():
             here = self._outputs.versions(output_id)
-            same = [one for one in here if one.hash == digest.hex() and (output_id, one.version) not in taken]
-            found = next((one for one in same if one.version == version), None) or next(iter(same), None)
+            same = [
+                one
+                for one in here
+                if one.hash == digest.hex() and (output_id, one.version) not in taken
+            ]
+            found = next((one for one in same if one.version == version), None) or next(
+                iter(same), None
+            )
             made = found or self._add(output_id, digest, created)
             taken.add((output_id, made.version))
             return made, found is None
@@ -241,7 +249,8 @@ def _is_id(output_id: object) -> bool:
 
 def _no_id(output_id: object) -> InputError:
     return InputError(
-        f"{output_id!r} is no id of an output", "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"
+        f"{output_id!r} is no id of an output",
+        "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed",
     )
 
 

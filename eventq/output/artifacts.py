@@ -54,7 +54,9 @@ TRANSITIONS = {
 CHUNK = 1 << 16  # bytes of a chunk
 COMMIT_BYTES = 4 << 20  # that wait for a transaction at most
 COMMIT_SECONDS = 1.0  # that they wait at most, while somebody writes or calls `tick`
-LARGEST_ID = (1 << 62) - 1  # larger ones that come from elsewhere are given anew: there must be a next one
+LARGEST_ID = (
+    1 << 62
+) - 1  # larger ones that come from elsewhere are given anew: there must be a next one
 LISTED = 100  # names that an error lists
 _TOOL = 64  # characters of a tool's name
 _LEVEL = 1  # of zstd: log text at 500 MB/s, to less than a half
@@ -174,7 +176,8 @@ class ArtifactWriter:
 
     def _gone(self) -> ConflictError:
         return ConflictError(
-            f"artifact {self._number} is not what was written: it was deleted, or a transaction around it undone",
+            f"artifact {self._number} is not what was written: it was deleted, or a transaction"
+            f" around it undone",
             "write another one", self._number,
         )  # fmt: skip
 
@@ -200,7 +203,9 @@ class ArtifactWriter:
     def _end(self, ending: Ending) -> ArtifactInfo:
         row = None
         if not self._broken:
-            row = self._streams.end(self._number, ending, self._growth(), owner=self._owner, was=self._stored)
+            row = self._streams.end(
+                self._number, ending, self._growth(), owner=self._owner, was=self._stored
+            )
         if row is None and ending.status == "failed":  # what was before is a hole, or was undone
             row = self._streams.end(self._number, ending, owner=self._owner)
         if row is None:
@@ -211,7 +216,9 @@ class ArtifactWriter:
     def _check_sound(self) -> None:
         self._check_open()
         if self._broken:
-            raise LogicError(f"artifact {self._number} has a hole: {self._broken}", "write another one")
+            raise LogicError(
+                f"artifact {self._number} has a hole: {self._broken}", "write another one"
+            )
 
     def _check_open(self) -> None:
         if self._ended:
@@ -315,7 +322,9 @@ class Artifacts:
         number = self._streams.create(tool, owner, number=number, at=at)
         return ArtifactWriter(self._streams, number, owner)
 
-    def put(self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool") -> ArtifactInfo:
+    def put(
+        self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool"
+    ) -> ArtifactInfo:
         """Store bytes, or all that a binary file holds, as an artifact; return it sealed."""
         if not hasattr(data, "read"):
             view = as_bytes(data)
@@ -461,7 +470,9 @@ class Artifacts:
         taken.add(int(info.artifact_id))
         return info, new
 
-    def _store(self, number: int | None, wanted: ArtifactInfo, pieces: Iterable[bytes]) -> ArtifactInfo:
+    def _store(
+        self, number: int | None, wanted: ArtifactInfo, pieces: Iterable[bytes]
+    ) -> ArtifactInfo:
         at = wanted.created_at_ms or None
         with self._begin(number, tool_name(wanted.tool), at) as writer:
             for piece in pieces:
@@ -470,7 +481,9 @@ class Artifacts:
                 writer.fail("it was incomplete when it was exported")
         return self.get(writer.artifact_id)
 
-    def _find(self, number: int | None, wanted: ArtifactInfo, taken: set[int]) -> ArtifactInfo | None:
+    def _find(
+        self, number: int | None, wanted: ArtifactInfo, taken: set[int]
+    ) -> ArtifactInfo | None:
         """Return the same artifact: that of the number, or any that was not found before."""
         tool, digest = tool_name(wanted.tool), wanted.hash or ""
         mine = None if number is None else self._streams.get(number)
@@ -508,7 +521,9 @@ class Artifacts:
 def as_bytes(data: object) -> memoryview:
     """Return bytes of any shape as a flat view of them. Raises InputError for anything else."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InputError(f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file")
+        raise InputError(
+            f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file"
+        )
     return flat(data)
 
 
@@ -527,12 +542,17 @@ def in_memory() -> Artifacts:
 
 def listed(names: list[str], count: int) -> str:
     """Return names as an error lists them: `none` for none, and how many more there are."""
-    return (", ".join(names) or "none") + (f", and {count - len(names)} more" if count > len(names) else "")
+    return (", ".join(names) or "none") + (
+        f", and {count - len(names)} more" if count > len(names) else ""
+    )
 
 
 def _checked(tool: object) -> str:
     if not isinstance(tool, str):
-        raise UsageError(f"the tool's name must be text, not {type(tool).__name__}", "give a string such as 'bash'")
+        raise UsageError(
+            f"the tool's name must be text, not {type(tool).__name__}",
+            "give a string such as 'bash'",
+        )
     return tool_name(tool)
 
 

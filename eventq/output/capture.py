@@ -37,7 +37,9 @@ class CannotStartError(LogicError):
         missing = error.errno == errno.ENOENT
         super().__init__(
             f"'{command}' could not be started: {'no such command' if missing else error.strerror}",
-            "check its name and PATH" if missing else "check its permissions, or run it through sh -c",
+            "check its name and PATH"
+            if missing
+            else "check its permissions, or run it through sh -c",
         )
         self.exit_code = NOT_FOUND if missing else NOT_STARTED
 
@@ -61,7 +63,10 @@ def capture(
     """
     words = _words(argv)
     if tool is not None and not isinstance(tool, str):
-        raise UsageError(f"the tool's name must be text, not {type(tool).__name__}", "give a string such as 'bash'")
+        raise UsageError(
+            f"the tool's name must be text, not {type(tool).__name__}",
+            "give a string such as 'bash'",
+        )
     keeper = _Keeper(artifacts, os.path.basename(words[0]) if tool is None else tool)
     sink = OutputSink(keeper, **options)
     try:
@@ -75,8 +80,15 @@ def capture(
 def _words(argv: object) -> list[str]:
     """Return the words of a command. Raises UsageError for NUL, or for an empty name."""
     words = [*argv] if isinstance(argv, (list, tuple)) else []
-    if not words or words[0] == "" or not all(isinstance(word, str) and _is_plain(word) for word in words):
-        raise UsageError("a command is a list of words", "give its name and its arguments, such as ['make', 'test']")
+    if (
+        not words
+        or words[0] == ""
+        or not all(isinstance(word, str) and _is_plain(word) for word in words)
+    ):
+        raise UsageError(
+            "a command is a list of words",
+            "give its name and its arguments, such as ['make', 'test']",
+        )
     return words
 
 
@@ -112,7 +124,12 @@ class _Keeper:
                 pass  # the writer remembers: the sink meets it at the next write, or at the end
 
 
-def _run(argv: Sequence[str], sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]) -> int:
+def _run(
+    argv: Sequence[str],
+    sink: OutputSink,
+    tick: Callable[[], object],
+    show: Callable[[bytes], object],
+) -> int:
     """Run a command, push all of its output into a sink, and return its exit code."""
     reader, writer = os.pipe()
     with _Command() as command:
@@ -139,7 +156,11 @@ def _widen(fd: int) -> None:
 
 
 def _pump(
-    reader: int, command: _Command, sink: OutputSink, tick: Callable[[], object], show: Callable[[bytes], object]
+    reader: int,
+    command: _Command,
+    sink: OutputSink,
+    tick: Callable[[], object],
+    show: Callable[[bytes], object],
 ) -> None:
     """Push what comes until the pipe is closed, or the command is over and all is silent."""
     poll = select.poll()
@@ -175,8 +196,13 @@ class _Command:
         for number in _FORWARDED if threading.current_thread() is threading.main_thread() else ():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._forward)
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit code is lost
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        ):
+            self._before[signal.SIGCHLD] = signal.signal(
+                signal.SIGCHLD, signal.SIG_DFL
+            )  # else its exit code is lost
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     Key = str | int
     Path = tuple[Key, ...]  # the keys that lead to a box
     Form = Callable[[bytes], Any]  # from the bytes of a blob to what stood in the entry
-    Place = tuple[Box, "Place | None", Key, int]  # a box, the place around it, its key there, its level
+    Place = tuple[
+        Box, "Place | None", Key, int
+    ]  # a box, the place around it, its key there, its level
     Want = tuple[Form, Path, Key, str | None]  # where a blob belongs; the pointer, if kept in full
 
 MAX_CHARS = 500_000  # UTF-16 units
@@ -62,7 +64,9 @@ def externalize(entry: Any, put: Callable[[bytes], str], *, full: bool = False) 
     if isinstance(entry, dict):
         return entry if FULL in entry else _Externalizer(entry, put, full=full).run()
     if full:
-        raise InputError("only an object can name what is cut from it", "put the value in an object")
+        raise InputError(
+            "only an object can name what is cut from it", "put the value in an object"
+        )
     if isinstance(entry, list):
         return _Externalizer(entry, put, full=False).run()
     return _cut(entry) if isinstance(entry, str) and _is_oversize(entry) else entry
@@ -177,7 +181,10 @@ class _Externalizer:
             spelled = _spell(value, place[3])
             if spelled is None:  # it could not be restored, so it stays
                 return
-            self._notes[_pointer(place, key)] = {"json": self._put(spelled), "at": list(place[0]).index(key)}
+            self._notes[_pointer(place, key)] = {
+                "json": self._put(spelled),
+                "at": list(place[0]).index(key),
+            }
         del self._draft.box(_path(place))[key]
 
 
@@ -197,7 +204,9 @@ class _Rehydrator:
         self._parse = parse
         self._draft = _Draft(entry)
         self._wanted: dict[str, list[Want]] = {}
-        self._removed: dict[Path, list[tuple[int, str]]] = {}  # what was, by object: its position and its key
+        self._removed: dict[
+            Path, list[tuple[int, str]]
+        ] = {}  # what was, by object: its position and its key
         self._found: dict[tuple[Path, Key], Any] = {}  # of that, what the blobs gave
         self._done: set[str] = set()  # pointers
 
@@ -230,7 +239,10 @@ class _Rehydrator:
             place = _find(self._entry, pointer)
             want = None if place is None else _want(*place, pointer, note)
             if want is None:
-                self._warn(f"{_shown(pointer)} of {FULL} says nothing that can be put back; it is left as it is")
+                self._warn(
+                    f"{_shown(pointer)} of {FULL} says nothing that can be put back; it is left"
+                    f" as it is"
+                )
                 continue
             ref, (form, path, key, _) = want
             self._wanted.setdefault(ref, []).append(want[1])
@@ -246,7 +258,13 @@ class _Rehydrator:
         made: dict[Form, Any] = {}
         for form, path, key, pointer in wants:
             try:
-                value = self._parse(data) if form is _json else made[form] if form in made else form(data)
+                value = (
+                    self._parse(data)
+                    if form is _json
+                    else made[form]
+                    if form in made
+                    else form(data)
+                )
             except (ValueError, RecursionError):
                 self._warn(f"blob {ref} does not hold what the entry says; the entry keeps its ref")
                 continue
@@ -343,7 +361,9 @@ def _path(place: Place) -> Path:
 
 def _pointer(place: Place, key: Key) -> str:
     """Return the JSON pointer of a key in a place."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in (*_path(place), key))
+    return "".join(
+        f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in (*_path(place), key)
+    )
 
 
 def _find(entry: Box, pointer: str) -> tuple[Path, Key, Box] | None:
@@ -390,13 +410,20 @@ def _form(place: Place, key: Key) -> Form | None:
 
 def _is_image(place: Place | None) -> bool:
     """Tell whether an object is an image in an array of what an entry shows."""
-    if place is None or place[1] is None or not isinstance(place[1][0], list) or place[1][2] not in _GALLERIES:
+    if (
+        place is None
+        or place[1] is None
+        or not isinstance(place[1][0], list)
+        or place[1][2] not in _GALLERIES
+    ):
         return False
     box = place[0]
     if not isinstance(box, dict):
         return False
     mimes = (box.get(name) for name in _MIMES)
-    return box.get("type") == "image" or any(isinstance(mime, str) and mime.startswith("image/") for mime in mimes)
+    return box.get("type") == "image" or any(
+        isinstance(mime, str) and mime.startswith("image/") for mime in mimes
+    )
 
 
 def _is_source(place: Place) -> bool:
@@ -432,7 +459,11 @@ def _decoded(text: str) -> bytes | None:
         data = a2b_base64(text, strict_mode=True)
     except ValueError:
         return None
-    return data if b2a_base64(data[-(len(data) % 3 or 3) :], newline=False).decode() == text[-4:] else None
+    return (
+        data
+        if b2a_base64(data[-(len(data) % 3 or 3) :], newline=False).decode() == text[-4:]
+        else None
+    )
 
 
 def _base64(data: bytes) -> str:
@@ -501,7 +532,13 @@ def _want(path: Path, key: Key, box: Box, pointer: str, note: Any) -> tuple[str,
         good = _has(box, key) and isinstance(box[key], str) and _is_ref(note["ref"])
         return (note["ref"], (_text, path, key, pointer)) if good else None
     at = note.get("at")
-    good = isinstance(box, dict) and key not in box and type(at) is int and at >= 0 and _is_ref(note.get("json"))
+    good = (
+        isinstance(box, dict)
+        and key not in box
+        and type(at) is int
+        and at >= 0
+        and _is_ref(note.get("json"))
+    )
     return (note["json"], (_json, path, key, pointer)) if good else None
 
 

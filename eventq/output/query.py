@@ -85,7 +85,9 @@ def _bracket(text: str, at: int, query: str) -> tuple[str | int, int]:
         raise UsageError(f"Invalid query: missing ] in {query}", "close the bracket")
     raw = text[at:end].strip()
     if not raw:
-        raise UsageError(f"Invalid query: empty [] in {query}", "write an index or a key in the brackets")
+        raise UsageError(
+            f"Invalid query: empty [] in {query}", "write an index or a key in the brackets"
+        )
     return _number(raw) if _is_number(raw) else raw, end + 1
 
 
@@ -120,7 +122,9 @@ def _end_of_name(text: str, at: int) -> int:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()  # other scripts have digits too, and here they are text
+    return (
+        text.isascii() and text.isdigit()
+    )  # other scripts have digits too, and here they are text
 
 
 def _number(digits: str) -> int:
@@ -132,5 +136,6 @@ def _number(digits: str) -> int:
 
 def _unexpected(found: str, query: str) -> UsageError:
     return UsageError(
-        f"Invalid query: unexpected token '{found}' in {query}", "write keys as .name or ['any text'], indices as [0]"
+        f"Invalid query: unexpected token '{found}' in {query}",
+        "write keys as .name or ['any text'], indices as [0]",
     )

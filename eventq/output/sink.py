@@ -81,7 +81,9 @@ def _compile() -> dict[str, Pattern[Any]]:
     whole = (r"\[[0-9;]{0,64}m", csi + "[@-~]?", *strings, two + "[0-~]?")
     return {
         "torn": re.compile(rf"\x1b(?:{'|'.join(torn)})"),
-        "sequence": re.compile(rf"\x1b(?:{'|'.join(whole)})"),  # colours first: they are nearly all there is
+        "sequence": re.compile(
+            rf"\x1b(?:{'|'.join(whole)})"
+        ),  # colours first: they are nearly all there is
         "]": re.compile(osc + "*"),
         **dict.fromkeys("PX^_", re.compile(other + "*")),
         "c1": re.compile(b"\xc2[\x80-\x9f]"),
@@ -106,7 +108,9 @@ class Sanitizer:
 
     def feed(self, data: Chunk) -> bytes:
         """Return what is certain now: whole characters, after those returned before."""
-        return self._clean(self._held + _encoded(data) if self._held else _encoded(data), final=False)
+        return self._clean(
+            self._held + _encoded(data) if self._held else _encoded(data), final=False
+        )
 
     def end(self) -> bytes:
         """Return what was held back, at the end of the stream, and be ready for another."""
@@ -122,7 +126,9 @@ class Sanitizer:
             return data
         if self._string or b"\x1b" in data:
             data = self._plain(data.decode(), final=final).encode()
-        if b"\xc2" in data:  # the first byte of what only an 8-bit terminal takes for a control, and of more
+        if (
+            b"\xc2" in data
+        ):  # the first byte of what only an 8-bit terminal takes for a control, and of more
             data = b"".join(_pattern("c1").split(data))
         return data.translate(None, _CONTROLS)  # gives the same object when there is none
 
@@ -130,7 +136,9 @@ class Sanitizer:
         """Return text without escape sequences; hold back one that the end has torn."""
         if self._string:
             text = text[self._swallow(text) :]
-        at = -1 if final else text.rfind("\x1b")  # no sequence has another in it, so only the last can be torn
+        at = (
+            -1 if final else text.rfind("\x1b")
+        )  # no sequence has another in it, so only the last can be torn
         if at >= 0 and _pattern("torn").fullmatch(text, at):
             self._hold(text[at:])
             text = text[:at]
@@ -171,7 +179,9 @@ def _repaired(data: bytes, *, final: bool) -> tuple[bytes, bytes]:
     """Return valid UTF-8, and the bytes at the end that may become a character."""
     try:
         _, used = utf_8_decode(data, "strict", final)
-        return data[:used], data[used:]  # the same object when that is all: nothing is encoded again
+        return data[:used], data[
+            used:
+        ]  # the same object when that is all: nothing is encoded again
     except UnicodeDecodeError:
         text, used = utf_8_decode(data, "replace", final)
         return text.encode(), data[used:]
@@ -191,7 +201,9 @@ class Window:
         self._spill = _check_count("spill", spill)
         self._head = min(_check_count("head", head), spill // 2) if spill >= 2 * _MARK_ROOM else 0
         self._columns = _check_columns(columns)
-        self._room = columns - len(_CUT)  # of a line whose end is not in sight, these bytes are certain
+        self._room = columns - len(
+            _CUT
+        )  # of a line whose end is not in sight, these bytes are certain
         self._used = 0  # bytes of the last line that are shown already
         self._held = b""  # the bytes of it that a longer line would lose: a handful
         self._skipping = False  # it is cut, and goes on
@@ -301,7 +313,9 @@ class Window:
             return self._tail(self._spill)
         head = bytes(self._start[: self._head_end()])
         tail = self._tail(self._spill - len(head) - _MARK_ROOM)
-        return b"".join((head, b"\n" if head and head[-1] != _NEWLINE else b"", self._mark(head, tail), tail))
+        return b"".join(
+            (head, b"\n" if head and head[-1] != _NEWLINE else b"", self._mark(head, tail), tail)
+        )
 
     def _head_end(self) -> int:
         """Return the bytes of the head: whole lines, or whole characters without any line."""
@@ -341,20 +355,27 @@ def _whole(data: bytearray) -> int:
 
 def _check_count(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"{name} is a number of bytes, not {value!r}", "give a whole number, 0 or more")
+        raise UsageError(
+            f"{name} is a number of bytes, not {value!r}", "give a whole number, 0 or more"
+        )
     return value
 
 
 def _check_columns(columns: object) -> int:
     if 0 < _check_count("columns", columns) <= len(_CUT):
-        raise UsageError(f"{columns} columns have no room for the mark of a cut", "give 4 or more, or 0 for no limit")
+        raise UsageError(
+            f"{columns} columns have no room for the mark of a cut",
+            "give 4 or more, or 0 for no limit",
+        )
     return columns  # type: ignore[return-value]  # it was just checked
 
 
 class _Live:
     """Delivers the stream to a watcher, at most once in `throttle` seconds."""
 
-    def __init__(self, deliver: Callable[[str], object], throttle: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, deliver: Callable[[str], object], throttle: float, clock: Callable[[], float]
+    ) -> None:
         self._deliver = deliver
         self._throttle = throttle
         self._clock = clock
@@ -383,7 +404,9 @@ class _Spill:
     def __init__(self, make: Callable[[], Artifact] | None) -> None:
         self._make = make  # None: there is no artifact, or not any more
         self._artifact: Artifact | None = None
-        self._backlog = bytearray()  # what came before it was wanted: no more than a window and a chunk
+        self._backlog = (
+            bytearray()
+        )  # what came before it was wanted: no more than a window and a chunk
         self.error: str | None = None
 
     def push(self, data: bytes, *, wanted: bool) -> None:
@@ -531,7 +554,9 @@ class OutputSink:
 
 
 def _check_seconds(throttle: object) -> float:
-    good = isinstance(throttle, (int, float)) and not isinstance(throttle, bool) and throttle >= 0  # not so for a NaN
+    good = (
+        isinstance(throttle, (int, float)) and not isinstance(throttle, bool) and throttle >= 0
+    )  # not so for a NaN
     if not good:
         raise UsageError(f"throttle is a number of seconds, not {throttle!r}", "give 0 or more")
     return throttle  # type: ignore[return-value]  # it was just checked

@@ -41,7 +41,9 @@ def spell(value: Any, encoder: JSONEncoder = TIGHT) -> str:
     """Return a value as JSON, each Number as it was written. Raises what the encoder raises."""
     try:
         return encoder.encode(value)
-    except TypeError:  # there is a Number, which Python's own writer, several times as fast, refuses
+    except (
+        TypeError
+    ):  # there is a Number, which Python's own writer, several times as fast, refuses
         return "".join(_pieces(value, encoder))
 
 
@@ -64,7 +66,11 @@ def _inside(box: dict[str, Any] | list[Any], encoder: JSONEncoder) -> list[Any]:
     """Return what a box is written as: its values, and between them text, each piece a Number too."""
     comma, colon = Number(encoder.item_separator), encoder.key_separator
     if isinstance(box, dict):
-        parts = [part for key, one in box.items() for part in (comma, Number(encoder.encode(key) + colon), one)]
+        parts = [
+            part
+            for key, one in box.items()
+            for part in (comma, Number(encoder.encode(key) + colon), one)
+        ]
         return [Number("{"), *parts[1:], Number("}")]
     parts = [part for one in box for part in (comma, one)]
     return [Number("["), *parts[1:], Number("]")]

@@ -62,7 +62,10 @@ class OutputStore:
             except DamagedError:  # which the faults of blobs name
                 continue
             if not sound:
-                yield (f"blob:sha256:{sha256.hex()} leads to blob:blake3:{digest.hex()}, which has another SHA-256")
+                yield (
+                    f"blob:sha256:{sha256.hex()} leads to blob:blake3:{digest.hex()}, which has"
+                    f" another SHA-256"
+                )
 
     def aliases(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield SHA-256 and digest of each blob that has an alias, sorted."""

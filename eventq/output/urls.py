@@ -92,7 +92,9 @@ def beyond(offset: int, lines: int) -> LogicError:
     return LogicError(f"there is no line {offset}: it has {lines} lines", "give a smaller offset")
 
 
-def open_url(url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None) -> Resource:
+def open_url(
+    url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None
+) -> Resource:
     """Open what a URL names: all of it, or `limit` lines from line `offset` on, counted from 1.
 
     `produced` is None without a thread. Raises UsageError for a text that is no URL, LogicError for
@@ -100,15 +102,22 @@ def open_url(url: str, produced: OutputStore | None, offset: int | None = None, 
     """
     check_lines(offset, limit)
     if not isinstance(url, str):
-        raise UsageError(f"a URL is text, not {type(url).__name__}", "give one such as artifact://0")
+        raise UsageError(
+            f"a URL is text, not {type(url).__name__}", "give one such as artifact://0"
+        )
     scheme, colon, rest = url.partition(":")
     opener = SCHEMES.get(scheme.lower() + colon)
     if opener is None:
-        raise UsageError(f"'{url}' is no URL that eventq knows", "give artifact://ID, agent://ID or blob:blake3:HASH")
+        raise UsageError(
+            f"'{url}' is no URL that eventq knows",
+            "give artifact://ID, agent://ID or blob:blake3:HASH",
+        )
     return opener(url, rest, produced, offset, limit)
 
 
-def read(url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None) -> Content:
+def read(
+    url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None
+) -> Content:
     """Read what a URL names into memory; see `open_url`."""
     found = open_url(url, produced, offset, limit)
     data = b"".join(found)
@@ -118,12 +127,19 @@ def read(url: str, produced: OutputStore | None, offset: int | None = None, limi
 # --- artifacts --------------------------------------------------------------------------------------------------------
 
 
-def _artifact(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
+def _artifact(
+    url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
+) -> Resource:
     name = _authority(url, rest).removesuffix("/")
     if not name:
-        raise UsageError("artifact:// URL requires a numeric ID: artifact://0", "give the number that was printed")
+        raise UsageError(
+            "artifact:// URL requires a numeric ID: artifact://0",
+            "give the number that was printed",
+        )
     if not name.isascii() or not name.isdigit():
-        raise UsageError(f"artifact:// ID must be numeric, got: {name}", "give the number that was printed")
+        raise UsageError(
+            f"artifact:// ID must be numeric, got: {name}", "give the number that was printed"
+        )
     if produced is None:
         raise LogicError("No session - artifacts unavailable", "read it from a thread")
     produced.check_any()
@@ -137,7 +153,9 @@ def _artifact(url: str, rest: str, produced: OutputStore | None, offset: int | N
         raise beyond(offset, info.lines)
     else:
         pieces = artifact.lines_from(offset)
-    return Resource("text/plain", pieces, offset=offset, limit=limit, incomplete=why, lines=info.lines)
+    return Resource(
+        "text/plain", pieces, offset=offset, limit=limit, incomplete=why, lines=info.lines
+    )
 
 
 def _authority(url: str, rest: str) -> str:
@@ -150,10 +168,15 @@ def _authority(url: str, rest: str) -> str:
 # --- outputs of agents ------------------------------------------------------------------------------------------------
 
 
-def _agent(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
+def _agent(
+    url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
+) -> Resource:
     name, path, asked, version = _split(_authority(url, rest))
     if not name:
-        raise UsageError("agent:// URL requires an output ID: agent://<id>", "give a name that was printed or listed")
+        raise UsageError(
+            "agent:// URL requires an output ID: agent://<id>",
+            "give a name that was printed or listed",
+        )
     tokens = query.path(path)
     if tokens and asked:
         raise UsageError("agent:// URL cannot combine path extraction with ?q=", "use one of them")
@@ -161,7 +184,10 @@ def _agent(url: str, rest: str, produced: OutputStore | None, offset: int | None
         tokens = query.parse(asked)
     extracts = bool(tokens or asked)
     if extracts and (offset is not None or limit is not None):
-        raise UsageError("offset and limit cannot be combined with extraction", "leave them out, or read it whole")
+        raise UsageError(
+            "offset and limit cannot be combined with extraction",
+            "leave them out, or read it whole",
+        )
     if produced is None:
         raise LogicError("No session - agent outputs unavailable", "read it from a thread")
     produced.check_any()
@@ -182,7 +208,9 @@ def _split(rest: str) -> tuple[str, str, str, int]:
     options = parse_qs(asked, keep_blank_values=True)
     version = options.get("version", ["1"])[0]
     if not version.isascii() or not version.isdigit() or len(version) > 18 or not int(version):
-        raise UsageError(f"version must be a whole number from 1 on, not '{version}'", "see 'eventq output ls'")
+        raise UsageError(
+            f"version must be a whole number from 1 on, not '{version}'", "see 'eventq output ls'"
+        )
     return unquote(name), slash + path, options.get("q", [""])[0], int(version)
 
 
@@ -196,13 +224,17 @@ def _json(name: str, data: bytes) -> Any:
     try:
         return json.loads(data, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
-        raise LogicError(f"Output {name} is not valid JSON: {error}", "read it whole, without extraction") from error
+        raise LogicError(
+            f"Output {name} is not valid JSON: {error}", "read it whole, without extraction"
+        ) from error
 
 
 # --- blobs ------------------------------------------------------------------------------------------------------------
 
 
-def _blob(url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None) -> Resource:
+def _blob(
+    url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
+) -> Resource:
     kind, _, digits = rest.partition(":")
     if kind not in ("blake3", "sha256") or ":" in digits or parse_ref(digits) is None:
         raise InputError(f"'{url}' names no blob", "give blob:blake3:<64 lower-case hex digits>")
@@ -212,7 +244,9 @@ def _blob(url: str, rest: str, produced: OutputStore | None, offset: int | None,
     if name is None:
         raise UnknownBlobError(f"blob:{rest}")
     pieces = produced.blobs.stream(name)
-    return Resource("application/octet-stream", pieces, offset=offset, limit=limit, skip=(offset or 1) - 1)
+    return Resource(
+        "application/octet-stream", pieces, offset=offset, limit=limit, skip=(offset or 1) - 1
+    )
 
 
 SCHEMES: dict[str, Callable[[str, str, OutputStore | None, int | None, int | None], Resource]] = {

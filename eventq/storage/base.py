@@ -129,7 +129,9 @@ class Consumers(Protocol):
     def any(self) -> bool:
         """Return whether there is a subscription. Asked by every push."""
 
-    def put(self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None) -> bool:
+    def put(
+        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
+    ) -> bool:
         """Store a subscription; return False when there is one of that name."""
 
     def delete(self, consumer: str) -> bool:
@@ -142,7 +144,9 @@ class Consumers(Protocol):
         FilterError.
         """
 
-    def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
+    def read_on(
+        self, consumer: str, after: int, limit: int, *, lines: bool = False
+    ) -> EventPage | LinePage:
         """Return the next page of matching events without an ack."""
 
     def ack(self, consumer: str, acked: int) -> Popped:
@@ -317,7 +321,9 @@ class Contexts(Protocol):
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
 
-    def move(self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False) -> ContextInfo:
+    def move(
+        self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False
+    ) -> ContextInfo:
         """Move a head and log it; return where the context stands then.
 
         The head of a run moves only with `run`. Raises ConflictError, with the actual head where
@@ -387,7 +393,9 @@ class Runs(Protocol):
     def active_lines(self, after: int, limit: int, group: str | None) -> list[tuple[int, str]]:
         """Return id and index entry, as JSON, of what `active` returns."""
 
-    def completed_lines(self, after: int, limit: int, group: str | None, day: str) -> list[tuple[int, str]]:
+    def completed_lines(
+        self, after: int, limit: int, group: str | None, day: str
+    ) -> list[tuple[int, str]]:
         """Return id and index entry, as JSON, of what `completed` returns."""
 
     def attempts(self, parent: int) -> list[bytes]:
@@ -513,7 +521,9 @@ class Artifacts(Streams["ArtifactRow"], Protocol):
     A piece that is appended at the last position replaces that one, which was not full.
     """
 
-    def create(self, tool: str, owner: str, *, number: int | None = None, at: int | None = None) -> int:
+    def create(
+        self, tool: str, owner: str, *, number: int | None = None, at: int | None = None
+    ) -> int:
         """Begin an artifact and return its number: the next one, unless it is given.
 
         No number is given twice. `at` is the time that it began at, unless that is now.

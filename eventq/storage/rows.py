@@ -187,7 +187,8 @@ else:
     PreparedBlob = namedtuple("PreparedBlob", "digest size pieces parts refs")
     TurnRow = namedtuple(
         "TurnRow",
-        "turn parent depth type_id type_version encoding flags at canonical patch digest size codec",
+        "turn parent depth type_id type_version encoding flags at canonical patch digest size"
+        " codec",
     )
     Link = namedtuple("Link", "parent depth")
     PreparedTurn = namedtuple("PreparedTurn", "blob type_id type_version encoding flags canonical")
@@ -207,11 +208,16 @@ else:
     StreamPiece = namedtuple("StreamPiece", "position newlines stored")
     Growth = namedtuple("Growth", "size lines pieces")
     Ending = namedtuple("Ending", "status digest error", defaults=(None, None))
-    ArtifactRow = namedtuple("ArtifactRow", "number tool status owner size lines digest error created_at ended_at")
+    ArtifactRow = namedtuple(
+        "ArtifactRow", "number tool status owner size lines digest error created_at ended_at"
+    )
 
 
 class GoneError(BusyError):
     """What was found or stored ahead of a transaction was collected before it."""
 
     def __init__(self) -> None:
-        super().__init__("a collection deleted parts of what was being stored", "nothing was stored; give it again")
+        super().__init__(
+            "a collection deleted parts of what was being stored",
+            "nothing was stored; give it again",
+        )

@@ -31,7 +31,9 @@ def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | Non
         return 0, None, None
     depth, jump_depth, far, far_depth = above
     if depth >= U32:
-        raise LogicError(f"turn {parent} is at the greatest depth there is, {U32}", "fork at a turn above it")
+        raise LogicError(
+            f"turn {parent} is at the greatest depth there is, {U32}", "fork at a turn above it"
+        )
     if far is not None and depth - jump_depth == jump_depth - far_depth:
         return depth + 1, far, far_depth
     return depth + 1, parent, depth
@@ -106,13 +108,17 @@ def run_conflict(context_id: int) -> ConflictError:
 
 def name_conflict(name: str, owner: int) -> ConflictError:
     """Return the error for a name that another context has."""
-    return ConflictError(f"the name '{name}' is taken by context {owner}", "choose another name", owner)
+    return ConflictError(
+        f"the name '{name}' is taken by context {owner}", "choose another name", owner
+    )
 
 
 def open_conflict(open_id: int, *, growing: bool) -> ConflictError:
     """Return the error for an open turn that has ended, or is still `growing`."""
     if growing:
-        return ConflictError(f"somebody is still writing to open turn {open_id}", "seal it again", open_id)
+        return ConflictError(
+            f"somebody is still writing to open turn {open_id}", "seal it again", open_id
+        )
     return ConflictError(
         f"there is no open turn {open_id}",
         "see 'eventq turn opened': it was perhaps sealed or discarded",
@@ -126,6 +132,8 @@ def status_conflict(run_id: int, status: str, turn: int) -> ConflictError:
     `turn` is its head; without a `status`, where the head was taken away, its start.
     """
     if not status:
-        return ConflictError(f"the head of run {run_id} was taken away", f"move it back to turn {turn} or after", 0)
+        return ConflictError(
+            f"the head of run {run_id} was taken away", f"move it back to turn {turn} or after", 0
+        )
     fix = "there is nothing to resume" if status == "active" else "resume it first"
     return ConflictError(f"run {run_id} is {status}", fix, turn)

@@ -38,9 +38,12 @@ _ROOT = struct.Struct("<Q32sI")
 
 def is_data_directory(folder: str) -> bool:
     """Tell whether a folder is laid out as a data directory, and not as a pack."""
-    flat = any(os.path.lexists(os.path.join(folder, name)) for name in (packfile.BLOBS, packfile.TURNS))
+    flat = any(
+        os.path.lexists(os.path.join(folder, name)) for name in (packfile.BLOBS, packfile.TURNS)
+    )
     return not flat and any(
-        os.path.isfile(os.path.join(folder, _FOLDERS[name], name)) for name in (packfile.BLOBS, packfile.TURNS)
+        os.path.isfile(os.path.join(folder, _FOLDERS[name], name))
+        for name in (packfile.BLOBS, packfile.TURNS)
     )
 
 
@@ -73,7 +76,9 @@ class DataDirectory(PackSource):
         """Yield the roots of turns, and nothing else: there is no `eventq.ndjson`."""
         if self._roots is None:
             self._roots = self._sound_roots()
-        return ({"root": turn_id, "hash": root.hex()} for turn_id, root in sorted(self._roots.items()))
+        return (
+            {"root": turn_id, "hash": root.hex()} for turn_id, root in sorted(self._roots.items())
+        )
 
     def _sound_roots(self) -> dict[int, bytes]:
         """Return the last root of each turn that has one, without those that can only be of other turns."""
@@ -83,12 +88,18 @@ class DataDirectory(PackSource):
         found = dict(self._read_roots(path))
         if not found:
             return {}
-        turns = {turn.turn_id for _, turn in packfile.read_turns(self._path(packfile.TURNS), ignore)}
+        turns = {
+            turn.turn_id for _, turn in packfile.read_turns(self._path(packfile.TURNS), ignore)
+        }
         blobs = self.blob_hashes()
-        sound = {turn_id: root for turn_id, root in found.items() if turn_id in turns and root in blobs}
+        sound = {
+            turn_id: root for turn_id, root in found.items() if turn_id in turns and root in blobs
+        }
         if len(sound) < len(found):
             lost = len(found) - len(sound)
-            self.note(f"{ROOTS}: {lost} roots were left out: their turns, or their blobs, are not there")
+            self.note(
+                f"{ROOTS}: {lost} roots were left out: their turns, or their blobs, are not there"
+            )
         return sound
 
     def _read_roots(self, path: str) -> Iterator[tuple[int, bytes]]:
@@ -102,4 +113,8 @@ class DataDirectory(PackSource):
                 turn_id, root, _ = _ROOT.unpack(data)
                 yield turn_id, root
             if end < source.size:
-                source.note(packfile._lost(source.size - end, "byte", end, "dropped: the record there is damaged"))
+                source.note(
+                    packfile._lost(
+                        source.size - end, "byte", end, "dropped: the record there is damaged"
+                    )
+                )

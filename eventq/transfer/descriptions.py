@@ -55,7 +55,9 @@ class Descriptions:
         here, after = self._next, self._after
         if here is None or here.turn_id == turn_id:
             return False
-        return here.turn_id < turn_id or (after is not None and turn_id <= after.turn_id <= here.turn_id)
+        return here.turn_id < turn_id or (
+            after is not None and turn_id <= after.turn_id <= here.turn_id
+        )
 
     def _advance(self) -> None:
         self._next, self._after = self._after, next(self._metas, None)
@@ -66,7 +68,9 @@ class Descriptions:
         """Return what is said of a turn, None where that is wrong; `size` is the length of its payload."""
         if meta is None or self._right:
             return meta
-        has_tag = record.type_tag or self._right is not None  # 0 is what a CXDB server writes, whatever the type
+        has_tag = (
+            record.type_tag or self._right is not None
+        )  # 0 is what a CXDB server writes, whatever the type
         is_type = type_tag(meta.type_id) == record.type_tag or not has_tag
         for kind, holds in (
             ("type", is_type),
@@ -76,7 +80,8 @@ class Descriptions:
         ):
             if not holds:
                 self._note(kind, record.turn_id)
-        # Other programs make tags in their own ways: a name without a proof is kept unless the file is known to be bad.
+        # Other programs make tags in their own ways: a name without a proof is kept unless the file
+        # is known to be bad.
         return meta if is_type or self._right is None else None
 
     def _note(self, kind: str, turn_id: int) -> None:
@@ -90,5 +95,7 @@ class Descriptions:
         if self._right:
             return
         for kind, (count, first) in self._found.items():
-            what = _FAULTS[kind].format("1 is" if count == 1 else f"{count} are", turns=packfile.TURNS)
+            what = _FAULTS[kind].format(
+                "1 is" if count == 1 else f"{count} are", turns=packfile.TURNS
+            )
             yield f"{packfile.META}: of the descriptions of turns {what}, that of turn {first} first"

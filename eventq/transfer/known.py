@@ -40,7 +40,9 @@ class KnownTurns:
             rows = self._table.alike(parent, digest, _FEW + 1)
             group = self._grouped(rows)
             if len(rows) > _FEW:
-                group = self._groups[parent, digest] = self._grouped(self._table.alike(parent, digest))
+                group = self._groups[parent, digest] = self._grouped(
+                    self._table.alike(parent, digest)
+                )
         ids = group.get((record.codec, record.flags, record.created_at_ms, record.type_tag))
         if not ids:
             return None

@@ -51,10 +51,16 @@ if TYPE_CHECKING:
     Source = PackSource | ThreadSource
 
 STATUSES = ("active", "suspended", "completed", "cancelled")
-LARGEST_ID = (1 << 62) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
-_GROUP_BYTES = 4 << 20  # blobs that are stored in one transaction; a longer one is never in memory whole
+LARGEST_ID = (
+    1 << 62
+) - 1  # larger ones are given anew: the next id must fit as well, and ids elsewhere may be random
+_GROUP_BYTES = (
+    4 << 20
+)  # blobs that are stored in one transaction; a longer one is never in memory whole
 _FOLDED = 100  # times that a blob is as long as its bytes there: from here on it costs the reader more than the writer
-_SPARE = 1 << 30  # bytes of such blobs that may prove wrong before others are left out unread: they could take hours
+_SPARE = (
+    1 << 30
+)  # bytes of such blobs that may prove wrong before others are left out unread: they could take hours
 
 
 # --- out --------------------------------------------------------------------------------------------------------------
@@ -109,7 +115,9 @@ def import_pack(contexts: Contexts, produced: OutputStore, folder: str) -> Impor
     return _Import(contexts, produced, source).run()
 
 
-def copy(contexts: Contexts, produced: OutputStore, db: Database, chosen: Iterable[int | str] | None) -> Imported:
+def copy(
+    contexts: Contexts, produced: OutputStore, db: Database, chosen: Iterable[int | str] | None
+) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here yet; see `Thread.copy_to`.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an error.
@@ -121,7 +129,9 @@ def copy(contexts: Contexts, produced: OutputStore, db: Database, chosen: Iterab
 class _Import:
     """One import: what was found, and what became of it. A `strict` one leaves nothing out."""
 
-    def __init__(self, contexts: Contexts, produced: OutputStore, source: Source, *, strict: bool = False) -> None:
+    def __init__(
+        self, contexts: Contexts, produced: OutputStore, source: Source, *, strict: bool = False
+    ) -> None:
         self._turns = contexts.turns
         self._db = produced.database
         self._blobs = contexts.turns.blobs
@@ -149,7 +159,9 @@ class _Import:
         self._new_turns = 0
         self._artifacts: set[int] = set()  # artifacts here that stand for one of the source
         self._new_artifacts = 0
-        self._versions: set[tuple[str, int]] = set()  # of outputs here that stand for one of the source
+        self._versions: set[tuple[str, int]] = (
+            set()
+        )  # of outputs here that stand for one of the source
         self._new_outputs = 0
 
     def run(self) -> Imported:
@@ -202,14 +214,18 @@ class _Import:
         with self._db.write():
             return sum(self._blobs.put(data).new for data in group)
 
-    def _proven(self, offset: int, blob: FoundBlob | BlobRecord) -> bytes | packfile.Unfolded | None:
+    def _proven(
+        self, offset: int, blob: FoundBlob | BlobRecord
+    ) -> bytes | packfile.Unfolded | None:
         """Return the bytes of a blob, a long one as a file; None for one that has come or was left out."""
         folded = blob.raw_len if blob.raw_len > _FOLDED * blob.stored_len else 0
         try:
             if blob.hash in self._long:
                 return None
             if self._spare < 0 and folded:
-                blob.fail(f"says that it has {blob.raw_len} bytes, and others that said so were wrong")
+                blob.fail(
+                    f"says that it has {blob.raw_len} bytes, and others that said so were wrong"
+                )
             self._spare -= folded
             data = blob.raw() if blob.raw_len <= _GROUP_BYTES else None
             if data is None:
@@ -246,12 +262,18 @@ class _Import:
                 continue
             if other:
                 raise ConflictError(
-                    f"{name} is another one in the destination: nothing was copied", "copy to a new thread", 0
+                    f"{name} is another one in the destination: nothing was copied",
+                    "copy to a new thread",
+                    0,
                 )
 
     def _import_artifacts(self) -> None:
         """Keep the artifacts; one that cannot be read is left out, one whose number is another's gets a new one."""
-        later = [told for told in self._source.extra() if told and _fits(told, _ARTIFACT) and not self._take(told)]
+        later = [
+            told
+            for told in self._source.extra()
+            if told and _fits(told, _ARTIFACT) and not self._take(told)
+        ]
         for told in later:
             self._take(told, anew=True)
 
@@ -262,10 +284,14 @@ class _Import:
             self._notes.append(f"artifact {number} is still being written there: it was left out")
             return True
         if info is None:
-            self._note(f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be")
+            self._note(
+                f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be"
+            )
             return True
         try:
-            made = self._produced.artifacts.take(info, lambda: self._source.artifact(told), self._artifacts, anew=anew)
+            made = self._produced.artifacts.take(
+                info, lambda: self._source.artifact(told), self._artifacts, anew=anew
+            )
             changed = "blake3" in told and told["blake3"] != hash_of(self._source.artifact(told))[0]
         except (DamagedError, OSError) as error:
             self._note(f"artifact {number} was left out: {getattr(error, 'what', error)}")
@@ -278,7 +304,8 @@ class _Import:
             self._note(f"artifact {number} is not what was exported: it is kept as it is")
         if int(here.artifact_id) != number:
             self._notes.append(
-                f"artifact {number} is artifact {here.artifact_id} here: artifact://{number} in a text means another"
+                f"artifact {number} is artifact {here.artifact_id} here: artifact://{number} in a"
+                f" text means another"
             )
         return True
 
@@ -287,10 +314,14 @@ class _Import:
         at, version = told["created_at_ms"], told["version"]
         if not _is_time(at) or not 1 <= version < 1 << 31:
             return False
-        made, new = self._produced.outputs.take(told["output"], version, told["blob"], at, self._versions)
+        made, new = self._produced.outputs.take(
+            told["output"], version, told["blob"], at, self._versions
+        )
         self._new_outputs += new
         if made.version != version:
-            self._notes.append(f"version {version} of output {told['output']} is version {made.version} here")
+            self._notes.append(
+                f"version {version} of output {told['output']} is version {made.version} here"
+            )
         return True
 
     def _import_name(self, told: Told, _: dict[int, int]) -> bool:
@@ -459,17 +490,26 @@ class _Import:
             why = f"turn {record.head_turn_id}, is not in {packfile.TURNS}"
             if record.created_at_ms >= 1 << 63:
                 why = f"turn {record.head_turn_id}, has no time"
-            self._note(f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}")
-        return heads, {context_id: record for context_id, record in lost.items() if context_id not in heads}
+            self._note(
+                f"{packfile.HEADS}: the head of context {context_id}, {why}: the context {where}"
+            )
+        return heads, {
+            context_id: record for context_id, record in lost.items() if context_id not in heads
+        }
 
     def _check_depths(self, heads: dict[int, HeadRecord]) -> None:
         """Tell of heads whose depth is not that of their turn; it is not needed."""
         wrong = [
-            record.context_id for record in heads.values() if record.head_depth != self._depth(record.head_turn_id)
+            record.context_id
+            for record in heads.values()
+            if record.head_depth != self._depth(record.head_turn_id)
         ]
         if wrong:
             count = "1 head says" if len(wrong) == 1 else f"{len(wrong)} heads say"
-            self._note(f"{packfile.HEADS}: {count} another depth than the turn has, that of context {wrong[0]} first")
+            self._note(
+                f"{packfile.HEADS}: {count} another depth than the turn has, that of context"
+                f" {wrong[0]} first"
+            )
 
     def _depth(self, turn_id: int) -> int:
         here = self._here(turn_id)
@@ -492,7 +532,11 @@ class _Import:
 
         Several that were born together and have no names cannot be told apart, so none of them is taken.
         """
-        known, at, name = self._known_contexts, record.created_at_ms, self._names.get(record.context_id)
+        known, at, name = (
+            self._known_contexts,
+            record.created_at_ms,
+            self._names.get(record.context_id),
+        )
         found = known.same(record.context_id, at, name)
         if found is None and name is not None:
             found = known.named(at, name)
@@ -517,13 +561,16 @@ class _Import:
         shared = self._turns.common(here, head)
         if shared not in (here, head):
             self._notes.append(
-                f"context {context_id} went another way here: it stays at turn {here}, the pack's head is turn {head}"
+                f"context {context_id} went another way here: it stays at turn {here}, the pack's"
+                f" head is turn {head}"
             )
         elif head != here == shared:
             self._db.contexts.move(context_id, head, "import", run=True)
             self._moved.add(context_id)
 
-    def _rebuild_heads(self, found: set[int], lost: dict[int, HeadRecord], known: dict[int, int]) -> None:
+    def _rebuild_heads(
+        self, found: set[int], lost: dict[int, HeadRecord], known: dict[int, int]
+    ) -> None:
         """Make a context of each branch that no head is left for; the only one lost keeps its id."""
         loose = sorted(self._tips - found)
         for tip in loose:
@@ -535,8 +582,12 @@ class _Import:
             elif self._table.is_reached(head):  # by a context that an earlier import made
                 continue
             else:
-                here = self._add_context(None, head, 0, self._turns.turn(head, payload=False).created_at_ms)
-            self._note(f"{packfile.HEADS}: no head is left for turn {tip}: context {here} stands at it")
+                here = self._add_context(
+                    None, head, 0, self._turns.turn(head, payload=False).created_at_ms
+                )
+            self._note(
+                f"{packfile.HEADS}: no head is left for turn {tip}: context {here} stands at it"
+            )
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
@@ -550,7 +601,9 @@ class _Import:
             except (EventqError, OverflowError, KeyError):
                 count += 1
         if count:
-            self._notes.append(f"{packfile.BESIDE}: {count} lines were left out: what they name is not there")
+            self._notes.append(
+                f"{packfile.BESIDE}: {count} lines were left out: what they name is not there"
+            )
 
     def _import_one(self, told: dict[str, Any], known: dict[int, int]) -> bool:
         """Store what one line says; give False when it cannot be."""
@@ -586,7 +639,13 @@ class _Import:
         done = told.get("completed_at_ms")
         sound = told["status"] in STATUSES and (told["status"] == "completed") == _is_time(done)
         head = self._db.contexts.head(here or 0)
-        if not sound or not start or not head or not self._turns.is_above(start, head) or self._turns.depth(start):
+        if (
+            not sound
+            or not start
+            or not head
+            or not self._turns.is_above(start, head)
+            or self._turns.depth(start)
+        ):
             return False
         turn = self._turns.turn(start, payload=False, as_of=0)
         if turn.type_id != START_TYPE or not self._is_node(digest_of(turn.ref), StartNode):
@@ -612,7 +671,9 @@ class _Import:
             return False
         kept = self._db.turns.attach(turn_id, root, only_new=True)
         if kept != root:
-            self._notes.append(f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}")
+            self._notes.append(
+                f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}"
+            )
         return True
 
     def _import_attempt(self, told: dict[str, Any], _: dict[int, int]) -> bool:
@@ -639,8 +700,18 @@ class _Import:
 
 def _artifact(told: Told) -> ArtifactInfo | None:
     """Give what is told of an artifact, None when it cannot be."""
-    number, tool, digest, at = told["artifact"], told["tool"], told.get("hash"), told["created_at_ms"]
-    if number < 0 or tool != tool_name(tool) or not isinstance(digest, (str, type(None))) or not _is_time(at):
+    number, tool, digest, at = (
+        told["artifact"],
+        told["tool"],
+        told.get("hash"),
+        told["created_at_ms"],
+    )
+    if (
+        number < 0
+        or tool != tool_name(tool)
+        or not isinstance(digest, (str, type(None)))
+        or not _is_time(at)
+    ):
         return None
     return ArtifactInfo(str(number), tool, told["status"], 0, 0, digest, None, at, None)
 

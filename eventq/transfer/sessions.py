@@ -14,7 +14,14 @@ from itertools import chain
 from eventq import system
 from eventq.blobs import parse_ref
 from eventq.dag.contexts import check_context_name
-from eventq.errors import ConflictError, InputError, LogicError, TooLargeError, UnknownContextError, UsageError
+from eventq.errors import (
+    ConflictError,
+    InputError,
+    LogicError,
+    TooLargeError,
+    UnknownContextError,
+    UsageError,
+)
 from eventq.event import REF, refs_in
 from eventq.output import entries
 from eventq.output.spelling import parse, spell
@@ -51,7 +58,9 @@ class _Lines(BufferedReader):
         """Return the next line; raise TooLargeError for a longer one before it is held."""
         line = super().readline(LONGEST + 1)
         if len(line) > LONGEST:
-            raise TooLargeError(None, LONGEST, "line", "give a session file, which has a line for each entry")
+            raise TooLargeError(
+                None, LONGEST, "line", "give a session file, which has a line for each entry"
+            )
         return line
 
     def __next__(self) -> bytes:
@@ -72,7 +81,9 @@ class Sessions:
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def import_file(self, path: str, *, name: str | None = None, blobs: str | None = None) -> SessionImported:
+    def import_file(
+        self, path: str, *, name: str | None = None, blobs: str | None = None
+    ) -> SessionImported:
         """Append the entries of a file to a context, made if need be, and return what was added.
 
         The context's `name` is that of the session in the file's first line (default). Importing
@@ -89,13 +100,16 @@ class Sessions:
                 return _Import(self, known, path, blobs).run(chain(begun, file))
         except OSError as error:
             raise LogicError(
-                f"'{path}' could not be read: {error.strerror}", "check the path and its permissions"
+                f"'{path}' could not be read: {error.strerror}",
+                "check the path and its permissions",
             ) from error
 
     def _opened(self, path: str) -> BinaryIO:
         """Open a session file; refuse what never ends."""
         if not isinstance(path, str):
-            raise UsageError(f"the path must be text, not {type(path).__name__}", "give it as a string")
+            raise UsageError(
+                f"the path must be text, not {type(path).__name__}", "give it as a string"
+            )
         inside = os.path.realpath(self._db.directory)
         if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
             raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
@@ -131,7 +145,9 @@ class Sessions:
         data = turn.payload or b""
         if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
             stored = parse(data)
-            whole = entries.rehydrate(stored, self._own, lambda what: _tell(what, warn), parse=parse)
+            whole = entries.rehydrate(
+                stored, self._own, lambda what: _tell(what, warn), parse=parse
+            )
             data = spell(whole).encode()
         return data if turn.flags & NO_NEWLINE else data + b"\n"
 
@@ -180,12 +196,15 @@ class _Import:
         for turn in self._context.replay() if self._head else ():
             if turn.type_id not in (ENTRY, LINE):
                 raise ConflictError(
-                    f"context '{self._name()}' has turns that are no entries of a session: turn {turn.turn_id}",
+                    f"context '{self._name()}' has turns that are no entries of a session: turn"
+                    f" {turn.turn_id}",
                     "import under another name", self._head,
                 )  # fmt: skip
             mine, theirs = self._sessions.line(turn, _ignore), next(lines, None)
             if theirs is None:
-                self._notes.append(f"'{self._path}' ends after line {count}, and the session here goes on")
+                self._notes.append(
+                    f"'{self._path}' ends after line {count}, and the session here goes on"
+                )
                 break
             count += 1
             if mine == theirs:
@@ -294,17 +313,25 @@ class _Import:
     def _fetch(self, refs: list[str]) -> None:
         """Keep the blobs that another tool has, under the names that it has for them."""
         for ref in refs:
-            if self._folder is None or ref in self._missing or self._produced.blob_hash(ref) is not None:
+            if (
+                self._folder is None
+                or ref in self._missing
+                or self._produced.blob_hash(ref) is not None
+            ):
                 continue
             digits = ref.removeprefix(SHA256)
             try:
                 with system.open_regular(os.path.join(self._folder, digits)) as file:
                     made = self._blobs.put(file)
             except OSError as error:
-                self._leave(ref, f"{ref} is not in '{self._folder}' ({error.strerror}): the ref is kept")
+                self._leave(
+                    ref, f"{ref} is not in '{self._folder}' ({error.strerror}): the ref is kept"
+                )
                 continue
             if not self._produced.name_blob(made.hash, bytes.fromhex(digits)):
-                self._leave(ref, f"'{os.path.join(self._folder, digits)}' is damaged: the ref is kept")
+                self._leave(
+                    ref, f"'{os.path.join(self._folder, digits)}' is damaged: the ref is kept"
+                )
             elif made.new:
                 self._put.add(made.hash)
 

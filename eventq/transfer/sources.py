@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Note = Callable[[str], object]
     Told = dict[str, Any]
 
-_NAMED = re.compile(rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})")
+_NAMED = re.compile(
+    rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})"
+)
 _OVERLAP = 1100  # bytes: no name that is looked for is longer
 
 
@@ -45,7 +47,9 @@ def type_tag(type_id: str) -> int:
 
 def file_name(told: Told) -> str:
     """Give the name of the file that holds an artifact in a pack."""
-    return f"{told['artifact']}.{told['tool']}{'' if told['status'] == 'sealed' else '.partial'}.log"
+    return (
+        f"{told['artifact']}.{told['tool']}{'' if told['status'] == 'sealed' else '.partial'}.log"
+    )
 
 
 class PackSource:
@@ -57,9 +61,12 @@ class PackSource:
         self._noted: set[str] = set()
         self._folder = folder
         self._unproven: dict[str, bool] = {}
-        if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(self._path(packfile.BLOBS)):
+        if not os.path.isfile(self._path(packfile.TURNS)) and not os.path.isfile(
+            self._path(packfile.BLOBS)
+        ):
             raise LogicError(
-                f"'{folder}' holds no pack", "give a folder that 'eventq pack export' wrote, or a CXDB data directory"
+                f"'{folder}' holds no pack",
+                "give a folder that 'eventq pack export' wrote, or a CXDB data directory",
             )
 
     def _path(self, name: str) -> str:
@@ -68,7 +75,9 @@ class PackSource:
     def heal(self) -> None:
         """Make the indexes anew where they are missing or damaged; they are not needed here."""
         if packfile.is_unfinished(self._folder):
-            self.note("the export into this folder was killed before its end: it may hold a part only")
+            self.note(
+                "the export into this folder was killed before its end: it may hold a part only"
+            )
         self._unproven = packfile.unproven(self._folder)
         for name, damaged in self._unproven.items():
             if damaged:
@@ -134,7 +143,9 @@ class PackSource:
     def artifact(self, told: Told) -> Iterator[bytes]:
         """Give the bytes of an artifact in pieces. Raises OSError, also for what is no plain file."""
         path = os.path.join(self._folder, packfile.ARTIFACTS, file_name(told))
-        with system.open_regular(path, follow=False) as file:  # any bytes will do: a link could bring in any file
+        with system.open_regular(
+            path, follow=False
+        ) as file:  # any bytes will do: a link could bring in any file
             yield from iter(lambda: file.read(1 << 16), b"")
 
 
@@ -157,7 +168,9 @@ class ThreadSource:
         """Begin the moment."""
         try:
             if self._db.inodes != self._mine.inodes:
-                raise NotAThreadError(self._mine.directory)  # deleted meanwhile, and made anew by somebody
+                raise NotAThreadError(
+                    self._mine.directory
+                )  # deleted meanwhile, and made anew by somebody
             self._db.check_memory()
             self._db.check_output()
             self._db.snapshot()
@@ -167,7 +180,9 @@ class ThreadSource:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
         """End it."""
         self._db.close()
 
@@ -188,7 +203,9 @@ class ThreadSource:
 
     def _follow_names(self) -> None:
         """Choose the artifacts and outputs that what is chosen names in its text, and so on."""
-        todo: list[Iterable[bytes]] = [self._blobs.stream(digest) for _, digest in self._table.blobs()]
+        todo: list[Iterable[bytes]] = [
+            self._blobs.stream(digest) for _, digest in self._table.blobs()
+        ]
         while todo:
             for number, output in sorted(_names_in(todo.pop())):
                 if output:
@@ -217,7 +234,20 @@ class ThreadSource:
 
     def turns(self) -> Iterator[TurnRecord]:
         """Give the turns."""
-        for turn_id, parent, depth, type_id, _, tag, encoding, _, digest, _, flags, at in self._table.turns():
+        for (
+            turn_id,
+            parent,
+            depth,
+            type_id,
+            _,
+            tag,
+            encoding,
+            _,
+            digest,
+            _,
+            flags,
+            at,
+        ) in self._table.turns():
             number = type_tag(type_id) if tag is None else tag & (1 << 64) - 1
             yield TurnRecord(turn_id, parent, depth, encoding, number, digest, flags, at)
 
@@ -243,11 +273,22 @@ class ThreadSource:
             if name is not None or fork_of is not None:
                 yield {"context": context_id, "name": name, "fork_of": fork_of}
         for _, turn_id, digest, flags, at in self._table.patches():
-            yield {"patch": turn_id, "blob": digest and digest.hex(), "flags": flags, "created_at_ms": at}
+            yield {
+                "patch": turn_id,
+                "blob": digest and digest.hex(),
+                "flags": flags,
+                "created_at_ms": at,
+            }
         for turn_id, root in self._table.roots():
             yield {"root": turn_id, "hash": root.hex()}
         for context_id, name, group, status, start, completed in self._table.runs():
-            told = {"run": context_id, "name": name, "group": group, "status": status, "start": start}
+            told = {
+                "run": context_id,
+                "name": name,
+                "group": group,
+                "status": status,
+                "start": start,
+            }
             yield {**told, "completed_at_ms": completed}
         for _, parent, digest, at in self._table.attempts():
             yield {"attempt": parent, "blob": digest.hex(), "created_at_ms": at}
@@ -261,7 +302,12 @@ class ThreadSource:
         for digest, sha256 in self._table.names():
             yield {"sha256": sha256.hex(), "blob": digest.hex()}
         for output_id, version, digest, at in self._table.outputs():
-            yield {"output": output_id, "version": version, "blob": digest.hex(), "created_at_ms": at}
+            yield {
+                "output": output_id,
+                "version": version,
+                "blob": digest.hex(),
+                "created_at_ms": at,
+            }
         for number in self._table.artifacts():
             yield _told(Artifacts(self._db).get(number))
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     Make = Callable[[], asyncio.BaseProtocol]
 
 BACKLOG = 1024  # connections that may wait to be taken
-LOCK_SECONDS = 5.0  # no server needs that long to begin: a lock on the folder that lasts is somebody else's
+LOCK_SECONDS = (
+    5.0  # no server needs that long to begin: a lock on the folder that lasts is somebody else's
+)
 _UNIX = "unix:"
 _NOT_IN_A_HOST = frozenset("/@[]?# ")
 
@@ -51,7 +53,8 @@ class Address:
             found = host_and_port(text)
             if found is None:
                 raise UsageError(
-                    f"'{text}' is no address to listen on", "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH"
+                    f"'{text}' is no address to listen on",
+                    "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH",
                 )
             self.host, self.port = found
         elif not self.unix or "\0" in self.unix:
@@ -64,7 +67,10 @@ class Address:
         if self.unix is not None:
             return True
         try:
-            found = {info[4][0] for info in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)}
+            found = {
+                info[4][0]
+                for info in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            }
             return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
         except OSError as error:
             raise LogicError(
@@ -79,10 +85,13 @@ class Address:
             return await self._listen_unix(loop, make, self.unix)
         except OSError as error:
             raise LogicError(
-                f"cannot listen on {self.text}: {_reason(error)}", "choose another address, or stop who is there"
+                f"cannot listen on {self.text}: {_reason(error)}",
+                "choose another address, or stop who is there",
             ) from error
 
-    async def _listen_unix(self, loop: asyncio.AbstractEventLoop, make: Make, path: str) -> asyncio.AbstractServer:
+    async def _listen_unix(
+        self, loop: asyncio.AbstractEventLoop, make: Make, path: str
+    ) -> asyncio.AbstractServer:
         """Listen on a socket that only its owner may use, in the place of one that a dead server left.
 
         The socket is ours before asyncio sees it: asyncio removes whatever socket it finds at a path, also that of a
@@ -92,7 +101,9 @@ class Address:
             _remove_dead(path)
             listener = _bound(path)
             self._mark = _mark(path)
-        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}  # `unlink` does it
+        kept: dict[str, Any] = (
+            {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        )  # `unlink` does it
         try:
             return await loop.create_unix_server(make, sock=listener, backlog=BACKLOG, **kept)
         except BaseException:
@@ -118,7 +129,9 @@ class Address:
 
 def _reason(error: OSError) -> str:
     """Give what is wrong in the words of the system: asyncio's own repeat the address."""
-    if error.errno is None or isinstance(error, socket.gaierror):  # whose numbers are of another kind
+    if error.errno is None or isinstance(
+        error, socket.gaierror
+    ):  # whose numbers are of another kind
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
@@ -134,7 +147,9 @@ def _lock(path: str) -> Iterator[None]:
         deadline = system.monotonic() + LOCK_SECONDS
         while not _locked(fd):
             if system.monotonic() >= deadline:
-                raise LogicError(f"another program holds the folder of '{path}' locked", "choose another folder")
+                raise LogicError(
+                    f"another program holds the folder of '{path}' locked", "choose another folder"
+                )
             system.pause(0.002)
         yield
     finally:

@@ -1,7 +1,8 @@
 """Calls: what contexts and blobs can do, over one message; the table of it, its values, its errors, a server's side.
 
-A call is told as JSON, `[kind, which, method, [arguments], {named arguments}]`: `kind` and `method` stand in CALLS, and
-`which` is the id of a context, of an open turn and so on. What is told, there and in the answer, is made of
+A call is told as JSON, `[kind, which, method, [arguments], {named arguments}]`: `kind` and `method`
+stand in CALLS, and `which` is the id of a context, of an open turn and so on. What is told, there
+and in the answer, is made of
 
     null, true, 1, 1.5, "text", [...]    themselves; text may hold lone surrogates
     {"bytes": 0}                         the first part of the message; each is named once, in order
@@ -29,10 +30,26 @@ from eventq import errors, system
 from eventq.blobs import LARGEST, PART_BYTES, Blobs
 from eventq.dag.contexts import Context, Contexts, OpenTurn
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, Turns, View
-from eventq.errors import DiskError, EventqError, LogicError, TooLargeError, UnknownBlobError, UsageError
+from eventq.errors import (
+    DiskError,
+    EventqError,
+    LogicError,
+    TooLargeError,
+    UnknownBlobError,
+    UsageError,
+)
 from eventq.event import check_natural, check_positive
 from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
-from eventq.wire.frames import MAX_FRAME, MAX_TEXT, Called, Failure, Malformed, Refused, TooLong, Unsupported
+from eventq.wire.frames import (
+    MAX_FRAME,
+    MAX_TEXT,
+    Called,
+    Failure,
+    Malformed,
+    Refused,
+    TooLong,
+    Unsupported,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,8 +77,8 @@ if TYPE_CHECKING:
             """The bytes that are kept by their hash."""
 
 
-# A scan is a reading that may take as long as the store is large. What is quick takes a few steps and few bytes: it
-# has a reader of its own, and never stands behind long replies.
+# A scan is a reading that may take as long as the store is large. What is quick takes a few steps
+# and few bytes: it has a reader of its own, and never stands behind long replies.
 QUICK, READ, WRITE, SCAN = "quick", "read", "write", "scan"
 _VIEW = {
     **dict.fromkeys(("head_id", "at", "ancestor", "has", "common_ancestor"), QUICK),
@@ -72,14 +89,18 @@ CALLS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("get", "head", "at"), QUICK),
         **dict.fromkeys(("list", "__iter__", "history", "turn", "children", "root"), READ),
         **dict.fromkeys(("open_turns", "open_turn"), READ),
-        **dict.fromkeys(("create", "fork", "compare_and_set", "delete", "patch", "tombstone", "attach"), WRITE),
+        **dict.fromkeys(
+            ("create", "fork", "compare_and_set", "delete", "patch", "tombstone", "attach"), WRITE
+        ),
     },
     "turns": dict.fromkeys(("common", "depth", "ancestor"), QUICK),
     "context": {
         **_VIEW,
         "info": QUICK,
         **dict.fromkeys(("history", "open_turns"), READ),
-        **dict.fromkeys(("append", "patch", "tombstone", "fork", "move", "delete", "open_turn"), WRITE),
+        **dict.fromkeys(
+            ("append", "patch", "tombstone", "fork", "move", "delete", "open_turn"), WRITE
+        ),
     },
     "view": _VIEW,
     "chain": {"page": READ},  # no method of it: the turns it begins with, see `_chain`
@@ -96,17 +117,24 @@ CALLS: dict[str, dict[str, str]] = {
     "pages": {"next": READ, "close": READ},
     "upload": {"append": READ, "drop": READ},
 }  # what may be called, on what, and whether it changes the thread; `next` is as what it goes on with
-RECORDS: dict[str, type] = {one.__name__: one for one in (Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn)}
-MOST_CURSORS = 16  # of a connection; each may hold a page of rows, or of what is kept, while nobody asks
+RECORDS: dict[str, type] = {
+    one.__name__: one for one in (Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn)
+}
+MOST_CURSORS = (
+    16  # of a connection; each may hold a page of rows, or of what is kept, while nobody asks
+)
 MOST_UPLOADS = 8
 MOST_ITEMS = 1 << 16  # of a list that is given whole
 PAGE_ITEMS = 512  # of an iterator that are given at once
 PAGE_BYTES = 4 << 20
 LARGE = 1 << 20  # bytes of a call from which on its writing shares no transaction with others
-# Characters of what a call tells: they are read in the loop that serves everybody, and JSON takes ten times that as
-# objects. Two names of 65,536 characters have room in it, each character as \\uXXXX.
+# Characters of what a call tells: they are read in the loop that serves everybody, and JSON takes
+# ten times that as objects. Two names of 65,536 characters have room in it, each character as
+# \\uXXXX.
 MAX_TOLD = 1 << 20
-ROOM = MAX_FRAME - (1 << 20)  # bytes of payloads in one answer; the rest is for what is told of them
+ROOM = MAX_FRAME - (
+    1 << 20
+)  # bytes of payloads in one answer; the rest is for what is told of them
 DEEPEST = 16  # lists within one another
 _TURN_TOLD = 512  # characters that a turn is told in, but for its type, at most
 _PLAIN = frozenset((type(None), bool, int, float, str))
@@ -130,7 +158,9 @@ def pack(value: object, parts: list[Bytes], handle: Handle, depth: int = 0) -> A
         parts.append(value)  # type: ignore[arg-type]
         return {"bytes": len(parts) - 1}
     if isinstance(value, (list, tuple)):
-        told = [one if type(one) in _PLAIN else pack(one, parts, handle, depth + 1) for one in value]
+        told = [
+            one if type(one) in _PLAIN else pack(one, parts, handle, depth + 1) for one in value
+        ]
         return told if isinstance(value, list) else {"tuple": told}
     if RECORDS.get(kind.__name__) is kind:
         fields = [getattr(value, name) for name in kind.__slots__]  # type: ignore[attr-defined]
@@ -144,7 +174,9 @@ def pack(value: object, parts: list[Bytes], handle: Handle, depth: int = 0) -> A
 class Unpacked:
     """The values of a message, from what it tells; `made` gives the object of a kind and an id, or raises Malformed."""
 
-    def __init__(self, told: str, parts: tuple[Bytes, ...], made: Made, records: Collection[str] = RECORDS) -> None:
+    def __init__(
+        self, told: str, parts: tuple[Bytes, ...], made: Made, records: Collection[str] = RECORDS
+    ) -> None:
         """Read the JSON. Raises Malformed for what is none."""
         self._parts = parts
         self._made = made
@@ -176,7 +208,9 @@ class Unpacked:
     def _bytes(self, number: object) -> bytes:
         """Give the next part; named more than once, a few bytes of JSON could take any memory."""
         if type(number) is not int or number != self._used or number >= len(self._parts):
-            raise _malformed(f"it names part {number!r} where {self._used} of {len(self._parts)} is next")
+            raise _malformed(
+                f"it names part {number!r} where {self._used} of {len(self._parts)} is next"
+            )
         self._used += 1
         return bytes(self._parts[number])
 
@@ -206,7 +240,15 @@ ERRORS: dict[str, type[EventqError]] = {
     if isinstance(one, type) and issubclass(one, EventqError)
 }  # those that a message may name
 # What they have besides `what` and `fix`.
-ATTRIBUTES = {"actual": int, "at": int, "last_id": int, "ref": str, "req_id": int, "text": str, "type": int}
+ATTRIBUTES = {
+    "actual": int,
+    "at": int,
+    "last_id": int,
+    "ref": str,
+    "req_id": int,
+    "text": str,
+    "type": int,
+}
 _ON_THE_WIRE = frozenset((400, 404, 409, 413, 422, 500))
 _NEAREST: dict[int, type[EventqError]] = {
     400: UsageError,
@@ -224,11 +266,15 @@ def failure(error: EventqError, *, as_json: bool) -> Failure:
         return Failure(code, str(error))
     told = {"error": _name_of(error), "what": error.what, "fix": error.fix}
     told |= {
-        name: getattr(error, name) for name, kind in ATTRIBUTES.items() if type(getattr(error, name, None)) is kind
+        name: getattr(error, name)
+        for name, kind in ATTRIBUTES.items()
+        if type(getattr(error, name, None)) is kind
     }
     text = json.dumps(told)
     if len(text) > MAX_TEXT:
-        text = json.dumps({name: one[:_SHORT] if isinstance(one, str) else one for name, one in told.items()})
+        text = json.dumps(
+            {name: one[:_SHORT] if isinstance(one, str) else one for name, one in told.items()}
+        )
     return Failure(code, text)
 
 
@@ -245,7 +291,9 @@ def raised(failure: Failure) -> EventqError:
     told = _told(failure.text)
     if told is None:
         what, _, fix = failure.text.partition(" - ")
-        return _error(_NEAREST.get(failure.code, LogicError), what, fix or "ask whoever runs the server")
+        return _error(
+            _NEAREST.get(failure.code, LogicError), what, fix or "ask whoever runs the server"
+        )
     kind = ERRORS.get(told["error"]) or _NEAREST.get(failure.code, LogicError)
     error = _error(kind, told["what"], told["fix"])
     if isinstance(error, errors.FilterError):
@@ -432,21 +480,35 @@ class Calls:
         Malformed, Unsupported, TooLargeError, UsageError.
         """
         if len(call.told) > MAX_TOLD:
-            raise TooLargeError(len(call.told), MAX_TOLD, "call", "give fewer refs, or shorter names")
+            raise TooLargeError(
+                len(call.told), MAX_TOLD, "call", "give fewer refs, or shorter names"
+            )
         read = Unpacked(call.told, call.parts, _argument, records=(NewTurn.__name__,))
         kind, which, method, args, named = _form(read.told)
         how = CALLS.get(kind, {}).get(method)
         if how is None:
-            raise Unsupported(f"CALL: nobody answers {kind:.60}.{method:.60}", "use what the table of calls says")
+            raise Unsupported(
+                f"CALL: nobody answers {kind:.60}.{method:.60}", "use what the table of calls says"
+            )
         target = _Handle(kind, read.value(which))
-        given = _bound(kind, method, read.value(args), {name: read.value(one) for name, one in named.items()})
+        given = _bound(
+            kind, method, read.value(args), {name: read.value(one) for name, one in named.items()}
+        )
         read.end()
         if target.kind == "pages" and (cursor := self._cursors.get(target.which)) is not None:
             how = cursor.how if method == "next" else how
         large = sum(map(len, call.parts)) >= LARGE or any(map(_is_upload, given.arguments.values()))
         return Plan(how, lambda thread: self._run(thread, target, method, given, how, need), large)
 
-    def _run(self, thread: Thread, target: _Handle, method: str, given: BoundArguments, how: str, need: Need) -> Called:
+    def _run(
+        self,
+        thread: Thread,
+        target: _Handle,
+        method: str,
+        given: BoundArguments,
+        how: str,
+        need: Need,
+    ) -> Called:
         used: list[BinaryIO] = []
         try:
             with self._lock:
@@ -515,7 +577,8 @@ class Calls:
         if len(self._cursors) >= MOST_CURSORS:
             cursor.close()
             raise LogicError(
-                f"{MOST_CURSORS} iterations are under way on this connection", "end or close one of them first"
+                f"{MOST_CURSORS} iterations are under way on this connection",
+                "end or close one of them first",
             )
         self._cursors[number] = cursor
 
@@ -526,7 +589,9 @@ class Calls:
                 self._cursors.pop(number).close()
             return _answer(None)
         if cursor is None:
-            raise LogicError(f"no iteration {number} is under way on this connection", "begin it again")
+            raise LogicError(
+                f"no iteration {number} is under way on this connection", "begin it again"
+            )
         if cursor.error is not None:
             del self._cursors[number]
             raise cursor.error
@@ -559,7 +624,8 @@ class Calls:
 
         if len(self._uploads) >= MOST_UPLOADS:
             raise LogicError(
-                f"{MOST_UPLOADS} uploads are under way on this connection", "use or drop one of them first"
+                f"{MOST_UPLOADS} uploads are under way on this connection",
+                "use or drop one of them first",
             )
         self._number += 1
         try:
@@ -582,12 +648,20 @@ def _no_upload(number: int | None) -> LogicError:
 
 
 def _refused(error: OSError) -> DiskError:
-    return DiskError(f"the server could not keep an upload: {error.strerror or error}", "check its disk and its folder")
+    return DiskError(
+        f"the server could not keep an upload: {error.strerror or error}",
+        "check its disk and its folder",
+    )
 
 
 def _form(told: Any) -> tuple[str, Any, str, list[Any], dict[str, Any]]:
     """Give the five members of a call."""
-    if type(told) is not list or [type(told[n]) for n in (0, 2, 3, 4) if len(told) == 5] != [str, str, list, dict]:
+    if type(told) is not list or [type(told[n]) for n in (0, 2, 3, 4) if len(told) == 5] != [
+        str,
+        str,
+        list,
+        dict,
+    ]:
         raise _malformed("it is not [kind, which, method, [...], {...}]")
     return told[0], told[1], told[2], told[3], told[4]
 
@@ -655,8 +729,14 @@ def _is_size(value: object) -> bool:
 
 _ANYTHING: tuple[Callable[[Any], bool], str] = (lambda _: True, "")
 _WANTED: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
-    **{(kind, "other"): (_is_chain_of_turns, "give a context, or a view of one") for kind in ("view", "context")},
-    **{(kind, "expect_size"): (_is_size, "give a number of bytes") for kind in ("contexts", "context", "blobs")},
+    **{
+        (kind, "other"): (_is_chain_of_turns, "give a context, or a view of one")
+        for kind in ("view", "context")
+    },
+    **{
+        (kind, "expect_size"): (_is_size, "give a number of bytes")
+        for kind in ("contexts", "context", "blobs")
+    },
     ("upload", "data"): (lambda value: type(value) is bytes, "give bytes"),
 }  # of arguments that a method of ours takes as they are
 
@@ -697,14 +777,18 @@ def _page(view: View, method: str, given: BoundArguments) -> object:
     return Sized(_measure(view, method, **given.arguments), lambda: _plainly(view, method, given))
 
 
-def _measure(view: View, method: str, *, limit: int, payload: bool, as_of: int | None, **start: int) -> int:
+def _measure(
+    view: View, method: str, *, limit: int, payload: bool, as_of: int | None, **start: int
+) -> int:
     """Give the bytes that a page takes, from its turns without their payloads.
 
     Raises TooLargeError when they are too many or too long.
     """
     at, size, count = [*start.values()], 0, 0
     while limit:
-        step = min(limit, PAGE_TURNS) if type(limit) is int else limit  # what is no number is refused by the method
+        step = (
+            min(limit, PAGE_TURNS) if type(limit) is int else limit
+        )  # what is no number is refused by the method
         page: Page = getattr(view, method)(*at, step, payload=False, as_of=as_of)
         size += sum(_TURN_TOLD + len(turn.type_id) + (turn.size if payload else 0) for turn in page)
         count += len(page)
@@ -712,7 +796,10 @@ def _measure(view: View, method: str, *, limit: int, payload: bool, as_of: int |
             raise _too_many("turns", "ask for fewer at once")
         if size > ROOM:
             raise TooLargeError(
-                size, ROOM, "page", "ask for fewer turns at once, or without payloads, and stream those as blobs"
+                size,
+                ROOM,
+                "page",
+                "ask for fewer turns at once, or without payloads, and stream those as blobs",
             )
         if page.next_cursor is None:
             break
@@ -765,7 +852,10 @@ def _chain(chain: Chain, _: str, __: BoundArguments) -> object:
     end = min(start + PAGE_TURNS, chain._end)
     rows = turns.rows(turns.ancestor(chain._head, end - 1), end - start, as_of)
     if len(rows) < end - start:
-        return [as_of, list(Chain(turns, chain._head, start, end, payload=False, as_of=as_of))]  # which says so
+        return [
+            as_of,
+            list(Chain(turns, chain._head, start, end, payload=False, as_of=as_of)),
+        ]  # which says so
     rows = rows[: _count_fitting(rows, payload=chain._payload)]
     size = sum(_row_size(row, payload=chain._payload) for row in rows)
     return Sized(size, lambda: [as_of, list(turns.payloads(rows, payload=chain._payload))])
@@ -841,7 +931,11 @@ def _whole(file: BinaryIO) -> bytes:
 
 _STREAM = ("blobs", "stream")
 _INSTEAD: dict[tuple[str, str], Instead] = {
-    **{(kind, method): _page for kind in ("view", "context") for method in ("last", "before", "range")},
+    **{
+        (kind, method): _page
+        for kind in ("view", "context")
+        for method in ("last", "before", "range")
+    },
     **{("turns", method): _in_graph for method in CALLS["turns"]},
     ("contexts", "turn"): _turn,
     ("contexts", "children"): _few,

@@ -1,9 +1,10 @@
 """The client: the contexts and blobs of a thread that is served elsewhere, with the methods that they have at home.
 
-`connect` gives a `Connection`. Its `contexts` and `blobs`, and what they give (contexts, views, open turns, chains),
-have the methods of the local classes that `calls.CALLS` names, made from their signatures: the same arguments, results
-and errors. What is iterated comes page by page, of a chain without anything that is kept at the server; large payloads
-and files go out piece by piece ahead of the call.
+`connect` gives a `Connection`. Its `contexts` and `blobs`, and what they give (contexts, views,
+open turns, chains), have the methods of the local classes that `calls.CALLS` names, made from their
+signatures: the same arguments, results and errors. What is iterated comes page by page, of a chain
+without anything that is kept at the server; large payloads and files go out piece by piece ahead of
+the call.
 
 A connection is made anew when the server has closed it in between. When it breaks under a call, what only reads is
 asked once more; what writes raises LogicError, as nobody can say whether it was done.
@@ -28,7 +29,17 @@ from eventq.dag.turns import PAGE_TURNS, Chain, Diff, encoded
 from eventq.errors import ClosedError, EventqError, InputError, LogicError, UsageError
 from eventq.records import NewTurn, Turn
 from eventq.wire.address import host_and_port, unix_path
-from eventq.wire.calls import CALLS, LOCAL, PAGE_BYTES, WRITE, Unpacked, pack, raised, signature_of, stands_for
+from eventq.wire.calls import (
+    CALLS,
+    LOCAL,
+    PAGE_BYTES,
+    WRITE,
+    Unpacked,
+    pack,
+    raised,
+    signature_of,
+    stands_for,
+)
 from eventq.wire.frames import (
     Call,
     Called,
@@ -80,7 +91,9 @@ def connect(
     LogicError when nobody listens there.
     """
     address = parse(url)
-    return Connection(url, lambda: _reach(url, address, connect_seconds), token=token, reply_seconds=reply_seconds)
+    return Connection(
+        url, lambda: _reach(url, address, connect_seconds), token=token, reply_seconds=reply_seconds
+    )
 
 
 def parse(url: str) -> Address:
@@ -227,7 +240,9 @@ class _Link:
             data = self._socket.recv(min(self._reader.needs(), _MOST_READ))
         except TimeoutError as error:
             seconds = self._socket.gettimeout()
-            raise Broken(f"no reply came within {seconds:g} seconds", sent=True, again=False) from error
+            raise Broken(
+                f"no reply came within {seconds:g} seconds", sent=True, again=False
+            ) from error
         except OSError as error:
             raise Broken(_why(error), sent=True) from error
         if not data:
@@ -265,7 +280,12 @@ class Connection:
     blobs: Blobs
 
     def __init__(
-        self, url: str, make_socket: MakeSocket, *, token: str | None = None, reply_seconds: float = REPLY_SECONDS
+        self,
+        url: str,
+        make_socket: MakeSocket,
+        *,
+        token: str | None = None,
+        reply_seconds: float = REPLY_SECONDS,
     ) -> None:
         """Use the sockets that a function opens, one now and another when one breaks; see `connect`."""
         self.url = self.path = url  # as `path` it stands where that of a thread does
@@ -275,7 +295,9 @@ class Connection:
         self._pid = os.getpid()
         self._lock = allocate_lock()
         self._closed = False
-        self._left: deque[tuple[_Link, str, int]] = deque()  # cursors and uploads that nobody will ask for again
+        self._left: deque[tuple[_Link, str, int]] = (
+            deque()
+        )  # cursors and uploads that nobody will ask for again
         self._newest: _Link | None = None  # it may have to say hello yet
         self._link: _Link | None = self._open()
         self.contexts = REMOTE["contexts"](self, None)  # type: ignore[assignment]
@@ -289,7 +311,9 @@ class Connection:
         """Give the connection."""
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         """Close the connection."""
         self.close()
 
@@ -354,7 +378,10 @@ class Connection:
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise ClosedError("the connection was made before this process was forked", "connect again after the fork")
+            raise ClosedError(
+                "the connection was made before this process was forked",
+                "connect again after the fork",
+            )
         if self._closed:
             raise ClosedError("the connection is closed", "connect again with eventq.connect")
 
@@ -366,7 +393,9 @@ class Connection:
             reply = link.ask(call)
         except (Broken, EventqError):
             raise
-        except BaseException:  # an interrupt, say: the reply is still to come, and would be taken for another's
+        except (
+            BaseException
+        ):  # an interrupt, say: the reply is still to come, and would be taken for another's
             self._drop()
             raise
         assert isinstance(reply, Called)
@@ -410,21 +439,27 @@ class Connection:
             raise self._lost_with(str(error)) from error
         if error.sent and how == WRITE:
             raise _lost(
-                f"the connection to {self.url} broke, and whether the call was done is not known: {error}",
+                f"the connection to {self.url} broke, and whether the call was done is not known:"
+                f" {error}",
                 "look at the head, or make the same call with the same key again",
             ) from error
         if not error.again:
             raise _lost(f"the connection to {self.url} broke: {error}") from error
 
     def _lost_with(self, why: str) -> LogicError:
-        return _lost(f"the connection to {self.url} broke, and with it what was begun on it: {why}", "begin it again")
+        return _lost(
+            f"the connection to {self.url} broke, and with it what was begun on it: {why}",
+            "begin it again",
+        )
 
     def _forget(self, link: _Link, kind: str, number: int) -> None:
         """Let go of a cursor or an upload at the server."""
         if link is not self._link:
             return
         try:
-            link.ask(Call(json.dumps([kind, number, "close" if kind == "pages" else "drop", [], {}])))
+            link.ask(
+                Call(json.dumps([kind, number, "close" if kind == "pages" else "drop", [], {}]))
+            )
         except Broken as error:
             raise Broken(str(error), sent=False) from error  # the call that is to come was not
         except EventqError:
@@ -436,14 +471,23 @@ class Connection:
 
     # --- values ---------------------------------------------------------------------------------------------------
 
-    def call(self, kind: str, which: object, method: str, arguments: dict[str, Any], only: _Link | None = None) -> Any:
+    def call(
+        self,
+        kind: str,
+        which: object,
+        method: str,
+        arguments: dict[str, Any],
+        only: _Link | None = None,
+    ) -> Any:
         """Call a method of something at the server, and give what it gives."""
         parts: list[Bytes] = []
         place = pack(which, parts, self._named)
         named = {name: pack(value, parts, self._named) for name, value in arguments.items()}
         call = Call(_told([kind, place, method, [], named]), tuple(parts))
         called, link = self.ask(call, CALLS[kind][method], only)
-        found = Unpacked(called.told, called.parts, lambda tag, inside: self._made(link, tag, inside))
+        found = Unpacked(
+            called.told, called.parts, lambda tag, inside: self._made(link, tag, inside)
+        )
         return found.value(found.told)
 
     def _named(self, value: object) -> Named | None:
@@ -452,7 +496,9 @@ class Connection:
         if not isinstance(value, Remote):
             return None
         if value._connection is not self:
-            raise InputError(f"{value!r} is of another connection", "give one that was got over this connection")
+            raise InputError(
+                f"{value!r} is of another connection", "give one that was got over this connection"
+            )
         return value._kind, value._which
 
     def _made(self, link: _Link, tag: str, inside: Any) -> object:
@@ -465,7 +511,9 @@ class Connection:
             number, items = inside
             if number is None or stands_for("pages", number):
                 return Pages(self, link, number, items)
-        raise Malformed(f"CALL: the answer holds a {tag!r:.100}", "use a client as new as the server")
+        raise Malformed(
+            f"CALL: the answer holds a {tag!r:.100}", "use a client as new as the server"
+        )
 
     # --- uploads --------------------------------------------------------------------------------------------------
 
@@ -476,8 +524,18 @@ class Connection:
             for piece in pieces:
                 number = None if made is None else made.number
                 parts: list[Bytes] = []
-                told = json.dumps(["upload", number, "append", [], {"data": pack(bytes(piece), parts, self._named)}])
-                called, link = self.ask(Call(told, tuple(parts)), WRITE, None if made is None else made.link)
+                told = json.dumps(
+                    [
+                        "upload",
+                        number,
+                        "append",
+                        [],
+                        {"data": pack(bytes(piece), parts, self._named)},
+                    ]
+                )
+                called, link = self.ask(
+                    Call(told, tuple(parts)), WRITE, None if made is None else made.link
+                )
                 made = made or _Upload(_number(called), link)
         except BaseException:
             if made is not None:
@@ -505,7 +563,9 @@ def _number(called: Called) -> int:
     """Give the number of an upload that has begun."""
     number = Unpacked(called.told, (), lambda _, __: None).told
     if number is None or not stands_for("upload", number):
-        raise Malformed("CALL: the answer is no number of an upload", "use a client as new as the server")
+        raise Malformed(
+            "CALL: the answer is no number of an upload", "use a client as new as the server"
+        )
     return int(number)
 
 
@@ -520,7 +580,9 @@ class _Upload:
 class Pages:
     """An iterator that comes page by page; `close` it, or let go of it, to stop."""
 
-    def __init__(self, connection: Connection, link: _Link, number: int | None, items: list[Any]) -> None:
+    def __init__(
+        self, connection: Connection, link: _Link, number: int | None, items: list[Any]
+    ) -> None:
         """Begin with a page; `number` is the cursor that has more, None when that was all."""
         self._connection = connection
         self._link = link
@@ -541,7 +603,9 @@ class Pages:
             number, self._number = self._number, None  # whatever goes wrong ends it
             more = self._connection.call("pages", number, "next", {}, self._link)
             if not isinstance(more, Pages):
-                raise Malformed("CALL: the answer to 'next' is no page", "use a client as new as the server")
+                raise Malformed(
+                    "CALL: the answer to 'next' is no page", "use a client as new as the server"
+                )
             self._number, self._items = more._number, more._items
             more._number = None
 
@@ -608,7 +672,9 @@ def _nonsense(method: str) -> Malformed:
     return Malformed(f"CALL: the answer to {method!r} is none", "use a client as new as the server")
 
 
-def _payload(connection: Connection, arguments: dict[str, Any], what: str = "payload") -> _Link | None:
+def _payload(
+    connection: Connection, arguments: dict[str, Any], what: str = "payload"
+) -> _Link | None:
     """Make bytes of a payload as it is done at home, also inside a `NewTurn`."""
     new = arguments["payload"]
     if type(new) is not NewTurn:
@@ -650,7 +716,9 @@ def _bytes(connection: Connection, arguments: dict[str, Any], name: str, what: s
         if len(data) > PART_BYTES:
             pieces = _blocks(data, file)
     elif not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InputError(f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file")
+        raise InputError(
+            f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file"
+        )
     elif (view := flat(data)).nbytes > PAGE_BYTES:
         _check_expected(view, arguments)
         pieces = (view[at : at + PART_BYTES] for at in range(0, len(view), PART_BYTES))
@@ -693,7 +761,9 @@ def _remote(kind: str, **more: object) -> type[Remote]:
     """Make the class that stands for a local one."""
     local = LOCAL[kind]
     methods = {name: _method(kind, name) for name in CALLS[kind] if hasattr(local, name)}
-    return type(local.__name__, (Remote,), {"__doc__": local.__doc__, "_kind": kind, **methods, **more})
+    return type(
+        local.__name__, (Remote,), {"__doc__": local.__doc__, "_kind": kind, **methods, **more}
+    )
 
 
 def _turns(self: Remote) -> Remote:
@@ -725,7 +795,12 @@ def _turns_of_chain(self: Remote) -> Iterator[Turn]:
 
 def _checked_page(found: Any, most: int) -> tuple[object, list[Turn]]:
     """Give the overlay and the turns of a page of a chain; without a turn, or with too many, it would have no end."""
-    if type(found) is list and len(found) == 2 and type(found[1]) is list and (found[1] or most <= 0):
+    if (
+        type(found) is list
+        and len(found) == 2
+        and type(found[1]) is list
+        and (found[1] or most <= 0)
+    ):
         as_of, turns = found
         if len(turns) <= max(0, most) and all(type(turn) is Turn for turn in turns):
             return as_of, turns
@@ -737,7 +812,9 @@ REMOTE: dict[str, type[Remote]] = {
     "turns": _remote("turns"),
     "context": _remote("context", id=property(_id, doc="The number of the context.")),
     "view": _remote("view"),
-    "chain": _remote("chain", __len__=_length, __iter__=update_wrapper(_turns_of_chain, Chain.__iter__)),
+    "chain": _remote(
+        "chain", __len__=_length, __iter__=update_wrapper(_turns_of_chain, Chain.__iter__)
+    ),
     "open": _remote("open", id=property(_id, doc="The number of the open turn.")),
     "blobs": _remote("blobs"),
 }  # by kind

@@ -1,9 +1,10 @@
 """The frames of the protocol: bytes to messages and back, and who may send what when; nothing here touches a socket.
 
-A frame is a header of 16 bytes (`u32 length, u16 type, u16 flags, u64 req_id`, little-endian) and a payload of `length`
-bytes. `Reader` cuts a stream into frames; `decode_request` and `decode_reply` make messages of them, `encode_request`
-and `encode_reply` make one bytes object of a message, so that a frame is one send. A server asks its `Session` whether
-a request may come, a client its `Pairing` which request a reply answers.
+A frame is a header of 16 bytes (`u32 length, u16 type, u16 flags, u64 req_id`, little-endian) and a
+payload of `length` bytes. `Reader` cuts a stream into frames; `decode_request` and `decode_reply`
+make messages of them, `encode_request` and `encode_reply` make one bytes object of a message, so
+that a frame is one send. A server asks its `Session` whether a request may come, a client its
+`Pairing` which request a reply answers.
 
 What can be wrong, and what a server does about it:
 
@@ -39,18 +40,29 @@ MAX_TYPE_ID = 1 << 18  # bytes of a type id: the 65,536 characters that a store 
 MAX_KEY = 1 << 16  # bytes of an idempotency key
 MAX_TAG = (1 << 16) - 1  # bytes of a HELLO's tag: its length is a u16
 MAX_META = 1 << 16  # bytes of a HELLO's meta_json, which is read before anybody is known
-MAX_PARTS = 1 << 16  # of a call: an empty one takes four bytes of a frame, and much more once it is decoded
+MAX_PARTS = (
+    1 << 16
+)  # of a call: an empty one takes four bytes of a frame, and much more once it is decoded
 MAX_TEXT = 1 << 16  # bytes of an ERROR's text; what is longer is cut
 TURNS_HEAD = 8  # bytes before the turns of a reply, at most
 SERVER = {
     "locked": {"hello": "ready", "too long": "closing"},  # where it starts when a token is required
-    "new": {"hello": "ready", "request": "new", "too long": "closing"},  # where it starts when none is
+    "new": {
+        "hello": "ready",
+        "request": "new",
+        "too long": "closing",
+    },  # where it starts when none is
     "ready": {"hello": "ready", "request": "ready", "too long": "closing"},
     "closing": {},
 }
 CLIENT = {
     "idle": {"sent": "waiting", "wrong reply": "broken"},
-    "waiting": {"sent": "waiting", "reply": "waiting", "last reply": "idle", "wrong reply": "broken"},
+    "waiting": {
+        "sent": "waiting",
+        "reply": "waiting",
+        "last reply": "idle",
+        "wrong reply": "broken",
+    },
     "broken": {},
 }
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
@@ -390,7 +402,9 @@ class _Payload:
             raise self.wrong(f"the payload ends within the length of {name}")
         (size,) = length.unpack_from(self.view, self.at)
         if size > self.size - start:
-            raise self.wrong(f"{name} is said to be {size} bytes long, and {self.size - start} are left")
+            raise self.wrong(
+                f"{name} is said to be {size} bytes long, and {self.size - start} are left"
+            )
         if size > most:
             raise TooLargeError(size, most, name, f"shorten the {name}")
         self.at = start + size
@@ -418,7 +432,9 @@ class _Group:
         self.flag = flag
         self.layout = struct.Struct("<" + "".join(codes))
         self.bits = [0 if code == _HASH else 8 * struct.calcsize(f"<{code}") for code in codes]
-        self.ends = [struct.calcsize("<" + "".join(codes[: number + 1])) for number in range(len(codes))]
+        self.ends = [
+            struct.calcsize("<" + "".join(codes[: number + 1])) for number in range(len(codes))
+        ]
         self.hashes = [number for number, code in enumerate(codes) if code == _HASH]
 
     def pack(self, *values: object) -> bytes:
@@ -426,7 +442,9 @@ class _Group:
         for number in self.hashes:
             _check_hash(self.names[number], values[number])
         if self.flag and not isinstance(values[-1], bool):
-            raise InputError(f"{self.names[-1]} is {type(values[-1]).__name__}", "give True or False")
+            raise InputError(
+                f"{self.names[-1]} is {type(values[-1]).__name__}", "give True or False"
+            )
         try:
             return self.layout.pack(*values)
         except struct.error:
@@ -436,7 +454,11 @@ class _Group:
         """Say which number it is; the hashes were looked at before."""
         known = zip(self.names, self.bits, values, strict=True)
         name, bits, value = next(one for one in known if one[1] and not _fits(one[2], one[1]))
-        shown = f"a number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+        shown = (
+            f"a number of {value.bit_length()} bits"
+            if isinstance(value, int)
+            else type(value).__name__
+        )
         return InputError(f"{name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}")
 
     def take(self, payload: _Payload) -> tuple[Any, ...]:
@@ -484,7 +506,9 @@ def _utf8(name: str, text: object) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{name} holds half a character (a lone surrogate)", "give whole characters") from None
+        raise InputError(
+            f"{name} holds half a character (a lone surrogate)", "give whole characters"
+        ) from None
 
 
 def _long(name: str, data: bytes | memoryview, most: int = _ANY, bits: int = 32) -> Parts:
@@ -501,7 +525,9 @@ _FIXED: dict[type, _Group] = {
     ForkContext: _Group(base_turn_id="Q"),
     GetHead: _Group(context_id="Q"),
     GetLast: _Group(context_id="Q", limit="I", include_payload="I", flag=True),
-    GetBefore: _Group(context_id="Q", before_turn_id="Q", limit="I", include_payload="I", flag=True),
+    GetBefore: _Group(
+        context_id="Q", before_turn_id="Q", limit="I", include_payload="I", flag=True
+    ),
     GetRange: _Group(context_id="Q", start_depth="I", limit="I", include_payload="I", flag=True),
     GetBlob: _Group(hash=_HASH),
     AttachFs: _Group(turn_id="Q", root=_HASH),
@@ -531,7 +557,11 @@ def _put_fixed(message: Any) -> Parts:
 
 def _put_hello(hello: Hello) -> Parts:
     tag = _long("tag", _utf8("tag", hello.tag), MAX_TAG, bits=16)
-    return [_VERSION.pack(hello.version), *tag, *_long("meta_json", _utf8("meta_json", hello.meta), MAX_META)]
+    return [
+        _VERSION.pack(hello.version),
+        *tag,
+        *_long("meta_json", _utf8("meta_json", hello.meta), MAX_META),
+    ]
 
 
 def _take_hello(payload: _Payload) -> Hello:
@@ -546,7 +576,9 @@ def _put_append(turn: AppendTurn) -> Parts:
     return [
         _PLACE.pack(turn.context_id, turn.parent_turn_id),
         *_long("type_id", _utf8("type_id", turn.type_id), MAX_TYPE_ID),
-        _ABOUT.pack(turn.type_version, turn.encoding, turn.compression, turn.uncompressed_len, turn.hash),
+        _ABOUT.pack(
+            turn.type_version, turn.encoding, turn.compression, turn.uncompressed_len, turn.hash
+        ),
         *_long("payload", _flat("payload", turn.payload)),
         *_long("idempotency_key", _flat("idempotency_key", turn.idempotency_key), MAX_KEY),
         b"" if turn.fs_root is None else _ROOT.pack(turn.fs_root),
@@ -572,7 +604,9 @@ def _put_put_blob(blob: PutBlob) -> Parts:
 
 def _put_call(call: Call | Called) -> Parts:
     if len(call.parts) > MAX_PARTS:
-        raise InputError(f"parts are {len(call.parts)}, the limit is {MAX_PARTS}", "send fewer at once")
+        raise InputError(
+            f"parts are {len(call.parts)}, the limit is {MAX_PARTS}", "send fewer at once"
+        )
     parts = [*_long("told", _utf8("told", call.told)), _COUNT.pack(len(call.parts))]
     return parts + [one for part in call.parts for one in _long("part", _flat("part", part))]
 
@@ -591,7 +625,9 @@ def _put_turns(reply: Turns) -> Parts:
     parts: Parts = [] if reply.head_depth is None else [_DEPTH.pack(reply.head_depth)]
     parts.append(_COUNT.pack(len(reply.turns)))
     if len({turn.payload is None for turn in reply.turns}) > 1:
-        raise InputError("some of the turns have a payload and some have none", "give all of them, or none")
+        raise InputError(
+            "some of the turns have a payload and some have none", "give all of them, or none"
+        )
     for turn in reply.turns:
         parts += _put_turn(turn)
     return parts
@@ -600,11 +636,15 @@ def _put_turns(reply: Turns) -> Parts:
 def _put_turn(turn: WireTurn) -> Parts:
     _check_compression(turn.compression)
     if turn.payload is not None and turn.compression:
-        raise InputError("a payload comes along, compressed", "decompress it, and give compression 0")
+        raise InputError(
+            "a payload comes along, compressed", "decompress it, and give compression 0"
+        )
     return [
         _TURN.pack(turn.turn_id, turn.parent_turn_id, turn.depth),
         *_long("type_id", _utf8("type_id", turn.type_id), MAX_TYPE_ID),
-        _ABOUT.pack(turn.type_version, turn.encoding, turn.compression, turn.uncompressed_len, turn.hash),
+        _ABOUT.pack(
+            turn.type_version, turn.encoding, turn.compression, turn.uncompressed_len, turn.hash
+        ),
         *([] if turn.payload is None else _long("payload", _flat("payload", turn.payload))),
     ]
 
@@ -626,7 +666,9 @@ def _take_turn(payload: _Payload, payloads: bool) -> WireTurn:  # noqa: FBT001 (
     if payloads and compression:
         raise payload.wrong("compression is 1 though the payload comes along")
     data = payload.run("payload") if payloads else None
-    return WireTurn(turn_id, parent, depth, type_id, version, encoding, compression, length, digest, data)
+    return WireTurn(
+        turn_id, parent, depth, type_id, version, encoding, compression, length, digest, data
+    )
 
 
 def _put_failure(failure: Failure) -> Parts:
@@ -684,7 +726,9 @@ def encode_reply(message: Reply, req_id: int, type: int = Type.ERROR) -> bytes:
     if fits and isinstance(message, Turns):
         fits = (message.head_depth is not None) == (kind == Type.GET_RANGE_BY_DEPTH)
     if not fits:
-        raise InputError(f"{message.__class__.__name__} does not answer {_name(kind)}", "give what REPLIES says")
+        raise InputError(
+            f"{message.__class__.__name__} does not answer {_name(kind)}", "give what REPLIES says"
+        )
     return _frame(kind, 0, req_id, _PUT[message.__class__](message))
 
 
@@ -702,7 +746,9 @@ def decode_request(frame: Frame) -> Request:
         raise Unsupported(f"{_name(frame.type)} is no request", "use one of those of the protocol")
     payload = _Payload(frame)
     found: Request = (
-        _take_append(payload, rooted=bool(frame.flags & _ROOTED)) if message is AppendTurn else _take(message, payload)
+        _take_append(payload, rooted=bool(frame.flags & _ROOTED))
+        if message is AppendTurn
+        else _take(message, payload)
     )
     payload.end()
     return found
@@ -721,7 +767,9 @@ def decode_reply(frame: Frame, of_type: int, payloads: bool = False) -> Reply:  
     if frame.flags:
         raise payload.wrong(f"flags are {frame.flags:#x}")
     if message is Turns:
-        found: Reply = _take_turns(payload, ranged=of_type == Type.GET_RANGE_BY_DEPTH, payloads=payloads)
+        found: Reply = _take_turns(
+            payload, ranged=of_type == Type.GET_RANGE_BY_DEPTH, payloads=payloads
+        )
     else:
         found = _take(message, payload)
     payload.end()
@@ -878,7 +926,9 @@ class Pairing:
     def sent(self, req_id: int, request: Request) -> None:
         """Note that a request goes out; of it only the type and `include_payload` are kept."""
         self._check()
-        self._newest.append((req_id, _TYPES[type(request)], getattr(request, "include_payload", False)))
+        self._newest.append(
+            (req_id, _TYPES[type(request)], getattr(request, "include_payload", False))
+        )
         self.state = CLIENT[self.state]["sent"]
 
     def matched(self, frame: Frame) -> tuple[int, bool]:
@@ -893,7 +943,10 @@ class Pairing:
         if frame.req_id != req_id or frame.type not in (kind, Type.ERROR):
             self.state = CLIENT[self.state]["wrong reply"]
             due = "none" if req_id is None else f"one to {_name(kind)} {req_id}"
-            raise Malformed(f"{_name(frame.type)} {frame.req_id} came as a reply where {due} was due", "connect again")
+            raise Malformed(
+                f"{_name(frame.type)} {frame.req_id} came as a reply where {due} was due",
+                "connect again",
+            )
         self._oldest.pop()
         self.state = CLIENT[self.state]["reply" if len(self) else "last reply"]
         return kind, payloads

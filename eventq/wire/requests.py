@@ -18,7 +18,16 @@ from eventq.event import MAX_NAME, REF, check_name
 from eventq.records import NewTurn
 from eventq.storage.rows import AppendTo
 from eventq.wire import frames
-from eventq.wire.calls import LARGE, QUICK, READ, WRITE, Plan, Sized, need_nothing, read_once_it_fits
+from eventq.wire.calls import (
+    LARGE,
+    QUICK,
+    READ,
+    WRITE,
+    Plan,
+    Sized,
+    need_nothing,
+    read_once_it_fits,
+)
 from eventq.wire.frames import (
     MAX_FRAME,
     AppendTurn,
@@ -126,7 +135,9 @@ def _append(request: AppendTurn, check_root: CheckRoot, *, keys: bool) -> Callab
         context_id, parent = request.context_id, _turn(request.parent_turn_id) or None
         if context_id >= _I64:
             raise UnknownContextError(context_id)
-        if len(payload) >= LARGE:  # it is stored in parts, ahead of the transaction: not for nothing
+        if (
+            len(payload) >= LARGE
+        ):  # it is stored in parts, ahead of the transaction: not for nothing
             _context(thread, context_id)
             if parent:
                 turns.depth(parent)
@@ -159,7 +170,9 @@ def key_text(key: bytes) -> str:
         text = ""
     if text and not text.startswith(("hex:", "blake3:")):
         return text
-    return f"hex:{key.hex()}" if 2 * len(key) + 4 <= MAX_NAME else f"blake3:{blake3(key).hexdigest()}"
+    return (
+        f"hex:{key.hex()}" if 2 * len(key) + 4 <= MAX_NAME else f"blake3:{blake3(key).hexdigest()}"
+    )
 
 
 def inflated(request: AppendTurn) -> bytes:
@@ -171,9 +184,13 @@ def inflated(request: AppendTurn) -> bytes:
     try:
         found = reader.read(size + 1)
     except zstandard.ZstdError as error:
-        raise InputError(f"the payload is no zstd frame ({error})", "compress it again, or send it as it is") from error
+        raise InputError(
+            f"the payload is no zstd frame ({error})", "compress it again, or send it as it is"
+        ) from error
     if len(found) > size:
-        raise InputError(f"the payload has more than the {size} bytes that were declared", "send it again")
+        raise InputError(
+            f"the payload has more than the {size} bytes that were declared", "send it again"
+        )
     return found
 
 
@@ -185,7 +202,9 @@ def _last(thread: Thread, request: GetLast) -> Turns | Sized:
 def _before(thread: Thread, request: GetBefore) -> Turns | Sized:
     context = _context(thread, request.context_id)
     above = context.before(_turn(request.before_turn_id), 1, payload=False).turns
-    return _turns(context, above[0].turn_id if above else 0, request.limit, payloads=request.include_payload)
+    return _turns(
+        context, above[0].turn_id if above else 0, request.limit, payloads=request.include_payload
+    )
 
 
 def _range(thread: Thread, request: GetRange) -> Turns | Sized:
@@ -198,7 +217,9 @@ def _range(thread: Thread, request: GetRange) -> Turns | Sized:
     return _turns(context, last, count, payloads=request.include_payload, head_depth=depth)
 
 
-def _turns(context: Context, end: int, limit: int, *, payloads: bool, head_depth: int | None = None) -> Turns | Sized:
+def _turns(
+    context: Context, end: int, limit: int, *, payloads: bool, head_depth: int | None = None
+) -> Turns | Sized:
     """Give a turn and those above it, oldest first; what does not fit into a reply is refused before it is read."""
     turns = context.turns
     count = min(limit, turns.depth(end) + 1) if end else 0
@@ -227,10 +248,17 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[li
     while count > 0 and end:
         rows = turns.rows(end, min(count, STEP), as_of)
         if not rows:
-            raise DamagedError(f"turn {end} is not there", "run 'eventq check', or restore a backup")
+            raise DamagedError(
+                f"turn {end} is not there", "run 'eventq check', or restore a backup"
+            )
         size += sum(frames.turn_size(row.type_id, row.size if payloads else None) for row in rows)
         if size > MAX_FRAME - frames.TURNS_HEAD:
-            raise TooLargeError(size, MAX_FRAME, "reply", "ask for fewer turns at once, or for their blobs one by one")
+            raise TooLargeError(
+                size,
+                MAX_FRAME,
+                "reply",
+                "ask for fewer turns at once, or for their blobs one by one",
+            )
         steps.append(rows)
         count -= len(rows)
         end = rows[0].parent
@@ -267,7 +295,9 @@ def _check_root(thread: Thread, root: bytes) -> None:
 def _get_blob(thread: Thread, request: GetBlob) -> Sized:
     size = thread.blobs.stat(request.hash).size
     if size > MAX_FRAME - 4:
-        raise TooLargeError(size, MAX_FRAME - 4, "blob", "use a client of eventq, which reads it in pieces")
+        raise TooLargeError(
+            size, MAX_FRAME - 4, "blob", "use a client of eventq, which reads it in pieces"
+        )
 
     def read() -> BlobBytes:
         data = thread.blobs.get(request.hash)

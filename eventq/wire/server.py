@@ -1,9 +1,9 @@
 """A thread served over connections: one event loop, one writer, a few readers; a connection costs no thread.
 
-Requests of a connection are done in their order, those of several side by side. What writes goes to the one writer,
-which takes all that wait at the time into one transaction (group commit) and answers after it is durable. What reads
-goes to readers, each with its own connection to the database, and does not wait for the writer; it does wait for what
-its own connection wrote before.
+Requests of a connection are done in their order, those of several side by side. What writes goes to
+the one writer, which takes all that wait at the time into one transaction (group commit) and
+answers after it is durable. What reads goes to readers, each with its own connection to the
+database, and does not wait for the writer; it does wait for what its own connection wrote before.
 
     peer ── frames ──> Connection ──> jobs ──> Writer (one transaction a group) ──┐
                            ▲     └──────────> Readers ────────────────────────────┤
@@ -54,15 +54,23 @@ if TYPE_CHECKING:
     from eventq.wire.workers import Done
 
 DEFAULT = "127.0.0.1:9009"
-HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META  # all that is taken from who has not shown the token yet
+HELLO_BYTES = (
+    2 + 2 + MAX_TAG + 4 + MAX_META
+)  # all that is taken from who has not shown the token yet
 SMALL = 1 << 16  # bytes: for what is longer a quarter of the memory is out of reach
-AHEAD_BYTES = 8 << 20  # of requests that one connection may have waiting before it is read no further
+AHEAD_BYTES = (
+    8 << 20
+)  # of requests that one connection may have waiting before it is read no further
 AHEAD = 256  # requests, likewise
 READ_AHEAD = 16  # of these, when the last one reads: more would make none faster, and keep the loop from other peers
 READERS = 4
 MOST_READ = 256 << 10  # bytes that are read at once, where there is memory for them, and …
-LEAST_READ = 4 << 10  # … where there is none: this much of each connection may be held beyond the limit
-STALL_SECONDS = 30  # that a peer may take over a frame, over reading a reply and over its token, and …
+LEAST_READ = (
+    4 << 10
+)  # … where there is none: this much of each connection may be held beyond the limit
+STALL_SECONDS = (
+    30  # that a peer may take over a frame, over reading a reply and over its token, and …
+)
 ROOM_SECONDS = 10  # that a long reply waits for memory, before it is refused
 SLOWEST = 64 << 10  # … for each so many bytes of it another second
 LINGER_SECONDS = 2  # that the last words of a connection have to arrive
@@ -83,15 +91,20 @@ class Limits:
     def check(self) -> None:
         """Raise UsageError for limits that make no server."""
         if self.connections < 1:
-            raise UsageError(f"a server with {self.connections} connections serves nobody", "allow 1 or more")
+            raise UsageError(
+                f"a server with {self.connections} connections serves nobody", "allow 1 or more"
+            )
         if self.idle <= 0:
             raise UsageError(f"no peer can be silent for {self.idle} seconds", "allow more than 0")
         if not 1024 <= self.frame <= MAX_FRAME:
-            raise UsageError(f"a frame cannot be limited to {self.frame} bytes", f"allow 1024 to {MAX_FRAME}")
+            raise UsageError(
+                f"a frame cannot be limited to {self.frame} bytes", f"allow 1024 to {MAX_FRAME}"
+            )
         least = 2 * (self.frame + _COST)
         if self.in_flight < least:
             raise UsageError(
-                f"{self.in_flight} bytes in flight are too few for frames of {self.frame}", f"allow {least} or more"
+                f"{self.in_flight} bytes in flight are too few for frames of {self.frame}",
+                f"allow {least} or more",
             )
 
 
@@ -110,7 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         self.keys = server.keys
         self._session = Session(token_required=bool(server.token))
         self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
-        self._requests = Requests(calls.Calls(server.spool_folder), foreign_roots=server.foreign_roots)
+        self._requests = Requests(
+            calls.Calls(server.spool_folder), foreign_roots=server.foreign_roots
+        )
         self._waiting: deque[Job] = deque()
         self._running: deque[Job] = deque()
         self._transport: asyncio.Transport | None = None
@@ -123,10 +138,14 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._blocked = False  # the peer does not read
         self._ended = False  # the peer sends no more
-        self._ending = False  # no request is taken any more: what is left to do is to answer, and to close
+        self._ending = (
+            False  # no request is taken any more: what is left to do is to answer, and to close
+        )
         self._closed = False
         self._lingers = False  # there are last words, and they must not be lost
-        self._parked: tuple[Job, Callable[[], None], int, float] | None = None  # a reading that waits for memory
+        self._parked: tuple[Job, Callable[[], None], int, float] | None = (
+            None  # a reading that waits for memory
+        )
         self._heard = self._fed = self._read = server.now()
         self._deadline: float | None = None  # for a frame, a token, or the last words
         self._read_deadline: float | None = None
@@ -145,7 +164,10 @@ class Connection(asyncio.BufferedProtocol):
         elif len(self.server.connections) > self.server.most:
             most = self.server.most
             self.end(
-                BusyError(f"the server has {most} connections, its limit", "try again later, or raise --connections")
+                BusyError(
+                    f"the server has {most} connections, its limit",
+                    "try again later, or raise --connections",
+                )
             )
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -271,7 +293,9 @@ class Connection(asyncio.BufferedProtocol):
         if begun and not fits:
             self._reader.skip()
             self._refuse(begun[1], begun[2], self.server.no_room(length))
-        elif begun and not self._begun and self._session.state != "locked":  # there, all frames have the time of one
+        elif (
+            begun and not self._begun and self._session.state != "locked"
+        ):  # there, all frames have the time of one
             self._deadline = self.server.now() + _patience(length)
         self._begun = begun is not None and fits
 
@@ -326,7 +350,8 @@ class Connection(asyncio.BufferedProtocol):
         told = _meta(hello.meta)
         if self.server.token and not _same(self.server.token, told.get("token", hello.tag)):
             raise LogicError(
-                "the token is wrong, or missing", 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}'
+                "the token is wrong, or missing",
+                'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}',
             )
         self.json_errors = told.get("errors") == "json"
         self.keys = self.server.keys and told.get("keys") is not False
@@ -352,7 +377,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, job: Job) -> bool:
         """Hand a job to who does it, if it may be done beside those that run: writes that come one after another."""
-        if self._running and (job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE):
+        if self._running and (
+            job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE
+        ):
             return False
         try:
             assert job.request is not None
@@ -427,7 +454,12 @@ class Connection(asyncio.BufferedProtocol):
         job, again, size, _ = parked
         if self._room.cancel(again):
             self._parked = None
-            self.done(job, self.settle(job, job.refusal(self.server.no_room(size)) if reply is None else reply))
+            self.done(
+                job,
+                self.settle(
+                    job, job.refusal(self.server.no_room(size)) if reply is None else reply
+                ),
+            )
             self.go_on()
 
     def settle(self, job: Job, reply: bytes) -> bytes:
@@ -534,10 +566,22 @@ class Connection(asyncio.BufferedProtocol):
         elif self._ending:
             if self._unsent and self._read_deadline is None:
                 self._read_deadline = now + _patience(self._unsent)
-        elif self._deadline is not None and now > min(self._deadline, self._fed + STALL_SECONDS) and not self._paused:
+        elif (
+            self._deadline is not None
+            and now > min(self._deadline, self._fed + STALL_SECONDS)
+            and not self._paused
+        ):
             what = "a token" if self._session.state == "locked" else "the rest of a frame"
-            self.end(LogicError(f"{what} did not come in time", "connect again, and send whole frames at once"))
-        elif not self._busy and self._deadline is None and now - self._heard > self.server.limits.idle:
+            self.end(
+                LogicError(
+                    f"{what} did not come in time", "connect again, and send whole frames at once"
+                )
+            )
+        elif (
+            not self._busy
+            and self._deadline is None
+            and now - self._heard > self.server.limits.idle
+        ):
             self._end_silence(self.server.limits.idle)
 
     def _end_silence(self, seconds: float) -> None:
@@ -546,7 +590,9 @@ class Connection(asyncio.BufferedProtocol):
         Only our own client is told why: others take an ERROR for the answer to their next request, where a connection
         that is simply gone has them connect again.
         """
-        error = LogicError(f"the connection was silent for {seconds:g} seconds", "connect again, or raise --idle")
+        error = LogicError(
+            f"the connection was silent for {seconds:g} seconds", "connect again, or raise --idle"
+        )
         self.end(error if self.json_errors else None)
 
     def _abort(self) -> None:
@@ -554,7 +600,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-_ALONGSIDE = frozenset({Type.CTX_CREATE, Type.CTX_FORK, Type.APPEND_TURN, Type.ATTACH_FS, Type.PUT_BLOB})
+_ALONGSIDE = frozenset(
+    {Type.CTX_CREATE, Type.CTX_FORK, Type.APPEND_TURN, Type.ATTACH_FS, Type.PUT_BLOB}
+)
 
 
 def _patience(size: int) -> float:
@@ -574,7 +622,9 @@ def _meta(text: str) -> dict[str, Any]:
 def _same(token: str, given: object) -> bool:
     """Compare two tokens in a time that says nothing about them."""
     text = given if isinstance(given, str) else ""
-    return hmac.compare_digest(token.encode(errors="surrogatepass"), text.encode(errors="surrogatepass"))
+    return hmac.compare_digest(
+        token.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
+    )
 
 
 # The whole.
@@ -603,13 +653,16 @@ class Server:
         self.address = Address(listen)
         if not token and not self.address.is_local():
             raise UsageError(
-                f"'{listen}' can be reached from other machines", "give --token, or listen on 127.0.0.1 or unix:PATH"
+                f"'{listen}' can be reached from other machines",
+                "give --token, or listen on 127.0.0.1 or unix:PATH",
             )
         self.token = token
         self.keys = keys
         self.foreign_roots = foreign_roots
         self.room = Room(self.limits.in_flight, SMALL)
-        self.inbox = memoryview(bytearray(MOST_READ))  # what is read, by one connection after the other
+        self.inbox = memoryview(
+            bytearray(MOST_READ)
+        )  # what is read, by one connection after the other
         self.most = self.limits.connections
         self.stopping = False
         self.connections: set[Connection] = set()
@@ -636,7 +689,8 @@ class Server:
     def no_room(self, size: int) -> EventqError:
         """Give the error for a request that there is no room for now."""
         return BusyError(
-            f"the server holds {self.room.held} bytes of requests and replies, and has no room for {size} more",
+            f"the server holds {self.room.held} bytes of requests and replies, and has no room"
+            f" for {size} more",
             "try again in a moment, or raise --in-flight",
         )
 
@@ -675,7 +729,9 @@ class Server:
         self.writer = Writer(self.path, self._deliver)
         self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
         self.quick = Workers(self.path, 1, self._deliver, "eventq-quick")  # for what is never long
-        self.scanner = Workers(self.path, 1, self._deliver, "eventq-scanner")  # for what reads the whole store
+        self.scanner = Workers(
+            self.path, 1, self._deliver, "eventq-scanner"
+        )  # for what reads the whole store
         sweeper = asyncio.create_task(self._sweep())
         end = self.now()
         try:
@@ -747,4 +803,8 @@ def _raise_file_limit(connections: int) -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return connections if soft == resource.RLIM_INFINITY else min(connections, max(1, (soft - _SPARE_FILES) // 2))
+    return (
+        connections
+        if soft == resource.RLIM_INFINITY
+        else min(connections, max(1, (soft - _SPARE_FILES) // 2))
+    )

@@ -96,7 +96,8 @@ class Job:
         """Give the frame that says what went wrong."""
         if not isinstance(error, EventqError):
             error = StoreError(
-                f"the server failed: {type(error).__name__}: {error}", "see its journal, logs/thread.log"
+                f"the server failed: {type(error).__name__}: {error}",
+                "see its journal, logs/thread.log",
             )
         return encode_reply(calls.failure(error, as_json=self.json_errors), self.req_id)
 
@@ -109,7 +110,10 @@ class Workers:
         self._deliver = deliver
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._open: list[Thread] = []
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True)
+            for n in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -128,7 +132,9 @@ class Workers:
             for thread in list(self._open):
                 with suppress(EventqError):
                     thread.database.connection.interrupt()
-            self._end(system.monotonic() + 1)  # who waits for a lock of another process goes with this one
+            self._end(
+                system.monotonic() + 1
+            )  # who waits for a lock of another process goes with this one
 
     def _end(self, deadline: float) -> None:
         for _ in self._threads:
@@ -148,7 +154,9 @@ class Workers:
                 except BaseException as error:  # noqa: BLE001 (whatever it is: who asked must hear of it)
                     done = [(job, job.refusal(error)) for job in group]
                 if done:
-                    self._deliver(_sent([(job, job.owner.settle(job, reply)) for job, reply in done]))
+                    self._deliver(
+                        _sent([(job, job.owner.settle(job, reply)) for job, reply in done])
+                    )
                 del group, done  # a thread that waits holds no payloads
         finally:
             if thread:
@@ -179,7 +187,9 @@ class Workers:
 
 def _sent(done: Done) -> Done:
     """Send a lone reply, and give what is left of it; those of a group are sent faster by the loop, in one go."""
-    return [(job, job.owner.send_now(job, reply)) for job, reply in done] if len(done) == 1 else done
+    return (
+        [(job, job.owner.send_now(job, reply)) for job, reply in done] if len(done) == 1 else done
+    )
 
 
 def _done(thread: Thread, job: Job) -> bytes | None:
@@ -227,5 +237,7 @@ class Writer(Workers):
     def _do(self, thread: Thread, group: list[Job]) -> Done:
         if len(group) == 1:
             return super()._do(thread, group)
-        with thread.write():  # each of them undoes itself alone; if the commit fails, all of them did
+        with (
+            thread.write()
+        ):  # each of them undoes itself alone; if the commit fails, all of them did
             return super()._do(thread, group)

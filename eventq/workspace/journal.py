@@ -30,7 +30,9 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
-        self._turn = RLock()  # of the threads: none may write to a descriptor that another one has just closed
+        self._turn = (
+            RLock()
+        )  # of the threads: none may write to a descriptor that another one has just closed
 
     def committed(self, commit: Commit) -> None:
         """Note what was pushed."""
@@ -59,10 +61,16 @@ class Journal:
         now = system.now()
         if not text.isprintable():
             text = printable(text)
-        line = f"[{stamp or system.stamp(now)}] [{level}] {text}\n".encode("utf-8", "backslashreplace")
+        line = f"[{stamp or system.stamp(now)}] [{level}] {text}\n".encode(
+            "utf-8", "backslashreplace"
+        )
         with self._turn:
             try:
-                if self._fd < 0 or not 0 <= now - self._looked < _LOOK_AGAIN or self._lines > ROTATE_LINES:
+                if (
+                    self._fd < 0
+                    or not 0 <= now - self._looked < _LOOK_AGAIN
+                    or self._lines > ROTATE_LINES
+                ):
                     self._look(now)
                 os.write(self._fd, line)
                 self._lines += 1
@@ -83,7 +91,9 @@ class Journal:
             self._fd = os.open(self._layout.journal, flags)
         except FileNotFoundError:
             if not os.path.isdir(self._layout.logs):
-                os.stat(self._layout.database)  # a thread that was deleted is not made again for its log
+                os.stat(
+                    self._layout.database
+                )  # a thread that was deleted is not made again for its log
                 self._layout.make_folder(self._layout.logs)
             self._fd = os.open(self._layout.journal, flags | os.O_CREAT, self._layout.file_mode())
         self._lines = self._count()
@@ -129,5 +139,7 @@ class _Escapes(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = character if character.isprintable() else character.encode("unicode_escape").decode()
+        self[code] = (
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+        )
         return self[code]

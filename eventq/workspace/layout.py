@@ -96,10 +96,10 @@ def _encode(character: str) -> str:
 def rotate(path: str) -> str:
     """Rename `name.ext` to `name-<YYYYMMDD-HHmmss>.ext`, and return the new path.
 
-    Names sort in the order of the rotations: the time is now, or a second after the newest file's, when
-    that is as late. The `-2` and `-3` of earlier versions sorted before the file they came after; any
-    other sign in their place would be sorted differently by `ls` from one locale to the next, and a file
-    of that name be unknown to those versions.
+    Names sort in the order of the rotations: the time is now, or a second after the newest file's,
+    when that is as late. The `-2` and `-3` of earlier versions sorted before the file they came
+    after; any other sign in their place would be sorted differently by `ls` from one locale to the
+    next, and a file of that name be unknown to those versions.
 
     The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick
     of the file system's clock would leave it the same, and that time is how others see that the file is another one.
@@ -138,7 +138,11 @@ def _parts(path: str, stem: str, extension: str) -> tuple[str, int]:
         return "", 0
     parts = path[len(stem) + 1 : len(path) - len(extension)].split("-")
     lengths = [len(part) for part in parts[:2]]
-    if lengths != [8, 6] or len(parts) > 3 or not all(part.isascii() and part.isdigit() for part in parts):
+    if (
+        lengths != [8, 6]
+        or len(parts) > 3
+        or not all(part.isascii() and part.isdigit() for part in parts)
+    ):
         return "", 0
     return f"{parts[0]}-{parts[1]}", int(parts[2]) if len(parts) > 2 else 1
 

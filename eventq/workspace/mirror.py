@@ -1,9 +1,10 @@
 """`events.jsonl`: a faithful copy of the log for people, derived and never trusted.
 
-After a commit whoever holds the lock of the thread's folder appends every event after the last one in the file. So the
-files are always a prefix of the log, in order, without gaps or repeats, whoever crashed and however many push at once;
-the next push heals what a crash left. The cost of a push is constant: ids count one by one, so the first and the last
-id in the file give its number of lines, and both are remembered while nobody else has written.
+After a commit whoever holds the lock of the thread's folder appends every event after the last one
+in the file. So the files are always a prefix of the log, in order, without gaps or repeats, whoever
+crashed and however many push at once; the next push heals what a crash left. The cost of a push is
+constant: ids count one by one, so the first and the last id in the file give its number of lines,
+and both are remembered while nobody else has written.
 
 The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a file that is being
 written makes each later write change its inode, which a durable commit then has to wait for. Its end says whether
@@ -21,7 +22,9 @@ from eventq.system import write_all
 from eventq.workspace.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 
 try:
-    from _json import encode_basestring as _quote  # the C function alone: the package takes 8 ms to import
+    from _json import (
+        encode_basestring as _quote,
+    )  # the C function alone: the package takes 8 ms to import
 except ImportError:  # pragma: no cover (an interpreter without the C module)
     from json.encoder import encode_basestring as _quote
 
@@ -68,16 +71,25 @@ def _lines_of(commit: Commit) -> bytes:
 def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> bytes:
     parts = zip(count(first), heads, contents, strict=False)
     if _plain("".join(contents)):
-        lines = [f'{{"id":{number}{head},"content":"{content}"}}\n' for number, head, content in parts]
+        lines = [
+            f'{{"id":{number}{head},"content":"{content}"}}\n' for number, head, content in parts
+        ]
     else:
-        lines = [f'{{"id":{number}{head},"content":{quote(content)}}}\n' for number, head, content in parts]
+        lines = [
+            f'{{"id":{number}{head},"content":{quote(content)}}}\n'
+            for number, head, content in parts
+        ]
     return "".join(lines).encode()
 
 
 def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
     """Return for each event what stands between its id and its content; mostly it is the same for all."""
     heads = {
-        (source, kind, subtype): f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
+        (
+            source,
+            kind,
+            subtype,
+        ): f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
         f'"subtype":{"null" if subtype is None else quote(subtype)}'
         for source, kind, subtype in {(row[0], row[1], row[3]) for row in rows}
     }
@@ -132,7 +144,9 @@ class Mirror:
             self._forget()
         if not os.path.exists(self._layout.database):
             raise NotAThreadError(self._layout.directory) from error
-        self._journal.warn(f"mirror: events.jsonl could not be written ({error}); the next push tries again")
+        self._journal.warn(
+            f"mirror: events.jsonl could not be written ({error}); the next push tries again"
+        )
 
     def _append(self, commit: Commit, time: int) -> None:
         """Write what the file lacks, under the lock; `time` is when the folder was changed.
@@ -140,7 +154,11 @@ class Mirror:
         The descriptor is that of the file at the path while the folder has not changed, and
         nobody else has written while the file ends where we left it.
         """
-        if time != self._folder_time or self._fd < 0 or os.lseek(self._fd, 0, os.SEEK_END) != self._end:
+        if (
+            time != self._folder_time
+            or self._fd < 0
+            or os.lseek(self._fd, 0, os.SEEK_END) != self._end
+        ):
             self._sync(time)
         if self._first and self._last - self._first >= ROTATE_LINES:
             self._rotate()
@@ -356,7 +374,9 @@ class Mirror:
 
     def _faults_now(self) -> Iterator[str]:
         seen = 0
-        files = sorted((_first_of(path), path) for path in rotated(self._layout.mirror) if os.path.isfile(path))
+        files = sorted(
+            (_first_of(path), path) for path in rotated(self._layout.mirror) if os.path.isfile(path)
+        )
         if os.path.lexists(self._layout.mirror):
             files.append((0, self._layout.mirror))
         for _, path in files:
@@ -388,7 +408,11 @@ class Mirror:
             for number, text in enumerate(file, 1):
                 here = _number(text)
                 if not text.endswith(b"\n"):
-                    return ("", seen) if path == self._layout.mirror else (f"ends in a torn line, {number}", seen)
+                    return (
+                        ("", seen)
+                        if path == self._layout.mirror
+                        else (f"ends in a torn line, {number}", seen)
+                    )
                 if not here:
                     return f"line {number} is not an event", 0
                 if here <= seen:
@@ -404,7 +428,9 @@ class Mirror:
         return "", seen
 
     def _expected(self, after: int) -> Iterator[bytes]:
-        while after < (upto := self._db.events.last()):  # others may push while a long file is compared
+        while after < (
+            upto := self._db.events.last()
+        ):  # others may push while a long file is compared
             for block in self._db.events.blocks(after, upto):
                 yield from block.splitlines(keepends=True)
             after = upto
@@ -428,7 +454,11 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
     if want is None:
         return f"line {number} holds event {here}, which does not exist"
     there = _number(want)
-    return f"lacks event {there}, before line {number}" if there < here else f"line {number} differs from event {here}"
+    return (
+        f"lacks event {there}, before line {number}"
+        if there < here
+        else f"line {number} differs from event {here}"
+    )
 
 
 def _plain(text: str) -> bool:

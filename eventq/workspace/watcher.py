@@ -61,7 +61,9 @@ class Watcher:
         """Return the watcher."""
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         """Stop watching."""
         self.close()
 
@@ -76,7 +78,9 @@ class _Watch:
         self._flags = flags
         self._path = layout.mirror
         try:
-            self._folder = self._notify.add_watch(layout.directory, flags.CREATE | flags.MOVED_TO | flags.ONLYDIR)
+            self._folder = self._notify.add_watch(
+                layout.directory, flags.CREATE | flags.MOVED_TO | flags.ONLYDIR
+            )
         except OSError:
             self._notify.close()
             raise

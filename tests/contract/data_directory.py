@@ -90,7 +90,9 @@ class CxdbDirectory:
         parent = parent or self._heads[context_id]
         turn_id = len(self._turns)
         self._turns[turn_id] = depth = self._turns[parent] + 1
-        record = struct.pack("<QQIIQ32sIQ", turn_id, parent, depth, encoding, 0, digest, 0, self.now)
+        record = struct.pack(
+            "<QQIIQ32sIQ", turn_id, parent, depth, encoding, 0, digest, 0, self.now
+        )
         offset = self._add("turns/turns.log", _sealed(record))
         self._add("turns/turns.idx", struct.pack("<QQ", turn_id, offset))
         name = type_id.encode()

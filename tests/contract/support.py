@@ -29,8 +29,13 @@ def ask(raw: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[
 
 def dump(raw: apsw.Connection) -> Tables:
     """Give every row of every table, SQLite's own counters too."""
-    names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    return {str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall() for (name,) in names}
+    names = raw.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    ).fetchall()
+    return {
+        str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall()
+        for (name,) in names
+    }
 
 
 def counts(raw: apsw.Connection) -> dict[str, int]:
@@ -52,7 +57,10 @@ def ids(turns: Iterable[Turn]) -> list[int]:
 def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
     """Give every version of every output, with its bytes and time."""
     return {
-        (one.output_id, one.version): (thread.outputs.read(one.output_id, one.version), one.created_at_ms)
+        (one.output_id, one.version): (
+            thread.outputs.read(one.output_id, one.version),
+            one.created_at_ms,
+        )
         for one in thread.outputs
     }
 

@@ -56,7 +56,9 @@ NOISE = _CHANCE.randbytes(3 * CHUNK)
 TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(9_000))
 BLOCK = TEXT[: CHUNK - 1] + b"\n"
 THREE = TEXT[: 2 * CHUNK + 1000]  # in three chunks
-REFUSE = "CREATE TEMP TRIGGER refused BEFORE {} BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
+REFUSE = (
+    "CREATE TEMP TRIGGER refused BEFORE {} BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
+)
 
 
 class Moments:
@@ -134,10 +136,14 @@ def allow(thread: eventq.Thread) -> None:
     thread.database.run("DROP TRIGGER refused")
 
 
-def orphan(thread: eventq.Thread, writer: ArtifactWriter | str, owner: str | None = "0:999999999:x") -> None:
+def orphan(
+    thread: eventq.Thread, writer: ArtifactWriter | str, owner: str | None = "0:999999999:x"
+) -> None:
     """Have an artifact be that of another process."""
     number = writer if isinstance(writer, str) else writer.artifact_id
-    thread.database.run("UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, int(number)))
+    thread.database.run(
+        "UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, int(number))
+    )
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -184,7 +190,27 @@ def test_numbers_go_on(path: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["1", "", "00", "-1", "+0", " 0", "0 ", "0\n", "x", "٠", "1e0", "0.0", 7, -1, True, None, 0.0, b"0", 10**30],
+    [
+        "1",
+        "",
+        "00",
+        "-1",
+        "+0",
+        " 0",
+        "0 ",
+        "0\n",
+        "x",
+        "٠",
+        "1e0",
+        "0.0",
+        7,
+        -1,
+        True,
+        None,
+        0.0,
+        b"0",
+        10**30,
+    ],
 )
 def test_an_unknown_number(thread: eventq.Thread, wrong: Any) -> None:
     """What is no number of an artifact, as it was printed, is refused with those that there are."""
@@ -257,12 +283,16 @@ def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
     """Row 90: an artifact is open until it is sealed with its size, lines, hash and times; then it is read whole."""
     writer = thread.artifacts.allocate("bash")
     now = system.milliseconds()
-    assert thread.artifacts.get("0") == ArtifactInfo("0", "bash", "open", 0, 0, None, None, now, None)
+    assert thread.artifacts.get("0") == ArtifactInfo(
+        "0", "bash", "open", 0, 0, None, None, now, None
+    )
     writer.write(b"one\ntwo")
     writer.write(b" and a half\n")
     clock.move(2)
     data = b"one\ntwo and a half\n"
-    expected = ArtifactInfo("0", "bash", "sealed", len(data), 2, blake3(data).hexdigest(), None, now, now + 2000)
+    expected = ArtifactInfo(
+        "0", "bash", "sealed", len(data), 2, blake3(data).hexdigest(), None, now, now + 2000
+    )
     assert writer.seal() == expected
     assert thread.artifacts.get("0") == expected
     assert thread.artifacts.open("0").info == expected
@@ -293,7 +323,9 @@ BORDERS = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUN
     *[("zeros", size) for size in BORDERS],
     *[("noise", size) for size in BORDERS if NOISE[size - 1] == 10 or size % CHUNK],
 ])  # fmt: skip
-def test_sizes_at_the_borders_of_chunks(opened: eventq.Thread, kind: str, size: int, step: int | None) -> None:
+def test_sizes_at_the_borders_of_chunks(
+    opened: eventq.Thread, kind: str, size: int, step: int | None
+) -> None:
     """Row 90: whatever the size and in whatever pieces it is written, size, lines, hash and bytes are what was given."""
     data = {"text": TEXT, "noise": NOISE, "zeros": bytes(2 * CHUNK + 1)}[kind][:size]
     if kind == "text" and size:
@@ -306,7 +338,9 @@ def test_sizes_at_the_borders_of_chunks(opened: eventq.Thread, kind: str, size: 
     artifact = opened.artifacts.open(writer.artifact_id)
     pieces = list(artifact.stream())
     assert b"".join(pieces) == artifact.read() == data
-    assert [len(piece) for piece in pieces] == [min(CHUNK, size - at) for at in range(0, size, CHUNK)]
+    assert [len(piece) for piece in pieces] == [
+        min(CHUNK, size - at) for at in range(0, size, CHUNK)
+    ]
     assert opened.check() == []
 
 
@@ -321,7 +355,11 @@ def test_many_small_writes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatc
             writer.write(THREE[at : at + step])
             at += step
         info = writer.seal()
-    assert (info.size, info.lines, info.hash) == (len(THREE), line_count(THREE), blake3(THREE).hexdigest())
+    assert (info.size, info.lines, info.hash) == (
+        len(THREE),
+        line_count(THREE),
+        blake3(THREE).hexdigest(),
+    )
     assert thread.artifacts.open(0).read() == THREE
 
 
@@ -331,7 +369,10 @@ BUFFERS: list[tuple[Any, bytes]] = [
     (memoryview(b"a1b2c3")[::2], b"abc"),
     (memoryview(b"abcdef")[::-1], b"fedcba"),
     (memoryview(array.array("I", range(40_000))), array.array("I", range(40_000)).tobytes()),
-    (memoryview(array.array("I", range(40_000)))[::3], array.array("I", range(0, 40_000, 3)).tobytes()),
+    (
+        memoryview(array.array("I", range(40_000)))[::3],
+        array.array("I", range(0, 40_000, 3)).tobytes(),
+    ),
     (memoryview(BLOCK * 2).cast("B", [2, CHUNK]), BLOCK * 2),
     (memoryview(b""), b""),
     (memoryview(array.array("d")), b""),
@@ -401,7 +442,10 @@ class Flood:
 
 def test_a_file(thread: eventq.Thread) -> None:
     """A binary file is read to its end, and one that breaks leaves what it had given, as failed."""
-    assert thread.artifacts.open(thread.artifacts.put(io.BytesIO(THREE), "cat").artifact_id).read() == THREE
+    assert (
+        thread.artifacts.open(thread.artifacts.put(io.BytesIO(THREE), "cat").artifact_id).read()
+        == THREE
+    )
     broken: Any = Flood(3, OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         thread.artifacts.put(broken)
@@ -488,7 +532,9 @@ def test_nothing_waits_longer_than_its_time(thread: eventq.Thread, moments: Mome
 
 
 @pytest.mark.parametrize("more", [100, 2 * CHUNK])
-def test_the_rest_of_a_large_write_waits_for_its_time_too(thread: eventq.Thread, moments: Moments, more: int) -> None:
+def test_the_rest_of_a_large_write_waits_for_its_time_too(
+    thread: eventq.Thread, moments: Moments, more: int
+) -> None:
     """After COMMIT_SECONDS a tick stores all that was written, also the end of what was more than COMMIT_BYTES."""
     writer = thread.artifacts.allocate()
     writer.write(bytes(COMMIT_BYTES + more))
@@ -522,7 +568,9 @@ def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: 
             if at == 60_000:
                 begun = found[60_000].stream()
                 assert next(begun) == THREE[:60_000]
-        assert [(size, artifact.read()) for size, artifact in found.items()] == [(n, THREE[:n]) for n in found]
+        assert [(size, artifact.read()) for size, artifact in found.items()] == [
+            (n, THREE[:n]) for n in found
+        ]
         assert list(begun) == []
         for size, artifact in found.items():
             last = line_count(THREE[:size])
@@ -584,7 +632,12 @@ def test_after_the_end(thread: eventq.Thread, ended: str) -> None:
     writer.write(b"abc")
     writer.seal() if ended == "sealed" else writer.fail("why")
     before = thread.artifacts.get(0)
-    for call in (lambda: writer.write(b"x"), writer.seal, lambda: writer.fail("again"), lambda: writer.write(b"")):
+    for call in (
+        lambda: writer.write(b"x"),
+        writer.seal,
+        lambda: writer.fail("again"),
+        lambda: writer.write(b""),
+    ):
         with pytest.raises(LogicError, match="artifact 0 has been ended - allocate another one"):
             call()
     writer.tick()
@@ -745,7 +798,10 @@ def test_a_hole_is_never_sealed(thread: eventq.Thread, moments: Moments) -> None
 def test_a_hole_in_a_context_manager(thread: eventq.Thread) -> None:
     """The error of the store goes on to the caller, and the artifact has failed for its reason."""
     refuse(thread, "INSERT ON main.artifact_chunks")
-    with pytest.raises(StoreError, match="refused by the test"), thread.artifacts.allocate() as writer:
+    with (
+        pytest.raises(StoreError, match="refused by the test"),
+        thread.artifacts.allocate() as writer,
+    ):
         writer.write(bytes(COMMIT_BYTES))
     allow(thread)
     info = thread.artifacts.get(0)
@@ -800,7 +856,9 @@ def test_a_transaction_around_it(thread: eventq.Thread) -> None:
         raise ZeroDivisionError
     assert numbers(thread.artifacts) == ["0"]
     for writer in (kept, lost):
-        with pytest.raises(ConflictError, match=f"artifact {writer.artifact_id} is not what was written"):
+        with pytest.raises(
+            ConflictError, match=f"artifact {writer.artifact_id} is not what was written"
+        ):
             writer.seal()
     assert (thread.artifacts.get(0).status, thread.artifacts.get(0).size) == ("open", 0)
     with thread.write():
@@ -871,7 +929,9 @@ def test_removal(thread: eventq.Thread, raw: apsw.Connection) -> None:
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
-LENGTHS = st.sampled_from([0, 0, 1, 2, 7, 80, 5_000, CHUNK - 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 3 * CHUNK])
+LENGTHS = st.sampled_from(
+    [0, 0, 1, 2, 7, 80, 5_000, CHUNK - 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 3 * CHUNK]
+)
 TEXTS: Any = st.tuples(st.lists(LENGTHS, max_size=12), st.binary(max_size=3))
 
 
@@ -922,7 +982,9 @@ def test_flipped_bits(opened: eventq.Thread, raw: apsw.Connection) -> None:
         for at in {0, 1, 4, 5, 6, 9, len(stored) - 1, *chance.sample(range(len(stored)), 8)}:
             broken = bytearray(stored)
             broken[at] ^= 1 << chance.randrange(8)
-            raw.execute(f"UPDATE artifact_chunks SET bytes = ? {bytes_of[21:]}", (bytes(broken), position))
+            raw.execute(
+                f"UPDATE artifact_chunks SET bytes = ? {bytes_of[21:]}", (bytes(broken), position)
+            )
             try:
                 faults = [] if opened.artifacts.open(1).read() == THREE else ["wrong bytes"]
             except DamagedError as error:  # or it is a bit of the header that means nothing
@@ -934,8 +996,14 @@ def test_flipped_bits(opened: eventq.Thread, raw: apsw.Connection) -> None:
 
 
 DAMAGE = {
-    "a chunk is gone": ("DELETE FROM artifact_chunks WHERE artifact_id = 1 AND position = {}", "chunk {} is not there"),
-    "a chunk is empty": ("UPDATE artifact_chunks SET bytes = x'' WHERE artifact_id = 1 AND position = {}", "chunk {} "),
+    "a chunk is gone": (
+        "DELETE FROM artifact_chunks WHERE artifact_id = 1 AND position = {}",
+        "chunk {} is not there",
+    ),
+    "a chunk is empty": (
+        "UPDATE artifact_chunks SET bytes = x'' WHERE artifact_id = 1 AND position = {}",
+        "chunk {} ",
+    ),
     "a chunk is no frame": (
         "UPDATE artifact_chunks SET bytes = x'74657874' WHERE artifact_id = 1 AND position = {}",
         "chunk {} ",
@@ -949,13 +1017,17 @@ DAMAGE = {
 
 @pytest.mark.parametrize("position", range(3))
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_chunk(opened: eventq.Thread, raw: apsw.Connection, kind: str, position: int) -> None:
+def test_a_damaged_chunk(
+    opened: eventq.Thread, raw: apsw.Connection, kind: str, position: int
+) -> None:
     """A chunk that is gone, empty, no frame or another's is found by reading and by the check."""
     opened.artifacts.put(b"before")
     opened.artifacts.put(THREE)
     sql, said = DAMAGE[kind]
     raw.execute(sql.format(position))
-    with pytest.raises(DamagedError, match=f"artifact 1 is damaged: its {said.format(position)}") as caught:
+    with pytest.raises(
+        DamagedError, match=f"artifact 1 is damaged: its {said.format(position)}"
+    ) as caught:
         opened.artifacts.open(1).read()
     assert caught.value.what in opened.check()
     assert opened.artifacts.open(0).read() == b"before"
@@ -1003,7 +1075,8 @@ def test_a_damaged_row(opened: eventq.Thread, raw: apsw.Connection, change: str,
     raw.pragma("ignore_check_constraints", True)
     raw.execute(f"UPDATE artifacts SET {change}")
     faults = [
-        fault.replace(str(info.lines + 1), "3863").replace(f"has {info.lines}", "has 3862") for fault in opened.check()
+        fault.replace(str(info.lines + 1), "3863").replace(f"has {info.lines}", "has 3862")
+        for fault in opened.check()
     ]
     assert said in faults
 
@@ -1053,7 +1126,9 @@ def test_a_folder_out(thread: eventq.Thread, folder: str) -> None:
     before = {name: os.stat(os.path.join(folder, name)).st_ino for name in names[:2]}
     assert thread.artifacts.export_folder(folder) == names
     assert files(folder) == expected
-    assert {name: os.stat(os.path.join(folder, name)).st_ino for name in names[:2]} == before  # left alone
+    assert {
+        name: os.stat(os.path.join(folder, name)).st_ino for name in names[:2]
+    } == before  # left alone
 
 
 def test_some_of_a_folder_out(thread: eventq.Thread, folder: str) -> None:
@@ -1083,7 +1158,9 @@ def test_another_file_in_the_way(thread: eventq.Thread, folder: str) -> None:
     assert files(folder) == {"0.tool.log": b"yours", "1.tool.partial.log": b"some"}
 
 
-def test_a_folder_that_cannot_be_written(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
+def test_a_folder_that_cannot_be_written(
+    thread: eventq.Thread, tmp_path: Path, folder: str
+) -> None:
     """A folder that is none is an OSError; a damaged artifact leaves no file, nor a part of one."""
     thread.artifacts.put(THREE)
     with pytest.raises(OSError, match="No such file"):
@@ -1097,10 +1174,18 @@ def test_a_folder_that_cannot_be_written(thread: eventq.Thread, tmp_path: Path, 
 
 def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
     """Row 88: files become artifacts under their own numbers, partial ones as failed; numbers go on after the highest."""
-    save(folder, _0_bash_log=THREE, _7_web_log=b"seven\n", _3_x_partial_log=b"some", _12_empty_log=b"")
+    save(
+        folder,
+        _0_bash_log=THREE,
+        _7_web_log=b"seven\n",
+        _3_x_partial_log=b"some",
+        _12_empty_log=b"",
+    )
     made = thread.artifacts.import_folder(folder)
     assert list(made) == ["0.bash.log", "3.x.partial.log", "7.web.log", "12.empty.log"]
-    found = [(info.artifact_id, info.tool, info.status, info.size, info.hash) for info in made.values()]
+    found = [
+        (info.artifact_id, info.tool, info.status, info.size, info.hash) for info in made.values()
+    ]
     assert found == [
         ("0", "bash", "sealed", len(THREE), blake3(THREE).hexdigest()), ("3", "x", "failed", 4, None),
         ("7", "web", "sealed", 6, blake3(b"seven\n").hexdigest()), ("12", "empty", "sealed", 0, blake3(b"").hexdigest()),
@@ -1177,7 +1262,10 @@ def test_a_new_number_is_nobody_elses_in_the_folder(thread: eventq.Thread, folde
     thread.artifacts.put(b"mine")
     save(folder, _0_tool_log=b"yours", _1_tool_log=b"one")
     made = thread.artifacts.import_folder(folder)
-    assert {name: info.artifact_id for name, info in made.items()} == {"0.tool.log": "2", "1.tool.log": "1"}
+    assert {name: info.artifact_id for name, info in made.items()} == {
+        "0.tool.log": "2",
+        "1.tool.log": "1",
+    }
 
 
 def test_numbers_go_on_after_a_file_that_was_found(thread: eventq.Thread, folder: str) -> None:
@@ -1190,13 +1278,22 @@ def test_numbers_go_on_after_a_file_that_was_found(thread: eventq.Thread, folder
 
 def test_equal_files(thread: eventq.Thread, folder: str) -> None:
     """Files that are equal, under several numbers or spellings of one, are that many artifacts, also the second time."""
-    save(folder, _0_a_log=b"same", _1_a_log=b"same", _4_a_log=b"same", _4_b_log=b"same", _04_a_log=b"same")
+    save(
+        folder,
+        _0_a_log=b"same",
+        _1_a_log=b"same",
+        _4_a_log=b"same",
+        _4_b_log=b"same",
+        _04_a_log=b"same",
+    )
     made = thread.artifacts.import_folder(folder)
-    assert len(made) == len({info.artifact_id for info in made.values()}) == len(thread.artifacts) == 5
+    assert (
+        len(made) == len({info.artifact_id for info in made.values()}) == len(thread.artifacts) == 5
+    )
     assert [made[f"{n}.a.log"].artifact_id for n in (0, 1)] == ["0", "1"]
-    assert {name: info.artifact_id for name, info in thread.artifacts.import_folder(folder).items()} == {
-        name: info.artifact_id for name, info in made.items()
-    }
+    assert {
+        name: info.artifact_id for name, info in thread.artifacts.import_folder(folder).items()
+    } == {name: info.artifact_id for name, info in made.items()}
     assert len(thread.artifacts) == 5
 
 
@@ -1219,7 +1316,9 @@ def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
     ("2.a.b c.log", "2", "a_b_c", "sealed"), ("3.\udcff.log", "3", "tool", "sealed"), ("4.a\nb.log", "4", "a_b", "sealed"),
     ("5." + "x" * 200 + ".log", "5", "x" * 64, "sealed"), ("6.log.log", "6", "log", "sealed"),
 ])  # fmt: skip
-def test_odd_names(thread: eventq.Thread, folder: str, name: str, number: str, tool: str, status: str) -> None:
+def test_odd_names(
+    thread: eventq.Thread, folder: str, name: str, number: str, tool: str, status: str
+) -> None:
     """Whatever the tool's name in a file's, it is read as other tools write it, and made one of ours."""
     write_file(folder, name, b"x")
     info = thread.artifacts.import_folder(folder)[name]
@@ -1239,7 +1338,9 @@ def test_large_numbers(thread: eventq.Thread, folder: str) -> None:
 def test_the_largest_number(thread: eventq.Thread, folder: str) -> None:
     """After the largest number that a file can have, artifacts can still be written, read and exported."""
     write_file(folder, f"{LARGEST_ID}.a.log", b"x")
-    assert thread.artifacts.import_folder(folder)[f"{LARGEST_ID}.a.log"].artifact_id == str(LARGEST_ID)
+    assert thread.artifacts.import_folder(folder)[f"{LARGEST_ID}.a.log"].artifact_id == str(
+        LARGEST_ID
+    )
     info = thread.artifacts.put(b"y")
     assert info.artifact_id == str(LARGEST_ID + 1)
     assert thread.artifacts.get(info.artifact_id) == info
@@ -1274,7 +1375,9 @@ def test_a_folder_that_cannot_be_read(thread: eventq.Thread, tmp_path: Path, fol
     assert numbers(thread.artifacts) == ["0", "1", "2"]
 
 
-def test_a_file_that_breaks_off(thread: eventq.Thread, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_breaks_off(
+    thread: eventq.Thread, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that changes, or cannot be read, between its two readings is not kept in part, and no number is used up."""
     save(folder, _5_a_log=THREE)
     module = sys.modules["eventq.output.artifacts"]
@@ -1319,14 +1422,20 @@ def test_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with artifacts.allocate() as writer:
         writer.write(b"two")
     assert others.put(b"y").artifact_id == "0"
-    assert (artifacts.open(1).read(), artifacts.open("2").read(), artifacts.open(0).read()) == (THREE, b"two", b"x")
+    assert (artifacts.open(1).read(), artifacts.open("2").read(), artifacts.open(0).read()) == (
+        THREE,
+        b"two",
+        b"x",
+    )
     assert (len(artifacts), len(others), list(artifacts.faults())) == (3, 1, [])
     artifacts.remove(0)
     assert artifacts.available() == "1, 2"
     assert os.listdir(tmp_path) == []
 
 
-def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, folder: str, tmp_path: Path) -> None:
+def test_a_reader_reads_and_does_not_write(
+    thread: eventq.Thread, folder: str, tmp_path: Path
+) -> None:
     """A thread that was opened to read gives every answer about artifacts, and refuses to make or remove one."""
     info = thread.artifacts.put(THREE)
     save(folder, _1_a_log=b"x")
@@ -1334,7 +1443,12 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, folder: str, t
     out.mkdir()
     with eventq.open(thread.path, read_only=True) as reader:
         artifacts = reader.artifacts
-        assert (artifacts.get(0), artifacts.list(), len(artifacts), artifacts.available()) == (info, [info], 1, "0")
+        assert (artifacts.get(0), artifacts.list(), len(artifacts), artifacts.available()) == (
+            info,
+            [info],
+            1,
+            "0",
+        )
         assert artifacts.open(0).read() == THREE
         assert b"".join(artifacts.open(0).lines_from(9)) == from_line(THREE, 9)
         assert artifacts.export_folder(str(out)) == ["0.tool.log"]
@@ -1352,7 +1466,9 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, folder: str, t
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_an_older_thread_that_is_only_read(original: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_thread_that_is_only_read(
+    original: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread from before there were artifacts says what to do when it is opened to read; opened to write it has them."""
     if version:
         connection = apsw.Connection(os.path.join(original, "events.db"))
@@ -1371,7 +1487,9 @@ def test_an_older_thread_that_is_only_read(original: str, version: int, monkeypa
             lambda: reader.read("artifact://0"),
             lambda: reader.open_url("agent://0-Scout"),
         ):
-            with pytest.raises(StoreError, match=r"older eventq, and holds no .* - open it for writing once"):
+            with pytest.raises(
+                StoreError, match=r"older eventq, and holds no .* - open it for writing once"
+            ):
                 call()
         assert [event.content for event in reader.peek()] == ["one", "two", "3"]
         assert reader.check() == []
@@ -1431,7 +1549,9 @@ def test_a_writer_whose_transaction_was_undone_fails(thread: eventq.Thread) -> N
     thread.artifacts.remove(0)
 
 
-def test_a_writer_of_another_container(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_of_another_container(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A writer whose process cannot be seen from here is taken to live: nobody deletes what it writes."""
     writer = thread.artifacts.allocate("sh")
     monkeypatch.setattr(system, "namespace", lambda: "another")

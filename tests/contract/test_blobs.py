@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 KIB, MIB = 1 << 10, 1 << 20
 NOISE = random.Random(7).randbytes(3 * MIB + 2)
 _LINES = random.Random(8)
-TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _LINES.randrange(10**9)) for n in range(100_000))[: 3 * MIB + 2]
+TEXT = b"".join(
+    b"%06d the quick brown %d\n" % (n, _LINES.randrange(10**9)) for n in range(100_000)
+)[: 3 * MIB + 2]
 UNKNOWN = "blob:blake3:" + "0" * 64
 TABLES = (
     "blobs", "blob_bytes", "blob_parts", "blob_refs", "pins", "event_blob_refs", "turns", "turn_patches", "contexts",
@@ -125,7 +127,9 @@ def test_bytes_come_back_and_are_kept_as_promised(
         assert blob.stored == size
     elif kind == "text" and size >= 1000:
         assert 0 < blob.stored < size * 3 // 4
-    kept = ask(raw, "SELECT octet_length(bytes), codec, raw_len FROM blob_bytes JOIN blobs USING (blob_id)")
+    kept = ask(
+        raw, "SELECT octet_length(bytes), codec, raw_len FROM blob_bytes JOIN blobs USING (blob_id)"
+    )
     for length, number, raw_len in kept:
         assert raw_len <= PART_BYTES
         assert number == (1 if length < raw_len else 0)
@@ -136,7 +140,9 @@ def test_bytes_come_back_and_are_kept_as_promised(
     with eventq.open(thread.path, read_only=True) as reader:
         assert reader.blobs.get(name) == data
         assert b"".join(reader.blobs.stream(name)) == data
-        assert reader.blobs.stat(name) == eventq.records.Blob(name, size, blob.stored, codec, new=False)
+        assert reader.blobs.stat(name) == eventq.records.Blob(
+            name, size, blob.stored, codec, new=False
+        )
         assert reader.blobs.verify(name) == []
 
 
@@ -196,23 +202,31 @@ def test_every_kind_of_buffer(thread: eventq.Thread) -> None:
 def test_a_column_first_view_is_its_bytes(thread: eventq.Thread) -> None:
     """A view whose columns lie one after the other in memory (an image, a matrix) is stored as the bytes that it shows."""
     buffers = pytest.importorskip("_testbuffer")
-    view = memoryview(buffers.ndarray(list(range(12)), shape=[3, 4], format="B", flags=buffers.ND_FORTRAN))
+    view = memoryview(
+        buffers.ndarray(list(range(12)), shape=[3, 4], format="B", flags=buffers.ND_FORTRAN)
+    )
     assert view.contiguous
     assert not view.c_contiguous
     assert thread.blobs.get(thread.blobs.put(view).hash) == bytes(view)
 
 
 @pytest.mark.parametrize("data", ["text", None, 7, ["list"], {"a": 1}, object()])
-def test_what_is_no_bytes_is_refused(thread: eventq.Thread, raw: apsw.Connection, data: Any) -> None:
+def test_what_is_no_bytes_is_refused(
+    thread: eventq.Thread, raw: apsw.Connection, data: Any
+) -> None:
     """Text, numbers and objects are refused with what to do, and nothing is stored."""
-    with pytest.raises(InputError, match=r"a blob is bytes, not \w+ - encode it, or give a binary file"):
+    with pytest.raises(
+        InputError, match=r"a blob is bytes, not \w+ - encode it, or give a binary file"
+    ):
         thread.blobs.put(data)
     assert counts(raw) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, CUT_BYTES, MIB, MIB + 1, 2 * MIB + 3])
 @pytest.mark.parametrize("source", [NOISE, TEXT], ids=["noise", "text"])
-def test_a_file_is_its_bytes(thread: eventq.Thread, tmp_path: Path, source: bytes, size: int) -> None:
+def test_a_file_is_its_bytes(
+    thread: eventq.Thread, tmp_path: Path, source: bytes, size: int
+) -> None:
     """A file on the disk gives the blob that its bytes give, from where it stands to its end."""
     place = tmp_path / "file"
     place.write_bytes(b"skip" + source[:size])
@@ -224,7 +238,9 @@ def test_a_file_is_its_bytes(thread: eventq.Thread, tmp_path: Path, source: byte
     assert not thread.blobs.put(source[:size]).new
 
 
-@pytest.mark.parametrize(("size", "step"), [(3000, 1), (70_000, 1), (2 * MIB, 7000), (MIB + 1, 65_536)])
+@pytest.mark.parametrize(
+    ("size", "step"), [(3000, 1), (70_000, 1), (2 * MIB, 7000), (MIB + 1, 65_536)]
+)
 def test_a_pipe_gives_little_at_once(thread: eventq.Thread, size: int, step: int) -> None:
     """A pipe that gives one byte at a time, or a few, is read to its end."""
     for source in (NOISE, TEXT):
@@ -235,16 +251,18 @@ def test_a_pipe_gives_little_at_once(thread: eventq.Thread, size: int, step: int
 
 def test_a_real_pipe(thread: eventq.Thread) -> None:
     """What another program writes into a pipe, slowly and for more than a MiB, is stored whole."""
-    code = (
-        "import sys; d = b'0123456789' * 200000; [sys.stdout.buffer.write(d[n:n+999]) for n in range(0, len(d), 999)]"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, bufsize=0) as program:
+    code = "import sys; d = b'0123456789' * 200000; [sys.stdout.buffer.write(d[n:n+999]) for n in range(0, len(d), 999)]"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, bufsize=0
+    ) as program:
         assert program.stdout is not None
         blob = thread.blobs.put(program.stdout)  # type: ignore[arg-type]
     assert thread.blobs.get(blob.hash) == b"0123456789" * 200_000
 
 
-def test_text_files_are_refused(thread: eventq.Thread, raw: apsw.Connection, tmp_path: Path) -> None:
+def test_text_files_are_refused(
+    thread: eventq.Thread, raw: apsw.Connection, tmp_path: Path
+) -> None:
     """A file opened in text mode, also one that is empty or that turns to text late, is refused with what to do."""
 
     class Late(Drip):
@@ -254,7 +272,10 @@ def test_text_files_are_refused(thread: eventq.Thread, raw: apsw.Connection, tmp
     place = tmp_path / "file"
     for content in ("", "text"):
         place.write_text(content)
-        with place.open() as file, pytest.raises(InputError, match="gives str, not bytes - open it in binary mode"):
+        with (
+            place.open() as file,
+            pytest.raises(InputError, match="gives str, not bytes - open it in binary mode"),
+        ):
             thread.blobs.put(file)  # type: ignore[arg-type]
     for size in (10, 2 * MIB):
         with pytest.raises(InputError, match="gives str, not bytes"):
@@ -283,7 +304,9 @@ def test_a_blob_is_bounded(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("eventq.blobs.LARGEST", 2 * MIB)
     assert thread.blobs.put(NOISE[: 2 * MIB]).size == 2 * MIB
     for data in (NOISE[: 2 * MIB + 1], io.BytesIO(NOISE[: 2 * MIB + 1])):
-        with pytest.raises(TooLargeError, match=r"the blob is too large \(2097153 bytes, the limit is 2097152\)"):
+        with pytest.raises(
+            TooLargeError, match=r"the blob is too large \(2097153 bytes, the limit is 2097152\)"
+        ):
             thread.blobs.put(data)
     assert len(thread.blobs) == 1
 
@@ -325,7 +348,9 @@ def test_refs_that_are_refused(thread: eventq.Thread, raw: apsw.Connection, name
     if name is not None:  # no name at all is all blobs, and no expectation
         calls += [lambda: blobs.verify(name), lambda: blobs.put(b"x", expect_hash=name)]
     for call in calls:
-        with pytest.raises(InputError, match="names no blob - give blob:blake3:<64 lower-case hex digits>"):
+        with pytest.raises(
+            InputError, match="names no blob - give blob:blake3:<64 lower-case hex digits>"
+        ):
             call()
     assert counts(raw) == (0, 0, 0)
 
@@ -353,7 +378,9 @@ def test_what_is_unknown(thread: eventq.Thread, raw: apsw.Connection) -> None:
         lambda: blobs.unpin(UNKNOWN, "me"),
     ]
     for call in calls:
-        with pytest.raises(UnknownBlobError, match=f"^missing blob {UNKNOWN} - put its bytes first$"):
+        with pytest.raises(
+            UnknownBlobError, match=f"^missing blob {UNKNOWN} - put its bytes first$"
+        ):
             call()
     assert not any(rows(raw).values())
 
@@ -361,9 +388,13 @@ def test_what_is_unknown(thread: eventq.Thread, raw: apsw.Connection) -> None:
 # --- refused puts change nothing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", TEXT[:70_000], NOISE[: 2 * MIB]], ids=["none", "few", "text", "parts"])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", TEXT[:70_000], NOISE[: 2 * MIB]], ids=["none", "few", "text", "parts"]
+)
 @pytest.mark.parametrize("file", [False, True])
-def test_what_was_expected_must_come(thread: eventq.Thread, raw: apsw.Connection, data: bytes, file: bool) -> None:
+def test_what_was_expected_must_come(
+    thread: eventq.Thread, raw: apsw.Connection, data: bytes, file: bool
+) -> None:
     """Another hash or another size than was declared is refused and no blob can be seen; the right ones are taken."""
     give: Callable[[], Any] = (lambda: io.BytesIO(data)) if file else (lambda: data)
     good = blake3(data).hexdigest()
@@ -375,13 +406,17 @@ def test_what_was_expected_must_come(thread: eventq.Thread, raw: apsw.Connection
         with pytest.raises(InputError, match=f"not the {size} that were declared"):
             thread.blobs.put(give(), expect_size=size, expect_hash=good)
     assert (thread.blobs.get(good), len(thread.blobs)) == (None, 0)
-    if not (file and len(data) > MIB):  # of a stream, parts wait for a name, and the next collection takes them
+    if not (
+        file and len(data) > MIB
+    ):  # of a stream, parts wait for a name, and the next collection takes them
         assert counts(raw) == (0, 0, 0)
     for name in (good, "blob:blake3:" + good, digest(good)):
         assert thread.blobs.put(give(), expect_hash=name, expect_size=len(data)).hash == good
 
 
-def test_a_stream_that_was_refused_leaves_nothing_for_long(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_stream_that_was_refused_leaves_nothing_for_long(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """The parts of a stream that was refused at its end cannot be seen, and a collection deletes them all."""
     with pytest.raises(InputError):
         thread.blobs.put(io.BytesIO(NOISE[: 3 * MIB]), expect_hash=UNKNOWN)
@@ -500,7 +535,9 @@ def test_processes_that_put_the_same(thread: eventq.Thread, raw: apsw.Connection
         program.stdin.write("go\n")
         program.stdin.flush()
     told = [program.communicate(timeout=120) for program in programs]
-    assert [(program.returncode, words[1]) for program, words in zip(programs, told, strict=True)] == [(0, "")] * 4
+    assert [
+        (program.returncode, words[1]) for program, words in zip(programs, told, strict=True)
+    ] == [(0, "")] * 4
     answers = [words[0].split() for words in told]
     assert [sorted(each) for each in zip(*answers, strict=True)] == [["False"] * 3 + ["True"]] * 65
     assert len(thread.blobs) == 65
@@ -509,7 +546,12 @@ def test_processes_that_put_the_same(thread: eventq.Thread, raw: apsw.Connection
 
 def test_threads_that_put_the_same(thread: eventq.Thread) -> None:
     """Row 76: threads that share one thread, or have their own, store equal bytes once, and read them meanwhile."""
-    payloads = [b"few %d" % n for n in range(30)] + [TEXT[:60_000], TEXT[:300_000], NOISE[:200_000], NOISE[:1_100_000]]
+    payloads = [b"few %d" % n for n in range(30)] + [
+        TEXT[:60_000],
+        TEXT[:300_000],
+        NOISE[:200_000],
+        NOISE[:1_100_000],
+    ]
     gate = threading.Barrier(6)
     news: list[bool] = []
     errors: list[BaseException] = []
@@ -540,14 +582,20 @@ def test_threads_that_put_the_same(thread: eventq.Thread) -> None:
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
-def test_all_blobs_in_the_order_of_their_hashes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_blobs_in_the_order_of_their_hashes(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Iterating gives every blob once, sorted, over several pages, and parts are left out; len counts them."""
     monkeypatch.setattr("eventq.blobs._PAGE", 7)
-    made = [thread.blobs.put(b"%d" % number) for number in range(50)] + [thread.blobs.put(TEXT[:200_000])]
+    made = [thread.blobs.put(b"%d" % number) for number in range(50)] + [
+        thread.blobs.put(TEXT[:200_000])
+    ]
     found = list(thread.blobs)
     assert [blob.hash for blob in found] == sorted(blob.hash for blob in made)
     assert len(thread.blobs) == 51
-    assert {(b.hash, b.size, b.stored, b.codec) for b in found} == {(b.hash, b.size, b.stored, b.codec) for b in made}
+    assert {(b.hash, b.size, b.stored, b.codec) for b in found} == {
+        (b.hash, b.size, b.stored, b.codec) for b in made
+    }
 
 
 def test_iterating_while_others_put(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -685,7 +733,11 @@ LIST: dict[str, Any] = {
 }  # fmt: skip
 THREE = NOISE[: 2 * MIB + 5000]  # three parts
 CASES = [
-    *((name, data, damage) for data in (NOISE[:5000], TEXT[:50_000]) for name, damage in PIECE.items()),
+    *(
+        (name, data, damage)
+        for data in (NOISE[:5000], TEXT[:50_000])
+        for name, damage in PIECE.items()
+    ),
     *(("list: " + name, THREE, damage) for name, damage in LIST.items()),
 ]
 IDS = [f"{name}, {len(data)}" for name, data, _ in CASES]
@@ -709,7 +761,9 @@ def test_damage_is_named_never_given_and_healed(
             thread.blobs.put(data[start : start + MIB])
 
 
-def damage_and_heal(thread: eventq.Thread, raw: apsw.Connection, data: bytes, damage: Any, again: str) -> None:
+def damage_and_heal(
+    thread: eventq.Thread, raw: apsw.Connection, data: bytes, damage: Any, again: str
+) -> None:
     """Damage a blob, look at it from all sides, and put it again."""
     sound = thread.blobs.put(b"another one")
     blob = thread.blobs.put(data)
@@ -750,7 +804,9 @@ def damage_and_heal(thread: eventq.Thread, raw: apsw.Connection, data: bytes, da
     assert ("none", "zstd", "parts")[kept] == blob.codec
 
 
-def test_a_damaged_part_is_healed_by_any_blob_that_has_it(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_damaged_part_is_healed_by_any_blob_that_has_it(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """A part that two blobs share is healed for both by a put of either, or of the part itself."""
     one = thread.blobs.put(NOISE[: 2 * MIB])
     two = thread.blobs.put(NOISE[:MIB] + b"x" * MIB)
@@ -764,7 +820,9 @@ def test_a_damaged_part_is_healed_by_any_blob_that_has_it(thread: eventq.Thread,
             assert fresh.blobs.get(one.ref) == NOISE[: 2 * MIB]
             assert fresh.blobs.get(two.ref) == NOISE[:MIB] + b"x" * MIB
             assert fresh.check() == []
-    assert thread.blobs.has(blake3(NOISE[:MIB]).digest())  # it was put by itself, and stays so when it is healed
+    assert thread.blobs.has(
+        blake3(NOISE[:MIB]).digest()
+    )  # it was put by itself, and stays so when it is healed
     flip(7)(raw, blake3(NOISE[:MIB]).digest())
     with eventq.open(thread.path) as fresh:
         fresh.blobs.put(NOISE[: 2 * MIB])
@@ -778,7 +836,9 @@ def test_verify_of_many_names_the_damaged_ones(thread: eventq.Thread, raw: apsw.
     for blob in bad:
         flip(-2)(raw, digest(blob.hash))
     with eventq.open(thread.path, read_only=True) as reader:
-        assert sorted(fault.split()[0] for fault in reader.blobs.verify()) == sorted(blob.ref for blob in bad)
+        assert sorted(fault.split()[0] for fault in reader.blobs.verify()) == sorted(
+            blob.ref for blob in bad
+        )
     for blob in bad:
         thread.blobs.put(b"blob %d " % made.index(blob) * 20)
 
@@ -805,7 +865,9 @@ def lie(raw: apsw.Connection, name: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="no limit of the address space")
-def test_a_frame_that_lies_takes_no_memory(thread: eventq.Thread, raw: apsw.Connection, run_python: RunPython) -> None:
+def test_a_frame_that_lies_takes_no_memory(
+    thread: eventq.Thread, raw: apsw.Connection, run_python: RunPython
+) -> None:
     """A frame that claims 4 GiB is damage, found within a GiB of address space."""
     blob = thread.blobs.put(TEXT[:30_000])
     lie(raw, blob.hash)
@@ -855,7 +917,9 @@ def test_rows_that_lie_are_named(thread: eventq.Thread, raw: apsw.Connection, sq
     [NOISE[:5000], THREE],
     ids=["piece", "parts"],
 )
-def test_a_stream_of_a_blob_that_goes_away_is_no_shorter_blob(thread: eventq.Thread, data: bytes) -> None:
+def test_a_stream_of_a_blob_that_goes_away_is_no_shorter_blob(
+    thread: eventq.Thread, data: bytes
+) -> None:
     """A blob that is collected while it is streamed gives an error or all of its bytes, never fewer without a word."""
     for taken in (0, 1):
         blob = thread.blobs.put(data)
@@ -870,7 +934,9 @@ def test_a_stream_of_a_blob_that_goes_away_is_no_shorter_blob(thread: eventq.Thr
         assert found == data
 
 
-def test_a_stream_is_checked_before_its_first_byte(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_stream_is_checked_before_its_first_byte(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """Damage in the last part of a blob is found before the first part is given."""
     blob = thread.blobs.put(THREE)
     flip(3)(raw, blake3(THREE[2 * MIB :]).digest())
@@ -903,7 +969,9 @@ def test_reads_are_held_within_a_bound(path: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("setting", ["0", "", "nonsense"])
-def test_the_cache_may_be_off(path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_the_cache_may_be_off(
+    path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     """EVENTQ_BLOB_CACHE=0 reads the disk each time; nonsense is the default."""
     monkeypatch.setenv("EVENTQ_BLOB_CACHE", setting)
     with eventq.open(path) as thread:
@@ -956,7 +1024,9 @@ with eventq.open(path) as thread:
 
 
 @pytest.mark.parametrize("kind", ["noise", "text"])
-def test_large_files_in_bounded_memory(path: str, tmp_path: Path, run_python: RunPython, kind: str) -> None:
+def test_large_files_in_bounded_memory(
+    path: str, tmp_path: Path, run_python: RunPython, kind: str
+) -> None:
     """A blob of 64 MiB is put, streamed and verified within 40 MiB, and got within that beside its bytes."""
     place = tmp_path / "file"
     chance = random.Random(2)
@@ -990,7 +1060,11 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, raw: apsw.Conn
         assert blobs.get(blob.ref) == b"".join(blobs.stream(blob.ref)) == THREE
         assert (blobs.has(blob.ref), blobs.stat(blob.ref).size, len(blobs)) == (True, len(THREE), 1)
         assert [each.hash for each in blobs] == [blob.hash]
-        assert (blobs.refs(blob.ref), blobs.holders(blob.ref), blobs.verify()) == ([], ["pin me"], [])
+        assert (blobs.refs(blob.ref), blobs.holders(blob.ref), blobs.verify()) == (
+            [],
+            ["pin me"],
+            [],
+        )
         for call in (
             lambda: blobs.put(b"x"),
             lambda: blobs.put(THREE),
@@ -1006,7 +1080,9 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, raw: apsw.Conn
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_an_older_thread_that_is_only_read(original: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_thread_that_is_only_read(
+    original: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread from before there were blobs says what to do when it is opened to read; opened for writing it has them."""
     if version:
         connection = apsw.Connection(os.path.join(original, "events.db"))
@@ -1019,7 +1095,8 @@ def test_an_older_thread_that_is_only_read(original: str, version: int, monkeypa
     with eventq.open(original, read_only=True) as reader:
         for call in (lambda: reader.blobs, lambda: reader.contexts, reader.gc):
             with pytest.raises(
-                StoreError, match=r"older eventq, and holds no turns or blobs - open it for writing once"
+                StoreError,
+                match=r"older eventq, and holds no turns or blobs - open it for writing once",
             ):
                 call()
         assert [event.content for event in reader.peek()] == ["one", "two", "3"]
@@ -1092,7 +1169,10 @@ def test_a_put_that_fails_in_a_block_leaves_the_block(thread: eventq.Thread) -> 
 def noted(raw: apsw.Connection) -> list[tuple[int, str]]:
     """Give the refs of events that are noted: event and hash."""
     return [
-        (int(n), str(h)) for n, h in raw.execute("SELECT event_id, lower(hex(hash)) FROM event_blob_refs ORDER BY 1, 2")
+        (int(n), str(h))
+        for n, h in raw.execute(
+            "SELECT event_id, lower(hex(hash)) FROM event_blob_refs ORDER BY 1, 2"
+        )
     ]
 
 
@@ -1114,13 +1194,20 @@ def ways() -> Iterator[tuple[str, Callable[[eventq.Thread, str], object]]]:
     yield "list of keyed", lambda t, c: t.push_many([("self", "note", c, None, "k")])
     yield "mappings", lambda t, c: t.push_many([{"source": "self", "type": "note", "content": c}])
     yield "generator", lambda t, c: t.push_many(x for x in [("self", "note", c)])
-    yield "generator of keyed", lambda t, c: t.push_many(x for x in [("self", "note", c, None, "k")])
+    yield (
+        "generator of keyed",
+        lambda t, c: t.push_many(x for x in [("self", "note", c, None, "k")]),
+    )
 
 
 @pytest.mark.parametrize(("_way", "push"), list(ways()), ids=[name for name, _ in ways()])
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_event_that_names_blobs(
-    thread: eventq.Thread, raw: apsw.Connection, _way: str, push: Callable[[eventq.Thread, str], object], inside: bool
+    thread: eventq.Thread,
+    raw: apsw.Connection,
+    _way: str,
+    push: Callable[[eventq.Thread, str], object],
+    inside: bool,
 ) -> None:
     """Rows 84, 110: however it is pushed, each blob that an event's content names is noted once, and the event is as given."""
     thread.push("self", "note", "before")
@@ -1149,12 +1236,16 @@ def test_a_batch_notes_each_event_by_its_own_id(
     """Row 110: of a long batch exactly the events that name a blob are noted, each under its own id, over all chunks."""
     thread.push("self", "note", "first")
     named = {3, 249, 250, 251, 777, 1400}
-    events: list[Any] = [("self", "note", ref(n) if n in named else "no blob:blake3: here") for n in range(1401)]
+    events: list[Any] = [
+        ("self", "note", ref(n) if n in named else "no blob:blake3: here") for n in range(1401)
+    ]
     if keyed:
         events[5] = ("self", "note", ref(9000), None, "k")
         events[6] = ("self", "note", ref(9001), None, "k")  # the key is taken: it is left out
     thread.push_many(iter(events) if lazy else events)
-    expected = [(n + 2 - (keyed and n > 6), name_of(n)) for n in named] + ([(7, name_of(9000))] if keyed else [])
+    expected = [(n + 2 - (keyed and n > 6), name_of(n)) for n in named] + (
+        [(7, name_of(9000))] if keyed else []
+    )
     assert noted(raw) == sorted(expected)
     for number, name in noted(raw):
         assert name in next(iter(thread.peek(number - 1))).content
@@ -1167,7 +1258,9 @@ def test_a_batch_notes_each_event_by_its_own_id(
         GOOD, "blob:blake3:" + "\uff10" * 64, "BLOB:BLAKE3:" + GOOD, "blob:blake3: " + GOOD, "blob:blake3:",
     ],
 )  # fmt: skip
-def test_what_is_no_ref_is_not_noted(thread: eventq.Thread, raw: apsw.Connection, content: str) -> None:
+def test_what_is_no_ref_is_not_noted(
+    thread: eventq.Thread, raw: apsw.Connection, content: str
+) -> None:
     """Row 74: content with something that only looks like a ref is stored as it is and names nothing."""
     thread.push("self", "note", content)
     thread.push_many([("self", "note", content)])

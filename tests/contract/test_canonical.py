@@ -20,10 +20,21 @@ from eventq.errors import InputError, UsageError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HUGE = st.builds(
-    lambda n, k, s: s * (n + 10**k), st.integers(0, 1 << 70), st.integers(600, 9000), st.sampled_from([1, -1])
+    lambda n, k, s: s * (n + 10**k),
+    st.integers(0, 1 << 70),
+    st.integers(600, 9000),
+    st.sampled_from([1, -1]),
 )
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
-VALUES = st.recursive(LEAVES | HUGE, lambda v: st.lists(v) | st.dictionaries(TEXT, v), max_leaves=20)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+)
+VALUES = st.recursive(
+    LEAVES | HUGE, lambda v: st.lists(v) | st.dictionaries(TEXT, v), max_leaves=20
+)
 TEN = 10**10_000
 TEN_TEXT = b"1" + b"0" * 10_000
 
@@ -59,9 +70,15 @@ def nested(depth: int, inner: Any = None) -> Any:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ({"b": 1, "a": [True, False, None]}, "7b2261223a5b747275652c66616c73652c6e756c6c5d2c2262223a317d"),
+        (
+            {"b": 1, "a": [True, False, None]},
+            "7b2261223a5b747275652c66616c73652c6e756c6c5d2c2262223a317d",
+        ),
         ("é\U0001f600", "22c3a9f09f988022"),
-        ('\x00\x1f\x7f"\\/\b\f\n\r\t\u2028', "225c75303030305c75303031667f5c225c5c2f5c625c665c6e5c725c74e280a822"),
+        (
+            '\x00\x1f\x7f"\\/\b\f\n\r\t\u2028',
+            "225c75303030305c75303031667f5c225c5c2f5c625c665c6e5c725c74e280a822",
+        ),
         (
             {"\U00010000": 1, "\uffff": 2, "é": 3, "z": 4, "Z": 5, "": 6},
             "7b22223a362c225a223a352c227a223a342c22c3a9223a332c22efbfbf223a322c22f0908080223a317d",
@@ -97,7 +114,10 @@ def test_there_and_back(value: Any) -> None:
 @given(st.recursive(LEAVES, lambda v: st.lists(v) | st.dictionaries(TEXT, v), max_leaves=20))
 def test_as_the_json_module_writes(value: Any) -> None:
     """Where Python's own `json` writes a value, with sorted keys and no blanks, the bytes are its."""
-    assert dump(value) == json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    assert (
+        dump(value)
+        == json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    )
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -197,7 +217,9 @@ def test_messages_stay_short() -> None:
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("inner", [None, [], {}, 1, TEN], ids=["null", "array", "object", "integer", "long integer"])
+@pytest.mark.parametrize(
+    "inner", [None, [], {}, 1, TEN], ids=["null", "array", "object", "integer", "long integer"]
+)
 def test_depth(inner: Any) -> None:
     """As many boxes in one another as the rule allows are written and read; one more is refused both ways."""
     boxes = DEEPEST - (inner in ([], {}))
@@ -249,7 +271,12 @@ def test_fault_below_shared_boxes() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: dump(nested(200)), lambda: dump(nested(200, TEN)), lambda: parse("[" * 200 + "]" * 200)]
+    "call",
+    [
+        lambda: dump(nested(200)),
+        lambda: dump(nested(200, TEN)),
+        lambda: parse("[" * 200 + "]" * 200),
+    ],
 )
 def test_little_stack_left(call: Any) -> None:
     """Who calls with hardly any stack left gets an InputError or the right answer, never RecursionError from within."""
@@ -342,7 +369,10 @@ def test_what_is_not_json(text: Any, said: str) -> None:
         (b"[-0.0,0.0,1.10,1E2,1e-999]", b"[-0.0,0.0,1.1,100.0,0.0]"),
         (b"1e308", b"1e+308"),
         (b"[" * 256 + b"]" * 256, b"[" * 256 + b"]" * 256),
-        (b"[" + b",".join([b'{"[":[]}'] * 500) + b"]", b"[" + b",".join([b'{"[":[]}'] * 500) + b"]"),
+        (
+            b"[" + b",".join([b'{"[":[]}'] * 500) + b"]",
+            b"[" + b",".join([b'{"[":[]}'] * 500) + b"]",
+        ),
     ],
 )
 def test_one_spelling_of_many(text: bytes, expected: bytes) -> None:
@@ -364,7 +394,12 @@ def test_anything_is_parsed_or_refused(data: bytes | str) -> None:
 
 def test_apply_takes_texts_as_bytes_and_values_as_they_are() -> None:
     """By the own rule bytes of every kind are JSON texts, and a str is a value like any other."""
-    for payload in (b'{"b":1, "a":2}', bytearray(b'{"b":1, "a":2}'), memoryview(b'{"b":1, "a":2}'), {"b": 1, "a": 2}):
+    for payload in (
+        b'{"b":1, "a":2}',
+        bytearray(b'{"b":1, "a":2}'),
+        memoryview(b'{"b":1, "a":2}'),
+        {"b": 1, "a": 2},
+    ):
         assert apply(EVENTQ_JSON_1, payload) == b'{"a":2,"b":1}'
     assert apply(EVENTQ_JSON_1, '{"b":1}') == b'"{\\"b\\":1}"'
     assert EVENTQ_JSON_1 == "eventq-json-1"
@@ -440,7 +475,20 @@ def test_unknown_rules(name: Any) -> None:
 
 def test_keys_are_sorted_by_code_point() -> None:
     """Keys stand in the order of their code points, which is that of their UTF-8 and not that of UTF-16."""
-    keys = ["", "\x00", "A", "Z", "a", "aa", "é", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
+    keys = [
+        "",
+        "\x00",
+        "A",
+        "Z",
+        "a",
+        "aa",
+        "é",
+        "\ud7ff",
+        "\ue000",
+        "\uffff",
+        "\U00010000",
+        "\U0010ffff",
+    ]
     for some in itertools.permutations(keys, 3):
         written = list(parse(dump(dict.fromkeys(some, 1))))
         assert written == sorted(some, key=str.encode) == sorted(some)

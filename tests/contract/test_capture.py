@@ -105,7 +105,10 @@ def test_what_a_long_command_gives(thread: eventq.Thread) -> None:
 
 def test_nothing_need_be_shown(thread: eventq.Thread) -> None:
     """Without `show` the result is the same."""
-    assert thread.capture(["seq", "20000"]) == (0, Captured(SHOWN.decode(), True, 0, len(SEQ), 20_001, "0", None))
+    assert thread.capture(["seq", "20000"]) == (
+        0,
+        Captured(SHOWN.decode(), True, 0, len(SEQ), 20_001, "0", None),
+    )
 
 
 def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
@@ -114,7 +117,10 @@ def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
     options: dict[str, Any] = {"keep": True, "sanitize": False, "on_chunk": chunks.append}
     code, captured = thread.capture(["printf", r"\033[1mx\r"], tool="b/a sh", **options)
     assert (code, captured) == (0, Captured("\x1b[1mx\r", False, 0, 6, 1, "0", None))
-    assert (thread.artifacts.get(0).tool, thread.artifacts.open(0).read()) == ("b_a_sh", b"\x1b[1mx\r")
+    assert (thread.artifacts.get(0).tool, thread.artifacts.open(0).read()) == (
+        "b_a_sh",
+        b"\x1b[1mx\r",
+    )
     assert "".join(chunks) == "\x1b[1mx\r"
     captured = thread.capture(["seq", "200"], spill=100, head=20, columns=4)[1]
     assert captured.text.encode() == model_view(model_cap(SEQ[:692], 4)[0], 100, 20)
@@ -156,8 +162,12 @@ def test_many_threads_capture_at_once(path: str) -> None:
     with eventq.open(path) as thread:
         for number, (code, captured) in found.items():
             assert (code, captured.error) == (number, None)
-            assert thread.artifacts.open(captured.artifact_id or "").read() == SEQ + b"%d\n" % number
-        assert sorted(captured.artifact_id or "" for _, captured in found.values()) == list("012345")
+            assert (
+                thread.artifacts.open(captured.artifact_id or "").read() == SEQ + b"%d\n" % number
+            )
+        assert sorted(captured.artifact_id or "" for _, captured in found.values()) == list(
+            "012345"
+        )
         assert thread.check() == []
 
 
@@ -168,7 +178,9 @@ def test_nothing_of_ours_is_left(thread: eventq.Thread) -> None:
     handlers = [signal.getsignal(number) for number in FORWARDED]
     during = []
     pid = int(
-        thread.capture(["sh", "-c", "echo $$"], show=lambda _: during.append(signal.getsignal(signal.SIGTERM)))[1].text
+        thread.capture(
+            ["sh", "-c", "echo $$"], show=lambda _: during.append(signal.getsignal(signal.SIGTERM))
+        )[1].text
     )
     assert during
     assert during[0] != handlers[0]
@@ -182,7 +194,9 @@ def test_nothing_of_ours_is_left(thread: eventq.Thread) -> None:
     assert [signal.getsignal(number) for number in FORWARDED] == handlers
 
 
-def test_a_pipe_that_cannot_be_widened_will_do(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_cannot_be_widened_will_do(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the system refuses a larger pipe, the usual one carries everything too."""
     asked = []
 
@@ -198,7 +212,9 @@ def test_a_pipe_that_cannot_be_widened_will_do(thread: eventq.Thread, monkeypatc
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("argv", ["ls", "", [], (), [b"ls"], ["a", 5], ["ls", "a\0b"], ["\0"], b"ls", [None]])
+@pytest.mark.parametrize(
+    "argv", ["ls", "", [], (), [b"ls"], ["a", 5], ["ls", "a\0b"], ["\0"], b"ls", [None]]
+)
 def test_what_is_no_command_is_refused(thread: eventq.Thread, argv: Any) -> None:
     """A command is a list of words that are text without NUL, at least one; text alone is not."""
     with pytest.raises(UsageError, match="a command is a list of words"):
@@ -233,8 +249,13 @@ def test_a_command_that_cannot_be_started_says_so(thread: eventq.Thread, tmp_pat
     def never(data: bytes) -> None:
         raise AssertionError(data)
 
-    for name, code, what in (("no-such-command", 127, "no such command"), (str(tmp_path), 126, "Permission denied")):
-        with pytest.raises(CannotStartError, match=f"'{name}' could not be started: {what}") as caught:
+    for name, code, what in (
+        ("no-such-command", 127, "no such command"),
+        (str(tmp_path), 126, "Permission denied"),
+    ):
+        with pytest.raises(
+            CannotStartError, match=f"'{name}' could not be started: {what}"
+        ) as caught:
             thread.capture([name, "x"], keep=True, show=never)
         assert caught.value.exit_code == code
         assert isinstance(caught.value, LogicError)
@@ -242,7 +263,9 @@ def test_a_command_that_cannot_be_started_says_so(thread: eventq.Thread, tmp_pat
     assert len(thread.artifacts) == 0
 
 
-def test_an_error_of_show_ends_the_capture(thread: eventq.Thread, tmp_path: Path, until: Until) -> None:
+def test_an_error_of_show_ends_the_capture(
+    thread: eventq.Thread, tmp_path: Path, until: Until
+) -> None:
     """What `show` raises comes out, the artifact has failed with what had come, and the command ends by SIGPIPE."""
     log = tmp_path / "log"
 
@@ -295,7 +318,9 @@ def test_a_signal_before_the_start_goes_on_too(
     assert thread.capture(["sleep", "60"])[0] == 128 + number
 
 
-def test_a_signal_after_the_end_hits_nobody(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_after_the_end_hits_nobody(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the command has been waited for, its number may be another's: nothing is sent."""
     monkeypatch.setattr(module, "LINGER", 0.5)
     sent: list[int] = []
@@ -374,7 +399,9 @@ def test_what_is_left_running_is_waited_for_until_it_is_silent(
     for one in gates:
         os.mkfifo(one)
     steps = "; ".join(f"read x <{one}; echo {os.path.basename(one)}" for one in gates)
-    code, captured = thread.capture(["sh", "-c", f"({steps}; exec sleep 1000) & echo $$ $!; exit 3"], show=show)
+    code, captured = thread.capture(
+        ["sh", "-c", f"({steps}; exec sleep 1000) & echo $$ $!; exit 3"], show=show
+    )
     _, left, *rest = captured.text.split()
     os.kill(int(left), signal.SIGKILL)  # it still runs
     assert (code, rest, waited) == (3, ["a", "b", "c"], [0.9, 0.9, 0.9, 1.1])
@@ -397,7 +424,9 @@ def test_the_end_of_what_is_left_running_is_the_end(
     assert (code, captured.text) == (3, "started\na\n")
 
 
-def test_a_silent_command_is_waited_for(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_command_is_waited_for(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command that runs may be silent for longer than what it leaves behind may."""
     monkeypatch.setattr(module, "LINGER", 0.0)
     code, captured = thread.capture(["sh", "-c", "sleep 0.5; echo x; exit 3"])
@@ -411,25 +440,38 @@ def test_a_silent_command_is_waited_for(thread: eventq.Thread, monkeypatch: pyte
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
 def test_a_store_that_refuses(
-    path: str, vfs: CommitVFS, monkeypatch: pytest.MonkeyPatch, number: int, lasting: bool, error: type[Exception]
+    path: str,
+    vfs: CommitVFS,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    lasting: bool,
+    error: type[Exception],
 ) -> None:
     """Row 98: whichever commit is refused, the view is complete, no number is given, the cause is, the code is passed on."""
     monkeypatch.setattr(artifacts_module, "COMMIT_BYTES", 1 << 16)
     data = SEQ * 3  # the artifact, four times in the middle, and the seal
     with eventq.open(path) as thread:
         vfs.arm(number, error, lasting=lasting)
-        code, captured, shown = seen(["sh", "-c", "seq 20000; seq 20000; seq 20000; exit 4"], thread, tool="x")
+        code, captured, shown = seen(
+            ["sh", "-c", "seq 20000; seq 20000; seq 20000; exit 4"], thread, tool="x"
+        )
         failed = vfs.failed
         vfs.disarm()
         assert failed == "commit"
         assert code == 4
         assert captured.text.encode() == model_view(data, SPILL, 20 * 1024)
         assert captured.text.encode().startswith(shown)
-        assert (captured.total_bytes, captured.truncated, captured.artifact_id) == (len(data), True, None)
+        assert (captured.total_bytes, captured.truncated, captured.artifact_id) == (
+            len(data),
+            True,
+            None,
+        )
         assert captured.error
         assert "events.db" in captured.error
     with eventq.open(path) as thread:
-        thread.database.run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())  # as if we had died
+        thread.database.run(
+            "UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ()
+        )  # as if we had died
         for info in thread.artifacts:
             assert info.status == ("partial" if lasting else "failed")
             assert data.startswith(thread.artifacts.open(info.artifact_id).read())
@@ -451,7 +493,9 @@ def test_a_refusal_while_the_command_is_silent(
         vfs.arm(2, apsw.FullError, lasting=False)  # the first makes the artifact
         helper = threading.Thread(target=go_on)
         helper.start()
-        code, captured = thread.capture(["sh", "-c", f"echo one; read x <{gate}; echo two; exit 4"], keep=True)
+        code, captured = thread.capture(
+            ["sh", "-c", f"echo one; read x <{gate}; echo two; exit 4"], keep=True
+        )
         helper.join()
         vfs.disarm()
         assert (code, captured.text, captured.artifact_id) == (4, "one\ntwo\n", None)

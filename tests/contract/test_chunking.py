@@ -16,7 +16,19 @@ from eventq.chunking import AVERAGE_BYTES, MAX_BYTES, MIN_BYTES, Chunker, cut, p
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WORDS = ["request", "response", "worker", "error", "timeout", "cache", "session", "token", "chunk", "retry", "select"]
+WORDS = [
+    "request",
+    "response",
+    "worker",
+    "error",
+    "timeout",
+    "cache",
+    "session",
+    "token",
+    "chunk",
+    "retry",
+    "select",
+]
 
 
 def text(size: int, seed: int = 0) -> bytes:
@@ -25,7 +37,9 @@ def text(size: int, seed: int = 0) -> bytes:
     lines: list[bytes] = []
     while size > 0:
         words = " ".join(dice.choices(WORDS, k=dice.randrange(3, 12)))
-        lines.append(b"%d %s id=%x\n" % (dice.randrange(10**6), words.encode(), dice.getrandbits(40)))
+        lines.append(
+            b"%d %s id=%x\n" % (dice.randrange(10**6), words.encode(), dice.getrandbits(40))
+        )
         size -= len(lines[-1])
     return b"".join(lines)[: size or None]
 
@@ -58,7 +72,9 @@ KINDS = {
     "period": b"0123456789" * 60_000,
 }
 # Lengths around the limits, where a last chunk begins, and any other.
-LENGTHS = st.sampled_from([limit + off for limit in (0, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES) for off in (-1, 0, 1, 2)])
+LENGTHS = st.sampled_from(
+    [limit + off for limit in (0, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES) for off in (-1, 0, 1, 2)]
+)
 PAYLOADS = st.builds(
     lambda kind, start, size: KINDS[kind][start : start + max(size, 0)],
     st.sampled_from(sorted(KINDS)),
@@ -150,7 +166,9 @@ def test_growing_costs_little() -> None:
     """Forty versions of a growing output take less than a fifth of what they take one by one."""
     versions = [MEGABYTE[: 100_000 + 5_000 * turn] for turn in range(40)]
     unique = {bytes(chunk) for version in versions for chunk in cut(version)}
-    assert sum(len(zlib.compress(chunk)) for chunk in unique) * 5 < sum(len(zlib.compress(data)) for data in versions)
+    assert sum(len(zlib.compress(chunk)) for chunk in unique) * 5 < sum(
+        len(zlib.compress(data)) for data in versions
+    )
 
 
 def test_cut_copies_nothing() -> None:

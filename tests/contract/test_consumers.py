@@ -40,7 +40,9 @@ def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
 def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
     """`subscribe` gives the subscription; `subscriptions` gives all of them in the order they were made."""
     first = thread.subscribe("w", "echo hi")
-    second = thread.subscribe("a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5)
+    second = thread.subscribe(
+        "a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5
+    )
     assert first == Subscription("w", "echo hi", None, 5, None)
     assert second == Subscription("a", "run 'this'\nand that", "id > 0", 2, 1.5)
     assert thread.subscriptions() == [first, second]
@@ -49,7 +51,9 @@ def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
 def test_subscribe_twice_is_refused(thread: eventq.Thread) -> None:
     """A consumer id is taken once; the first subscription stays as it was."""
     first = thread.subscribe("w", "echo hi")
-    with pytest.raises(ConsumerExistsError, match="'w' is already subscribed - run 'eventq unsubscribe' first"):
+    with pytest.raises(
+        ConsumerExistsError, match="'w' is already subscribed - run 'eventq unsubscribe' first"
+    ):
         thread.subscribe("w", "other", filter="id > 3", from_now=True)
     assert thread.subscriptions() == [first]
     assert acked(thread) == (0, None)
@@ -65,7 +69,10 @@ def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) ->
         "        except ConsumerExistsError: pass\n"
     )
     printed: list[str] = []
-    runs = [threading.Thread(target=lambda: printed.extend(run_python(code, thread.path).split())) for _ in range(2)]
+    runs = [
+        threading.Thread(target=lambda: printed.extend(run_python(code, thread.path).split()))
+        for _ in range(2)
+    ]
     for run in runs:
         run.start()
     for run in runs:
@@ -89,7 +96,8 @@ def test_consumer_ids_that_are_refused(thread: eventq.Thread, name: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/b", ".", "..", "x" * 300, "%41", "A", "a", "mein Ü ☃", "'; DROP TABLE events"]
+    "name",
+    ["../x", "a/b", ".", "..", "x" * 300, "%41", "A", "a", "mein Ü ☃", "'; DROP TABLE events"],
 )
 def test_consumer_ids_that_work(thread: eventq.Thread, name: str) -> None:
     """Any other text names a consumer."""
@@ -131,14 +139,18 @@ def test_an_unknown_consumer(thread: eventq.Thread) -> None:
         lambda: thread.unsubscribe("w"),
         lambda: thread.resume("w"),
     ):
-        with pytest.raises(UnknownConsumerError, match="'w' is not subscribed - run 'eventq subscribe'"):
+        with pytest.raises(
+            UnknownConsumerError, match="'w' is not subscribed - run 'eventq subscribe'"
+        ):
             call()
 
 
 # --- pop and ack ---
 
 
-def test_pop_acks_and_gives_what_is_next(thread: eventq.Thread, consumer: str, clock: Clock) -> None:
+def test_pop_acks_and_gives_what_is_next(
+    thread: eventq.Thread, consumer: str, clock: Clock
+) -> None:
     """`pop` acks the id it is given and gives the next events, at most `limit`."""
     assert acked(thread) == (0, None)
     assert ids(thread.pop(consumer, 0, limit=4)) == [1, 2, 3, 4]
@@ -166,7 +178,9 @@ def test_ack_alone(thread: eventq.Thread, consumer: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["pop", "ack"])
-def test_the_same_ack_again_changes_nothing(thread: eventq.Thread, consumer: str, clock: Clock, how: str) -> None:
+def test_the_same_ack_again_changes_nothing(
+    thread: eventq.Thread, consumer: str, clock: Clock, how: str
+) -> None:
     """An ack that is repeated leaves even the time of the first."""
     act = getattr(thread, how)
     act(consumer, 5)
@@ -188,11 +202,15 @@ def test_a_smaller_ack_replays(thread: eventq.Thread, consumer: str, how: str, t
 
 @pytest.mark.parametrize("how", ["pop", "ack"])
 @pytest.mark.parametrize("beyond", [11, (1 << 63) - 1])
-def test_an_ack_beyond_the_newest_event(thread: eventq.Thread, consumer: str, how: str, beyond: int) -> None:
+def test_an_ack_beyond_the_newest_event(
+    thread: eventq.Thread, consumer: str, how: str, beyond: int
+) -> None:
     """An ack of events that do not exist yet is refused, names the newest, and changes nothing."""
     thread.ack(consumer, 4)
     before = acked(thread)
-    with pytest.raises(AckError, match=rf"cannot ack event {beyond}: the newest event is 10 - ") as caught:
+    with pytest.raises(
+        AckError, match=rf"cannot ack event {beyond}: the newest event is 10 - "
+    ) as caught:
         getattr(thread, how)(consumer, beyond)
     assert caught.value.last_id == 10
     assert acked(thread) == before
@@ -208,7 +226,9 @@ def test_pop_with_a_filter(thread: eventq.Thread) -> None:
     assert ids(thread.pop("w", 5)) == [6, 8, 10]
 
 
-@pytest.mark.parametrize("broken", ["nonsense = 1", "json_extract(content, 'no path') = 1", "1=1) OR (1=1"])
+@pytest.mark.parametrize(
+    "broken", ["nonsense = 1", "json_extract(content, 'no path') = 1", "1=1) OR (1=1"]
+)
 def test_a_failing_filter_leaves_the_ack(
     thread: eventq.Thread, consumer: str, raw: apsw.Connection, broken: str
 ) -> None:
@@ -224,7 +244,9 @@ def test_a_failing_filter_leaves_the_ack(
     assert ids(thread.pop(consumer, 6)) == [7, 8, 9, 10]
 
 
-def test_pop_waits_for_another_process(thread: eventq.Thread, consumer: str, run_python: RunPython) -> None:
+def test_pop_waits_for_another_process(
+    thread: eventq.Thread, consumer: str, run_python: RunPython
+) -> None:
     """With `wait` a pop that finds nothing gives what another process pushes meanwhile."""
     code = "import sys, eventq\nwith eventq.open(sys.argv[1]) as thread: thread.push('self', 'note', 'x')\n"
     pusher = threading.Thread(target=run_python, args=(code, thread.path))
@@ -348,7 +370,9 @@ def test_a_watermark_follows_the_ack_back(thread: eventq.Thread) -> None:
     assert ids(thread.pop("w", 0)) == [1, 2_002]
 
 
-def test_a_watermark_of_another_filter_is_not_believed(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_watermark_of_another_filter_is_not_believed(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """When another tool changes a filter, the watermark of the old one does not hide matches of the new one."""
     thread.push_many([("self", "note", "x")] * 5)
     thread.subscribe("w", "true", filter="type = 'rare'")

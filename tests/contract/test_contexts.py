@@ -12,7 +12,13 @@ from blake3 import blake3
 import eventq
 from eventq import InputError, Turn, UsageError
 from eventq.dag.contexts import OpenTurn
-from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownContextError, UnknownTurnError
+from eventq.errors import (
+    ConflictError,
+    TooLargeError,
+    UnknownBlobError,
+    UnknownContextError,
+    UnknownTurnError,
+)
 from eventq.records import ContextInfo, Move, OpenInfo
 from tests.contract.support import counts, dump, ids
 from tests.crash.support import kill, numbers, read_lines, start
@@ -59,12 +65,17 @@ def test_create(thread: Thread, clock: Clock) -> None:
     assert repr(named) == "<eventq.Context 2>"
 
 
-@pytest.mark.parametrize("name", ["a", "x" * 200, "ein Name ☃", "-5", "1.0", "1a", "²", "１２", " ", "blob:x"])
+@pytest.mark.parametrize(
+    "name", ["a", "x" * 200, "ein Name ☃", "-5", "1.0", "1a", "²", "１２", " ", "blob:x"]
+)
 def test_names_that_are_taken(thread: Thread, name: str) -> None:
     """A name is any text up to 200 characters that is no number, and finds its context."""
     assert thread.contexts.create(name).id == 1
     assert (1, name) == (thread.contexts.get(name).id, thread.contexts.get(1).info().name)
-    assert (2, name + "'") == (thread.contexts.fork(name, name=name[:199] + "'").id, name + "'") or len(name) > 199
+    assert (2, name + "'") == (
+        thread.contexts.fork(name, name=name[:199] + "'").id,
+        name + "'",
+    ) or len(name) > 199
 
 
 @pytest.mark.parametrize(
@@ -84,10 +95,15 @@ def test_names_that_are_taken(thread: Thread, name: str) -> None:
         (b"a", "name must be text, not bytes"),
     ],
 )
-def test_names_that_are_refused(context: Context, thread: Thread, raw: apsw.Connection, name: Any, text: str) -> None:
+def test_names_that_are_refused(
+    context: Context, thread: Thread, raw: apsw.Connection, name: Any, text: str
+) -> None:
     """Names that could be taken for ids or that cannot be shown are refused, and nothing changes."""
     before = dump(raw)
-    calls: list[Callable[[], object]] = [lambda: thread.contexts.create(name), lambda: context.fork(name=name)]
+    calls: list[Callable[[], object]] = [
+        lambda: thread.contexts.create(name),
+        lambda: context.fork(name=name),
+    ]
     for call in calls:
         with pytest.raises(InputError, match=text):
             call()
@@ -97,21 +113,52 @@ def test_names_that_are_refused(context: Context, thread: Thread, raw: apsw.Conn
 def test_a_name_is_unique(thread: Thread, context: Context, raw: apsw.Connection) -> None:
     """A name that is taken is refused with its owner; it is free again when that is deleted, the id never."""
     before = dump(raw)
-    calls: list[Callable[[], object]] = [lambda: thread.contexts.create("main"), lambda: context.fork(name="main")]
+    calls: list[Callable[[], object]] = [
+        lambda: thread.contexts.create("main"),
+        lambda: context.fork(name="main"),
+    ]
     for call in calls:
-        with pytest.raises(ConflictError, match="the name 'main' is taken by context 1 - ") as caught:
+        with pytest.raises(
+            ConflictError, match="the name 'main' is taken by context 1 - "
+        ) as caught:
             call()
         assert caught.value.actual == 1
     assert before == dump(raw)
     thread.contexts.delete("main")
-    assert (thread.contexts.create("main").id, thread.contexts.create("Main").info().name) == (2, "Main")
+    assert (thread.contexts.create("main").id, thread.contexts.create("Main").info().name) == (
+        2,
+        "Main",
+    )
 
 
 def test_contexts_are_found(thread: Thread, context: Context) -> None:
     """A context is found by id, by name, and by its id as text; nothing else finds it."""
     thread.contexts.create()
-    assert [thread.contexts.get(which).id for which in (1, "main", "1", 2, "2", "002")] == [1, 1, 1, 2, 2, 2]
-    for which in (0, 3, LARGEST_ID, "3", "Main", "main ", "", "-1", "+1", " 1", "１", "1.0", "9" * 18, "9" * 40, "%"):
+    assert [thread.contexts.get(which).id for which in (1, "main", "1", 2, "2", "002")] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+        2,
+    ]
+    for which in (
+        0,
+        3,
+        LARGEST_ID,
+        "3",
+        "Main",
+        "main ",
+        "",
+        "-1",
+        "+1",
+        " 1",
+        "１",
+        "1.0",
+        "9" * 18,
+        "9" * 40,
+        "%",
+    ):
         with pytest.raises(UnknownContextError) as caught:
             thread.contexts.get(which)
         assert f"there is no context '{which}'" == caught.value.what
@@ -314,7 +361,9 @@ def test_compare_and_set(thread: Thread, context: Context, raw: apsw.Connection)
     assert context.move(2, expected_head=0).head_turn_id == 2
     before = dump(raw)
     for expected in (0, 1, 3, 99, LARGEST_ID):
-        with pytest.raises(ConflictError, match=f"the head of context 1 is turn 2, not {expected} - ") as caught:
+        with pytest.raises(
+            ConflictError, match=f"the head of context 1 is turn 2, not {expected} - "
+        ) as caught:
             thread.contexts.compare_and_set(1, 1, expected_head=expected)
         assert caught.value.actual == 2
     for unknown in (99, LARGEST_ID):
@@ -406,7 +455,10 @@ sys.stdin.readline()
 
 def together(code: str, path: str, count: int, rounds: int) -> list[list[list[str]]]:
     """Run a program in several processes that begin at one moment; give the words of the lines that each has said."""
-    processes = [start(GATE + code, path, str(number), str(rounds), stdin=subprocess.PIPE) for number in range(count)]
+    processes = [
+        start(GATE + code, path, str(number), str(rounds), stdin=subprocess.PIPE)
+        for number in range(count)
+    ]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -457,7 +509,9 @@ def test_one_of_many_swaps_wins(thread: Thread, context: Context) -> None:
     assert [winners[n] for lines in said for n, _, _ in lines] == [
         int(actual) for lines in said for *_, actual in lines
     ]
-    assert [winners[str(n)] for n in range(rounds)] == [thread.contexts.head(2 + n) for n in range(rounds)]
+    assert [winners[str(n)] for n in range(rounds)] == [
+        thread.contexts.head(2 + n) for n in range(rounds)
+    ]
     moves = list(context.history())
     assert [move.new_turn_id for move in moves[:-1]] == [move.old_turn_id for move in moves[1:]]
     assert len(moves) == 5 + 4 * 25 + 1
@@ -491,14 +545,18 @@ def test_many_processes_append(thread: Thread, context: Context) -> None:
         own = [int(turn) for word, turn in lines if word == "own"]
         found = list(thread.contexts.get(2 + number).last(10_000))
         assert own == ids(found)
-        assert [f"{number} own {n}".encode() for n in range(rounds)] == [turn.payload for turn in found]
+        assert [f"{number} own {n}".encode() for n in range(rounds)] == [
+            turn.payload for turn in found
+        ]
     for which, kind in ((1, "one"), (6, "any")):
         found = list(thread.contexts.get(which).replay())
-        assert sorted(int(turn) for lines in said for word, turn in lines if word == kind) == sorted(ids(found))
+        assert sorted(
+            int(turn) for lines in said for word, turn in lines if word == kind
+        ) == sorted(ids(found))
         assert list(range(count * rounds)) == [turn.depth for turn in found]
-        assert sorted(f"{me} {kind} {n}".encode() for me in range(count) for n in range(rounds)) == sorted(
-            turn.payload or b"" for turn in found
-        )
+        assert sorted(
+            f"{me} {kind} {n}".encode() for me in range(count) for n in range(rounds)
+        ) == sorted(turn.payload or b"" for turn in found)
         moves = list(thread.contexts.history(which))[1:]
         assert ids(found) == [move.new_turn_id for move in moves]
     assert 3 * count * rounds == max(int(turn) for lines in said for _, turn in lines)
@@ -519,7 +577,9 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
-def test_nothing_acknowledged_is_lost(thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_acknowledged_is_lost(
+    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row 24: after each of twelve kills every acknowledged turn and byte is there, the head is a whole turn, and the
     thread checks out. Row 108: as many events as turns that asked for one.
     """  # noqa: D205
@@ -527,7 +587,9 @@ def test_nothing_acknowledged_is_lost(thread: Thread, context: Context, monkeypa
     opened = context.open_turn()
     promised: dict[int, str] = {}
     size = 0
-    for number, (count, call) in enumerate(zip(numbers(7, 12, 1, 40), numbers(8, 12, 20, 20_000), strict=True)):
+    for number, (count, call) in enumerate(
+        zip(numbers(7, 12, 1, 40), numbers(8, 12, 20, 20_000), strict=True)
+    ):
         by_call = number % 2
         process = start(KILLED, thread.path, str(int(call) if by_call else 0), str(number))
         out = read_lines(process, None if by_call else 1 + int(count)) + kill(process)
@@ -547,7 +609,8 @@ def test_nothing_acknowledged_is_lost(thread: Thread, context: Context, monkeypa
         assert [*thread.database.turns.faults(), *thread.blobs.faults()] == []
     assert promised
     assert [text for text in stored.values() if int(text.split()[1]) % 2 == 0] == [
-        stored[int(event.content.split('"turn_id":')[1].split(",")[0])] for event in thread.peek(limit=None)
+        stored[int(event.content.split('"turn_id":')[1].split(",")[0])]
+        for event in thread.peek(limit=None)
     ]
     opened.discard()
     thread.push("self", "note", "the next push, which makes the mirror whole")
@@ -563,7 +626,15 @@ def test_an_open_turn(thread: Thread, context: Context, raw: apsw.Connection, cl
     assert OpenInfo(1, 1, "tool.output", 3, 9, 0, AT, AT) == opened.info()
     assert b"".join(opened.read()) == b""
     clock.move(1)
-    bits: list[Any] = [b"a\0\xff", "zwölf", b"", "", bytearray(b"\x80"), memoryview(b"xy"), bytes(range(256))]
+    bits: list[Any] = [
+        b"a\0\xff",
+        "zwölf",
+        b"",
+        "",
+        bytearray(b"\x80"),
+        memoryview(b"xy"),
+        bytes(range(256)),
+    ]
     expected = b"a\0\xffzw\xc3\xb6lf\x80xy" + bytes(range(256))
     assert [opened.append_delta(bit) for bit in bits] == [3, 9, 9, 9, 10, 12, 268]
     info = OpenInfo(1, 1, "tool.output", 3, 9, 268, AT, AT + 1000)
@@ -599,7 +670,9 @@ def test_an_empty_open_turn(context: Context) -> None:
     assert (opened.seal().turn_id, context.last().turns[0].size) == (1, 0)
 
 
-def test_an_open_turn_grows_to_the_largest_payload(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_turn_grows_to_the_largest_payload(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A delta beyond what a payload may have is refused when it comes, and what was there can be sealed."""
     monkeypatch.setattr("eventq.dag.contexts.LARGEST", 2 * MIB)
     opened = context.open_turn()
@@ -614,7 +687,11 @@ def test_megabytes_at_once(context: Context, raw: apsw.Connection) -> None:
     """3 MiB at once lie in pieces of at most a MiB, between small bits, and are sealed as they are."""
     data = os.urandom(3 * MIB + 5)
     opened = context.open_turn()
-    sizes = [opened.append_delta(b"before"), opened.append_delta(data), opened.append_delta(b"after")]
+    sizes = [
+        opened.append_delta(b"before"),
+        opened.append_delta(data),
+        opened.append_delta(b"after"),
+    ]
     assert [6, 6 + len(data), 11 + len(data)] == sizes
     expected = b"before" + data + b"after"
     pieces = list(opened.read())
@@ -638,7 +715,9 @@ def test_tiny_bits_coalesce(thread: Thread, context: Context, raw: apsw.Connecti
     assert expected == b"".join(pieces)
     assert -(-len(expected) // 4090) >= len(pieces) == counts(raw)["open_pieces"]
     assert all(4090 <= len(piece) <= 4096 for piece in pieces[:-1])
-    assert expected == (context.append(b"first") and opened.seal() and context.last().turns[1].payload)
+    assert expected == (
+        context.append(b"first") and opened.seal() and context.last().turns[1].payload
+    )
 
 
 def test_bits_that_are_refused(context: Context, raw: apsw.Connection) -> None:
@@ -702,7 +781,9 @@ def test_a_closed_open_turn(thread: Thread, context: Context, raw: apsw.Connecti
     before = dump(raw)
     for opened in (sealed, discarded):
         for call in CALLS:
-            with pytest.raises(ConflictError, match=f"there is no open turn {opened.id} - ") as caught:
+            with pytest.raises(
+                ConflictError, match=f"there is no open turn {opened.id} - "
+            ) as caught:
                 call(opened)
             assert caught.value.actual == opened.id
         with pytest.raises(ConflictError, match=f"there is no open turn {opened.id} - "):
@@ -744,12 +825,16 @@ def test_a_seal_with_a_used_key(thread: Thread, context: Context, raw: apsw.Conn
     again.append_delta(b"te")
     again.append_delta(b"xt")
     assert turn == again.seal(key="k", source="self")
-    assert tuple(counts(raw)[name] for name in ("turns", "open_turns", "open_pieces", "events")) == (1, 0, 0, 0)
+    assert tuple(
+        counts(raw)[name] for name in ("turns", "open_turns", "open_pieces", "events")
+    ) == (1, 0, 0, 0)
     with pytest.raises(ConflictError):
         again.info()
 
 
-def test_sealing_while_somebody_writes(thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_while_somebody_writes(
+    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A seal that finds other bytes than it has read is refused: no byte is lost, and the next seal has all."""
     opened = context.open_turn()
     opened.append_delta(b"one")
@@ -763,14 +848,18 @@ def test_sealing_while_somebody_writes(thread: Thread, context: Context, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(thread.contexts.turns, "prepare", slow)
-        with pytest.raises(ConflictError, match="somebody is still writing to open turn 1 - seal it again"):
+        with pytest.raises(
+            ConflictError, match="somebody is still writing to open turn 1 - seal it again"
+        ):
             opened.seal(key="k")
     assert (context.head_id(), opened.info().size) == (0, 7)
     opened.seal(key="k")
     assert [turn.payload for turn in context.last()] == [b"one two"]
 
 
-def test_sealing_what_somebody_seals(thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_what_somebody_seals(
+    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two that seal at once one wins; there is one turn."""
     opened = context.open_turn()
     opened.append_delta(b"one")
@@ -824,14 +913,17 @@ def test_another_process_seals(thread: Thread, context: Context, run_python: Any
     assert context.open_turns() == []
 
 
-def test_deleting_a_context_with_open_turns(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_deleting_a_context_with_open_turns(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """A context with open turns is not deleted; once they are sealed or discarded it is."""
     first, second = context.open_turn(), context.open_turn()
     other = thread.contexts.create()
     before = dump(raw)
     for call in (context.delete, lambda: thread.contexts.delete("main")):
         with pytest.raises(
-            ConflictError, match=r"context 1 has turns that are still open \(2\) - seal or discard them first"
+            ConflictError,
+            match=r"context 1 has turns that are still open \(2\) - seal or discard them first",
         ) as caught:
             call()
         assert first.id == caught.value.actual

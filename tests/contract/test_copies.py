@@ -51,7 +51,15 @@ def source(tmp_path: Path) -> Iterator[eventq.Thread]:
 
 def added(found: Imported) -> tuple[Any, ...]:
     """Give all that a copy says: the numbers of blobs, turns, contexts, moves, artifacts and outputs, and the notes."""
-    return found.blobs, found.turns, found.contexts, found.moved, found.artifacts, found.outputs, found.notes
+    return (
+        found.blobs,
+        found.turns,
+        found.contexts,
+        found.moved,
+        found.artifacts,
+        found.outputs,
+        found.notes,
+    )
 
 
 def blobs(thread: eventq.Thread) -> set[str]:
@@ -83,7 +91,11 @@ TABLES = [
 
 def rows(thread: eventq.Thread, *left_out: str) -> dict[str, list[Any]]:
     """Give all rows that a copy could change."""
-    return {one: thread.database.run(f"SELECT * FROM {one} ORDER BY 1, 2") for one in TABLES if one not in left_out}
+    return {
+        one: thread.database.run(f"SELECT * FROM {one} ORDER BY 1, 2")
+        for one in TABLES
+        if one not in left_out
+    }
 
 
 def breaks(thread: eventq.Thread, sql: str, *bindings: Any) -> None:
@@ -105,7 +117,11 @@ def fill(thread: eventq.Thread) -> None:
     put(b"named", refs=[blake3(b"deep").digest()])
     main = thread.contexts.create("main")
     main.append(NewTurn("m1", refs=[blake3(b"named").digest()]))
-    main.append(NewTurn("m2: see artifact://0, and more", type_id="chat/2", type_version=2, encoding=3, flags=4))
+    main.append(
+        NewTurn(
+            "m2: see artifact://0, and more", type_id="chat/2", type_version=2, encoding=3, flags=4
+        )
+    )
     main.append(NewTurn({"b": "m3"}, canonical="eventq-json-1"))
     side = main.fork(at=2, name="side")
     side.append("s3")
@@ -132,7 +148,9 @@ def fill(thread: eventq.Thread) -> None:
     thread.outputs.put("Scout", "of nobody")
     thread.outputs.put("Apart", "of the other")
     thread.outputs.put("Helper", "v1", "0-Scout")
-    thread.outputs.publish("0-Scout.0-Helper", "v2 artifact://2 and artifact://99 and agent://7-None")
+    thread.outputs.publish(
+        "0-Scout.0-Helper", "v2 artifact://2 and artifact://99 and agent://7-None"
+    )
     run = thread.runs.start("plan", "the prompt artifact://5", label="run", group="g")
     run.attempt("coder", {"n": 1}, "failed")
     run.step("coder", {"n": 2}, "done")
@@ -150,11 +168,20 @@ def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> Non
         b'{"patched":"artifact:\\/\\/4"}',
         b"s3",
     ]
-    texts = [b"m1", b"named", b"deep", b"m2: see artifact://0, and more", b"s3", rb'{"patched":"artifact:\/\/4"}']
+    texts = [
+        b"m1",
+        b"named",
+        b"deep",
+        b"m2: see artifact://0, and more",
+        b"s3",
+        rb'{"patched":"artifact:\/\/4"}',
+    ]
     helper = [b"v1", b"v2 artifact://2 and artifact://99 and agent://7-None"]
     assert blobs(other) == names(*texts, *helper)
     assert artifacts(other) == {key: one for key, one in artifacts(thread).items() if key in "0124"}
-    assert outputs(other) == {key: one for key, one in outputs(thread).items() if key[0] == "0-Scout.0-Helper"}
+    assert outputs(other) == {
+        key: one for key, one in outputs(thread).items() if key[0] == "0-Scout.0-Helper"
+    }
     assert added(found) == (8, 3, 1, 0, 4, 2, ())
     named = blake3(b"named").hexdigest()
     assert other.blobs.refs(named) == [f"blob:blake3:{blake3(b'deep').hexdigest()}"]
@@ -232,7 +259,9 @@ def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> 
     thread.copy_to(other)
     thread.contexts.attach(1, bytes(32))
     other.contexts.attach(1, b"\1" * 32)
-    assert thread.copy_to(other).notes == (f"turn 1 keeps the root that it has here, {'01' * 32}, not {'00' * 32}",)
+    assert thread.copy_to(other).notes == (
+        f"turn 1 keeps the root that it has here, {'01' * 32}, not {'00' * 32}",
+    )
     assert other.contexts.root(1) == b"\1" * 32
 
 
@@ -246,7 +275,11 @@ def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
     )  # fmt: skip
     assert {one: rows(other)[one] for one in same} == {one: rows(thread)[one] for one in same}
     assert other.blobs.pins() == thread.blobs.pins()
-    assert (artifacts(other), outputs(other), blobs(other)) == (artifacts(thread), outputs(thread), blobs(thread))
+    assert (artifacts(other), outputs(other), blobs(other)) == (
+        artifacts(thread),
+        outputs(thread),
+        blobs(thread),
+    )
     assert [chain(other, one.context_id) for one in other.contexts] == [
         chain(thread, one.context_id) for one in thread.contexts
     ]
@@ -260,12 +293,17 @@ def test_the_choice(thread: eventq.Thread, other: eventq.Thread) -> None:
     fill(thread)
     assert added(thread.copy_to(other, [])) == NOTHING
     assert thread.copy_to(other, ["main", 1, "1", thread.contexts.get("side").id]).contexts == 2
-    assert [(one.context_id, one.name, one.fork_of) for one in other.contexts] == [(1, "main", None), (2, "side", 1)]
+    assert [(one.context_id, one.name, one.fork_of) for one in other.contexts] == [
+        (1, "main", None),
+        (2, "side", 1),
+    ]
     assert chain(other, "main") == chain(thread, "main")
 
 
 @pytest.mark.parametrize("name", ["none", 99, "99", 0, -1, "", "1 ", 1 << 70])
-def test_a_context_that_is_not_there(thread: eventq.Thread, other: eventq.Thread, name: Any) -> None:
+def test_a_context_that_is_not_there(
+    thread: eventq.Thread, other: eventq.Thread, name: Any
+) -> None:
     """An unknown context is UnknownContextError, and nothing is copied."""
     fill(thread)
     with pytest.raises(UnknownContextError):
@@ -293,7 +331,9 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_how_a_text_names_an_artifact(thread: eventq.Thread, other: eventq.Thread, text: str) -> None:
+def test_how_a_text_names_an_artifact(
+    thread: eventq.Thread, other: eventq.Thread, text: str
+) -> None:
     """A URL of an artifact is found wherever it stands in a text, also as JSON escapes it, and no other number."""
     for _ in range(4):
         thread.artifacts.put(b"x")
@@ -370,7 +410,9 @@ def test_a_long_name_across_two_pieces(thread: eventq.Thread, other: eventq.Thre
         ).artifact_id
         thread.contexts.create(f"c{back}").append(f"artifact://{number}")
     for back in (1, 120, len(name), len(name) + 8):
-        with eventq.open(eventq.init(os.path.join(os.path.dirname(other.path), f"at {back}"))) as third:
+        with eventq.open(
+            eventq.init(os.path.join(os.path.dirname(other.path), f"at {back}"))
+        ) as third:
             assert thread.copy_to(third, [f"c{back}"]).outputs == 1
 
 
@@ -397,7 +439,9 @@ def test_names_in_a_circle(thread: eventq.Thread, other: eventq.Thread) -> None:
 def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thread) -> None:
     """A blob that the blob of an output names comes with it, and the ref between them."""
     inner = thread.blobs.put(b"inner")
-    thread.blobs.put(b"artifact://0", refs=[thread.blobs.put(b"outer artifact://1", refs=[inner.hash]).hash])
+    thread.blobs.put(
+        b"artifact://0", refs=[thread.blobs.put(b"outer artifact://1", refs=[inner.hash]).hash]
+    )
     for _ in range(3):
         thread.artifacts.put(b"x")
     thread.outputs.put("A", b"artifact://0")
@@ -411,7 +455,9 @@ def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thr
 
 
 @pytest.mark.parametrize("chosen", [None, ["side", "run"], ["main", "other"]])
-def test_copying_again_adds_nothing(thread: eventq.Thread, other: eventq.Thread, chosen: Any) -> None:
+def test_copying_again_adds_nothing(
+    thread: eventq.Thread, other: eventq.Thread, chosen: Any
+) -> None:
     """What is there already is found again: every number is 0, and no row is another."""
     fill(thread)
     thread.artifacts.allocate("broken").fail("for a test")
@@ -446,7 +492,13 @@ def test_a_thread_that_has_other_things(thread: eventq.Thread, other: eventq.Thr
     fill(thread)
     before = chain(other, "mine")
     found = thread.copy_to(other)
-    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (5, 9, 8, 4, ())
+    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (
+        5,
+        9,
+        8,
+        4,
+        (),
+    )
     assert chain(other, "mine") == before
     assert chain(other, "main") == chain(thread, "main")
     assert artifacts(other) == {**artifacts(thread), "8": artifacts(other)["8"]}
@@ -455,7 +507,13 @@ def test_a_thread_that_has_other_things(thread: eventq.Thread, other: eventq.Thr
     assert other.artifacts.put(b"next").artifact_id == "9"
     assert other.outputs.allocate("Next") == "10-Next"
     found = thread.copy_to(other)
-    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (0, 0, 0, 0, ())
+    assert (found.contexts, found.turns, found.artifacts, found.outputs, found.notes) == (
+        0,
+        0,
+        0,
+        0,
+        (),
+    )
 
 
 def test_numbers_go_on_after_those_that_came(thread: eventq.Thread, other: eventq.Thread) -> None:
@@ -482,10 +540,14 @@ def test_an_artifact_that_is_another(thread: eventq.Thread, other: eventq.Thread
     other.artifacts.put(b"mine")
     conflicts(thread, other, "artifact://0 is another one")
     other.artifacts.remove(0)
-    conflicts(thread, other, "artifact://0 is another one")  # the number was another's, and texts may name it
+    conflicts(
+        thread, other, "artifact://0 is another one"
+    )  # the number was another's, and texts may name it
 
 
-def test_an_artifact_that_is_another_and_not_chosen(thread: eventq.Thread, other: eventq.Thread) -> None:
+def test_an_artifact_that_is_another_and_not_chosen(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
     """Only what is chosen can be a conflict."""
     fill(thread)
     for number in range(4):
@@ -495,7 +557,9 @@ def test_an_artifact_that_is_another_and_not_chosen(thread: eventq.Thread, other
 
 
 @pytest.mark.parametrize("mine", [b"mine", b"its"])
-def test_a_partial_artifact_that_is_another(thread: eventq.Thread, other: eventq.Thread, mine: bytes) -> None:
+def test_a_partial_artifact_that_is_another(
+    thread: eventq.Thread, other: eventq.Thread, mine: bytes
+) -> None:
     """An artifact that is not whole, and whose number is another's, is a ConflictError as well."""
     writer = thread.artifacts.allocate("bash")
     writer.write(b"its")
@@ -518,7 +582,9 @@ def test_an_artifact_of_another_tool(thread: eventq.Thread, other: eventq.Thread
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_output_that_is_another(thread: eventq.Thread, other: eventq.Thread, version: int) -> None:
+def test_an_output_that_is_another(
+    thread: eventq.Thread, other: eventq.Thread, version: int
+) -> None:
     """An output, or a version of one, that is another one there is a ConflictError, and nothing is copied."""
     thread.outputs.publish("0-A", "one")
     thread.outputs.publish("0-A", "two")
@@ -548,7 +614,9 @@ def test_a_context_whose_name_is_taken(thread: eventq.Thread, other: eventq.Thre
     assert [chain(other, one)[0][0] for one in (1, 2)] == [b"mine", b"theirs"]
 
 
-def test_a_context_whose_name_is_taken_comes_once(thread: eventq.Thread, other: eventq.Thread) -> None:
+def test_a_context_whose_name_is_taken_comes_once(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
     """Copying a context whose name is taken there again adds nothing."""
     thread.contexts.create("main").append("theirs")
     other.contexts.create("main").append("mine")
@@ -561,7 +629,10 @@ def test_a_context_whose_name_is_taken_comes_once(thread: eventq.Thread, other: 
 def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
     """A thread is not copied to itself, by whatever path."""
     os.symlink(thread.path, tmp_path / "link")
-    with eventq.open(tmp_path / "link") as again, eventq.open(thread.path, read_only=True) as reader:
+    with (
+        eventq.open(tmp_path / "link") as again,
+        eventq.open(thread.path, read_only=True) as reader,
+    ):
         for one, two in ((thread, thread), (thread, again), (again, thread), (reader, thread)):
             with pytest.raises(UsageError, match="are one thread"):
                 one.copy_to(two)
@@ -592,7 +663,9 @@ def test_a_damaged_blob(source: eventq.Thread, other: eventq.Thread, at: int, ch
     source.contexts.get("main").append(b"the payload " * 3)
     [data] = source.database.run("SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1")[0]
     breaks(
-        source, "UPDATE blob_bytes SET bytes = ? WHERE blob_id = 2", flipped(bytes(data), len(data) + at if at else 0)
+        source,
+        "UPDATE blob_bytes SET bytes = ? WHERE blob_id = 2",
+        flipped(bytes(data), len(data) + at if at else 0),
     )
     with pytest.raises(DamagedError, match=r"damaged|hash"):
         source.copy_to(other, chosen)
@@ -601,7 +674,10 @@ def test_a_damaged_blob(source: eventq.Thread, other: eventq.Thread, at: int, ch
 
 
 DAMAGE: dict[str, tuple[str, Callable[[bytes, int], Any]]] = {
-    "flipped": ("UPDATE artifact_chunks SET bytes = ? WHERE position = 1", lambda kept, _: flipped(kept, 40)),
+    "flipped": (
+        "UPDATE artifact_chunks SET bytes = ? WHERE position = 1",
+        lambda kept, _: flipped(kept, 40),
+    ),
     "other bytes": (
         "UPDATE artifact_chunks SET bytes = ? WHERE position = 1",
         lambda _, size: packed(b"z" * size),
@@ -612,20 +688,27 @@ DAMAGE: dict[str, tuple[str, Callable[[bytes, int], Any]]] = {
     ),
     "no bytes": ("UPDATE artifact_chunks SET bytes = ? WHERE position = 1", lambda _, __: b""),
     "missing": ("DELETE FROM artifact_chunks WHERE position = 1 AND ?", lambda _, __: 1),
-    "another hash": ("UPDATE artifacts SET hash = ? WHERE artifact_id = 1", lambda _, __: bytes(32)),
+    "another hash": (
+        "UPDATE artifacts SET hash = ? WHERE artifact_id = 1",
+        lambda _, __: bytes(32),
+    ),
     "another size": ("UPDATE artifacts SET size = size + ? WHERE artifact_id = 1", lambda _, __: 1),
 }
 
 
 @pytest.mark.parametrize("chosen", [None, ["main"]])
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_artifact(source: eventq.Thread, other: eventq.Thread, how: str, chosen: Any) -> None:
+def test_a_damaged_artifact(
+    source: eventq.Thread, other: eventq.Thread, how: str, chosen: Any
+) -> None:
     """An artifact whose bytes are damaged is an error; none arrives that says it is whole and is not."""
     source.contexts.create("main").append("artifact://0 artifact://1 artifact://2")
     for data in (b"sound", NOISE, b"sound too"):
         source.artifacts.put(data)
     sql, make = DAMAGE[how]
-    kept = source.database.one("SELECT bytes FROM artifact_chunks WHERE artifact_id = 1 AND position = 1")
+    kept = source.database.one(
+        "SELECT bytes FROM artifact_chunks WHERE artifact_id = 1 AND position = 1"
+    )
     breaks(source, sql, make(bytes(kept), CHUNK))
     with pytest.raises(DamagedError, match="artifact 1"):
         source.copy_to(other, chosen)
@@ -707,13 +790,18 @@ def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Threa
     assert other.artifacts.open(2).read() == b"open "
 
 
-def test_an_artifact_that_was_open_and_is_whole_now(thread: eventq.Thread, other: eventq.Thread) -> None:
+def test_an_artifact_that_was_open_and_is_whole_now(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
     """What is being written is left out, and said; it comes under its own number when it is whole."""
     writer = thread.artifacts.allocate("bash")
     writer.write(b"begun")
     writer._commit()
     found = thread.copy_to(other)
-    assert (found.artifacts, found.notes) == (0, ("artifact 0 is still being written there: it was left out",))
+    assert (found.artifacts, found.notes) == (
+        0,
+        ("artifact 0 is still being written there: it was left out",),
+    )
     writer.write(b" and ended")
     writer.seal()
     assert thread.copy_to(other).artifacts == 1
@@ -770,7 +858,9 @@ def test_a_source_of_an_older_schema(
     raw.close()
     with eventq.open(original, read_only=True) as reader:
         for chosen in (None, ["main"]):
-            with pytest.raises(StoreError, match=f"older eventq, and holds no {what} - open it for writing once"):
+            with pytest.raises(
+                StoreError, match=f"older eventq, and holds no {what} - open it for writing once"
+            ):
                 reader.copy_to(other, chosen)
     with eventq.open(original) as writer:
         assert added(writer.copy_to(other)) == NOTHING
@@ -799,7 +889,9 @@ def test_a_destination_that_is_closed(thread: eventq.Thread, tmp_path: Path) -> 
         thread.copy_to(closed)
 
 
-def test_a_copy_is_one_moment(thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_one_moment(
+    thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is committed while a copy is under way does not come: all of it is of the moment that it began at."""
     fill(thread)
     expected = artifacts(thread), outputs(thread), blobs(thread), chain(thread, "main")
@@ -817,7 +909,13 @@ def test_a_copy_is_one_moment(thread: eventq.Thread, other: eventq.Thread, monke
                 writer.artifacts.remove(3)
                 writer.contexts.delete("side")
 
-    for name in ("_import_blobs", "_import_artifacts", "_names_of_contexts", "_import_heads", "_import_extra"):
+    for name in (
+        "_import_blobs",
+        "_import_artifacts",
+        "_names_of_contexts",
+        "_import_heads",
+        "_import_extra",
+    ):
         real = getattr(packs._Import, name)
 
         def noisy(self: Any, *given: Any, real: Any = real) -> Any:
@@ -863,7 +961,12 @@ def test_a_renamed_directory(tmp_path: Path, other: eventq.Thread) -> None:
         expected = artifacts(thread), outputs(thread), chain(thread, "main"), chain(thread, "run")
     os.rename(old, new)
     with eventq.open(new) as thread:
-        assert (artifacts(thread), outputs(thread), chain(thread, "main"), chain(thread, "run")) == expected
+        assert (
+            artifacts(thread),
+            outputs(thread),
+            chain(thread, "main"),
+            chain(thread, "run"),
+        ) == expected
         assert thread.read("artifact://1").data.startswith(b"a1 leads")
         assert thread.read("agent://0-Scout.0-Helper").data == b"v1"
         assert thread.read(f"blob:blake3:{blake3(b'deep').hexdigest()}").data == b"deep"

@@ -47,7 +47,9 @@ def thread(path: str) -> eventq.Thread:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return what lies in a folder."""
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()
+    }
 
 
 def test_the_records_are_those_of_the_layout(tmp_path: Path) -> None:
@@ -83,7 +85,11 @@ def test_a_data_directory_comes_whole(server: CxdbDirectory, thread: eventq.Thre
     found = thread.import_pack(server.folder)
     assert (found.blobs, found.turns, found.contexts, found.moved, found.notes) == (5, 4, 3, 0, ())
     assert files(server.folder) == before
-    assert [(one.context_id, one.head_turn_id) for one in thread.contexts] == [(1, 4), (2, 3), (3, 0)]
+    assert [(one.context_id, one.head_turn_id) for one in thread.contexts] == [
+        (1, 4),
+        (2, 3),
+        (3, 0),
+    ]
     turns = list(thread.contexts.get(1).replay())
     assert [(one.turn_id, one.parent_turn_id, one.depth, one.payload) for one in turns] == [
         (1, 0, 0, b"one"), (2, 1, 1, LONG), (4, 2, 2, b"one"),
@@ -99,7 +105,9 @@ def test_a_data_directory_comes_whole(server: CxdbDirectory, thread: eventq.Thre
     assert thread.check() == []
 
 
-def test_twice_adds_nothing_and_later_adds_what_is_new(server: CxdbDirectory, thread: eventq.Thread) -> None:
+def test_twice_adds_nothing_and_later_adds_what_is_new(
+    server: CxdbDirectory, thread: eventq.Thread
+) -> None:
     """A server that went on moves its contexts on here: none of them comes a second time."""
     thread.import_pack(server.folder)
     again = thread.import_pack(server.folder)
@@ -110,7 +118,12 @@ def test_twice_adds_nothing_and_later_adds_what_is_new(server: CxdbDirectory, th
     server.append(server.create(4), b"a new one")
     more = thread.import_pack(server.folder)
     assert (more.blobs, more.turns, more.contexts, more.moved, more.notes) == (3, 3, 1, 2, ())
-    assert [(one.context_id, one.head_turn_id) for one in thread.contexts] == [(1, 5), (2, 3), (3, 6), (4, 7)]
+    assert [(one.context_id, one.head_turn_id) for one in thread.contexts] == [
+        (1, 5),
+        (2, 3),
+        (3, 6),
+        (4, 7),
+    ]
 
 
 def test_into_a_thread_that_has_turns(server: CxdbDirectory, thread: eventq.Thread) -> None:
@@ -119,7 +132,9 @@ def test_into_a_thread_that_has_turns(server: CxdbDirectory, thread: eventq.Thre
     found = thread.import_pack(server.folder)
     assert (found.turns, found.contexts, found.notes) == (4, 3, ())
     heads = {one.head_turn_id for one in thread.contexts}
-    chains = [[turn.payload for turn in thread.contexts.at(head).replay()] for head in heads if head]
+    chains = [
+        [turn.payload for turn in thread.contexts.at(head).replay()] for head in heads if head
+    ]
     assert sorted(chains) == [[b"mine"], [b"one", LONG, b"one"], [b"one", b"aside"]]
     again = thread.import_pack(server.folder)
     assert (again.turns, again.contexts, again.notes) == (0, 0, ())
@@ -146,7 +161,9 @@ def test_a_file_may_be_missing(name: str, server: CxdbDirectory, thread: eventq.
         where.unlink()
     found = thread.import_pack(server.folder)
     assert thread.check() == []
-    assert bool(found.notes) == (name in {"blobs/blobs.pack", "turns/turns.log", "turns/turns.meta", "turns/heads.tbl"})
+    assert bool(found.notes) == (
+        name in {"blobs/blobs.pack", "turns/turns.log", "turns/turns.meta", "turns/heads.tbl"}
+    )
 
 
 def test_roots_of_another_life_are_left_out(server: CxdbDirectory, thread: eventq.Thread) -> None:
@@ -161,18 +178,24 @@ def test_roots_of_another_life_are_left_out(server: CxdbDirectory, thread: event
     later.attach(1, later.put(b"new tree"))
     later.attach(77, later.put(b"new tree"))
     found = thread.import_pack(server.folder)
-    assert found.notes == ("roots.idx: 2 roots were left out: their turns, or their blobs, are not there",)
+    assert found.notes == (
+        "roots.idx: 2 roots were left out: their turns, or their blobs, are not there",
+    )
     assert [thread.contexts.root(n) for n in (1, 2)] == [blake3(b"new tree").digest()] * 2
 
 
-def test_damaged_roots_end_where_the_server_ends_them(server: CxdbDirectory, thread: eventq.Thread) -> None:
+def test_damaged_roots_end_where_the_server_ends_them(
+    server: CxdbDirectory, thread: eventq.Thread
+) -> None:
     """The first bad record ends the file, as it does for the server; it is said, once."""
     file = server.folder / "fs/roots.idx"
     data = bytearray(file.read_bytes())
     data[44 + 10] ^= 1
     file.write_bytes(bytes(data))
     found = thread.import_pack(server.folder)
-    assert found.notes == ("roots.idx: 44 bytes after byte 44 were dropped: the record there is damaged",)
+    assert found.notes == (
+        "roots.idx: 44 bytes after byte 44 were dropped: the record there is damaged",
+    )
     assert thread.contexts.root(2) == blake3(b"a tree").digest()
 
 
@@ -184,7 +207,10 @@ def test_damage_in_the_turns_is_said(server: CxdbDirectory, thread: eventq.Threa
     file.write_bytes(bytes(data))
     found = thread.import_pack(server.folder)
     assert found.turns == 2
-    assert "turns.log: 2 records after byte 160 were dropped: the record there is damaged" in found.notes
+    assert (
+        "turns.log: 2 records after byte 160 were dropped: the record there is damaged"
+        in found.notes
+    )
     assert thread.check() == []
 
 
@@ -192,9 +218,19 @@ def test_damage_in_the_turns_is_said(server: CxdbDirectory, thread: eventq.Threa
     ("name", "at", "data", "said"),
     [
         ("turns/turns.meta", 0, b"\7", "1 is missing of turns in turns.log, that of turn 1 first"),
-        ("turns/turns.meta", 38, b"\1", "1 is of another encoding than in turns.log, that of turn 1 first"),
+        (
+            "turns/turns.meta",
+            38,
+            b"\1",
+            "1 is of another encoding than in turns.log, that of turn 1 first",
+        ),
         ("turns/turns.meta", 42, b"\3", "1 is of an unknown compression, that of turn 1 first"),
-        ("turns/turns.meta", 46, b"\4", "1 is of another length than the payload has, that of turn 1 first"),
+        (
+            "turns/turns.meta",
+            46,
+            b"\4",
+            "1 is of another length than the payload has, that of turn 1 first",
+        ),
     ],
 )
 def test_damage_in_the_descriptions_is_said(
@@ -208,7 +244,10 @@ def test_damage_in_the_descriptions_is_said(
         file.write(data)
     found = thread.import_pack(server.folder)
     assert f"turns.meta: of the descriptions of turns {said}" in found.notes
-    assert [turn.type_id for turn in thread.contexts.get(1).replay()][1:] == ["my.Type", "cxdb.ConversationItem"]
+    assert [turn.type_id for turn in thread.contexts.get(1).replay()][1:] == [
+        "my.Type",
+        "cxdb.ConversationItem",
+    ]
 
 
 def test_the_command_takes_one(server: CxdbDirectory, path: str) -> None:
@@ -221,7 +260,9 @@ def test_what_is_none_is_refused(tmp_path: Path, thread: eventq.Thread) -> None:
     """An empty folder, or one with the folders alone, is said to be no pack; a pack with such folders is a pack."""
     (tmp_path / "data/turns").mkdir(parents=True)
     (tmp_path / "data/blobs").mkdir()
-    with pytest.raises(LogicError, match="holds no pack - give a folder that 'eventq pack export' wrote, or a CXDB"):
+    with pytest.raises(
+        LogicError, match="holds no pack - give a folder that 'eventq pack export' wrote, or a CXDB"
+    ):
         thread.import_pack(tmp_path / "data")
     thread.contexts.create().append(b"x")
     thread.export_pack(tmp_path / "pack")

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from eventq.errors import EventqError, InputError
 from eventq.output import entries
-from eventq.output.entries import FULL, MAX_CHARS, NOTICE, SIGNATURES, externalize, foreign_refs, refs, rehydrate
+from eventq.output.entries import (
+    FULL,
+    MAX_CHARS,
+    NOTICE,
+    SIGNATURES,
+    externalize,
+    foreign_refs,
+    refs,
+    rehydrate,
+)
 
 HEX = "0123456789abcdef" * 4
 BLAKE = f"blob:blake3:{HEX}"
@@ -148,7 +157,12 @@ def test_base64_that_would_not_come_back_stays(shelf: Shelf, data: str) -> None:
     assert not shelf
 
 
-@given(st.binary(min_size=765, max_size=775), st.integers(0, 1040), st.sampled_from("=AQgw/+-_\n é"), st.booleans())
+@given(
+    st.binary(min_size=765, max_size=775),
+    st.integers(0, 1040),
+    st.sampled_from("=AQgw/+-_\n é"),
+    st.booleans(),
+)
 def test_only_canonical_base64_is_put(data: bytes, at: int, char: str, insert: bool) -> None:
     """Of base64 with one character changed or added, just what encodes to itself is put."""
     text = base64.b64encode(data).decode()
@@ -177,7 +191,17 @@ def test_only_canonical_base64_is_put(data: bytes, at: int, char: str, insert: b
         ({"images": [{"data": PIXELS, "mime_type": "image/webp"}]}, True),
         ({"images": [{"data": PIXELS, "media_type": "image/gif"}]}, True),
         ({"content": [{"type": "image", "data": PIXELS}]}, True),
-        ({"content": [{"type": "image", "source": {"type": "base64", "media_type": "x", "data": PIXELS}}]}, True),
+        (
+            {
+                "content": [
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "x", "data": PIXELS},
+                    }
+                ]
+            },
+            True,
+        ),
         ({"type": "image_generation_call", "result": PIXELS}, True),
         ({"output": [{"type": "image_generation_call", "result": PIXELS}]}, True),
         ({"content": [{"type": "image", "source": {"type": "url", "data": PIXELS}}]}, False),
@@ -270,7 +294,9 @@ def test_missing_blobs_may_be_found_later(shelf: Shelf) -> None:
     found = shelf.load(stored)
     assert before == stored
     assert {**stored, "content": [*stored["content"][:2], image(other)]} == found
-    assert sorted(f"blob {ref} is missing; the entry keeps its ref" for ref in lost) == sorted(shelf.told)
+    assert sorted(f"blob {ref} is missing; the entry keeps its ref" for ref in lost) == sorted(
+        shelf.told
+    )
     shelf.update(lost)
     assert entry == shelf.load(found)
     assert entry == shelf.load(stored)
@@ -279,7 +305,11 @@ def test_missing_blobs_may_be_found_later(shelf: Shelf) -> None:
 def test_a_blob_is_asked_for_once(shelf: Shelf) -> None:
     """However often and in whatever way an entry names a blob, it is read once, and equal texts are one in memory."""
     url = URL + "A" * 2000
-    entry = {"content": [image(PIXELS), image(PIXELS)], "a": {"image_url": url}, "b": {"image_url": url}}
+    entry = {
+        "content": [image(PIXELS), image(PIXELS)],
+        "a": {"image_url": url},
+        "b": {"image_url": url},
+    }
     stored = externalize(entry, shelf.put)
     found = shelf.load(stored)
     assert entry == found
@@ -288,7 +318,10 @@ def test_a_blob_is_asked_for_once(shelf: Shelf) -> None:
     shelf["blob:blake3:" + "0" * 64] = url.encode()
     both = {"content": [image("blob:blake3:" + "0" * 64)], "image_url": "blob:blake3:" + "0" * 64}
     shelf.asked.clear()
-    assert shelf.load(both) == {"content": [image(base64.b64encode(url.encode()).decode())], "image_url": url}
+    assert shelf.load(both) == {
+        "content": [image(base64.b64encode(url.encode()).decode())],
+        "image_url": url,
+    }
     assert shelf.asked == ["blob:blake3:" + "0" * 64]
 
 
@@ -296,7 +329,11 @@ def test_other_refs_are_resolved_too(shelf: Shelf) -> None:
     """Refs of SHA-256 in entries from elsewhere are asked for like any, and foreign_refs names them."""
     shelf[SHA] = b"abc"
     other = SHA.replace("0", "1")
-    entry = {"content": [image(SHA), image("blob:sha256:x")], "image_url": other, "text": SHA.replace("0", "2")}
+    entry = {
+        "content": [image(SHA), image("blob:sha256:x")],
+        "image_url": other,
+        "text": SHA.replace("0", "2"),
+    }
     assert foreign_refs(entry) == sorted([SHA, other])
     assert refs(entry) == []
     found = shelf.load(entry)
@@ -310,7 +347,11 @@ def test_other_refs_are_resolved_too(shelf: Shelf) -> None:
 @pytest.mark.parametrize("bad", BAD_REFS)
 def test_malformed_refs_are_left_with_a_warning(shelf: Shelf, bad: str) -> None:
     """What begins like a ref and is none is never asked for, and stays as it is."""
-    for entry in ({"content": [image(bad)]}, {"image_url": bad}, {"type": "image_generation_call", "result": bad}):
+    for entry in (
+        {"content": [image(bad)]},
+        {"image_url": bad},
+        {"type": "image_generation_call", "result": bad},
+    ):
         assert shelf.load(entry) is entry
         assert shelf.told
         assert repr(bad) in shelf.told.pop()
@@ -327,7 +368,9 @@ def test_a_warning_is_no_page(shelf: Shelf) -> None:
     assert len(shelf.told[0]) < 200
 
 
-@pytest.mark.parametrize("other", ["blob:https://example.org/1", "blob:md5:00", "https://x", "", "blob"])
+@pytest.mark.parametrize(
+    "other", ["blob:https://example.org/1", "blob:md5:00", "https://x", "", "blob"]
+)
 def test_other_urls_need_no_warning(shelf: Shelf, other: str) -> None:
     """A URL that does not claim to be a ref is nobody's business."""
     entry = {"image_url": other, "content": [image(other)]}
@@ -358,7 +401,9 @@ def test_bytes_that_are_no_text_stay_a_ref(shelf: Shelf) -> None:
     shelf[BLAKE] = b"\xff\xfe"
     entry = {"image_url": BLAKE, "content": [image(BLAKE)]}
     assert shelf.load(entry) == {"image_url": BLAKE, "content": [image("//4=")]}
-    assert shelf.told == [f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"]
+    assert shelf.told == [
+        f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"
+    ]
 
 
 def test_other_failures_are_not_hidden() -> None:
@@ -426,7 +471,9 @@ def test_the_numbers_are_those_of_the_format() -> None:
 def test_a_signature_is_whole_or_nothing(shelf: Shelf, key: str) -> None:
     """A signature that is too long becomes empty, never shorter; in full it comes back."""
     entry = {"content": [{key: "x" * 500_000}, {key: "x" * 500_001}, {"other": "y"}]}
-    assert externalize(entry, shelf.put) == {"content": [{key: "x" * 500_000}, {key: ""}, {"other": "y"}]}
+    assert externalize(entry, shelf.put) == {
+        "content": [{key: "x" * 500_000}, {key: ""}, {"other": "y"}]
+    }
     assert not shelf
     stored = externalize(entry, shelf.put, full=True)
     assert stored["content"] == [{key: "x" * 500_000}, {key: ""}, {"other": "y"}]
@@ -434,7 +481,9 @@ def test_a_signature_is_whole_or_nothing(shelf: Shelf, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(entries.TRANSIENTS))
-@pytest.mark.parametrize("value", ["x", None, 5, True, {"a": [1]}, [{"data": PIXELS}], "x" * 600_000])
+@pytest.mark.parametrize(
+    "value", ["x", None, 5, True, {"a": [1]}, [{"data": PIXELS}], "x" * 600_000]
+)
 def test_transients_are_not_stored(shelf: Shelf, key: str, value: Any) -> None:
     """`partialJson` and `jsonlEvents` are left out at any depth, whatever they hold, and only as keys."""
     entry = {"a": 1, key: value, "deep": [[{"b": {key: value, "c": key}}]], "list": [key]}
@@ -456,7 +505,8 @@ def test_images_in_transients_are_not_looked_for(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"), [(1, 4), (4, 4), (-7, 4), (10**30, 4), (True, True), (1.5, 1.5), ("1", "1"), (None, None)]
+    ("count", "expected"),
+    [(1, 4), (4, 4), (-7, 4), (10**30, 4), (True, True), (1.5, 1.5), ("1", "1"), (None, None)],
 )
 def test_lines_are_counted_again(shelf: Shelf, count: Any, expected: Any) -> None:
     """Beside a content that is cut, a whole `lineCount` becomes that of the cut text, and in full it comes back."""
@@ -474,7 +524,12 @@ def test_lines_are_counted_only_there(shelf: Shelf) -> None:
     """Nothing is counted beside a content that is not cut, nor beside another text that is."""
     for entry in ({"content": "a\nb", "lineCount": 7}, {"lineCount": 7}):
         assert externalize(entry, shelf.put) is entry
-    entry = {"content": "a", "text": "x" * 600_000, "lineCount": 7, "more": {"content": "y" * 600_000}}
+    entry = {
+        "content": "a",
+        "text": "x" * 600_000,
+        "lineCount": 7,
+        "more": {"content": "y" * 600_000},
+    }
     assert externalize(entry, shelf.put)["lineCount"] == 7
     assert "lineCount" not in externalize(entry, shelf.put)["more"]
 
@@ -529,7 +584,12 @@ def test_only_an_object_is_kept_in_full(shelf: Shelf, entry: Any) -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_what_is_found_later_goes_where_it_was(shelf: Shelf, order: list[str], first: int) -> None:
     """Of two removed values that are found one after the other, in either order, each gets its place back."""
-    entry = {"deep": [{key: [key] for key in order}], "text": "x" * 600_000, "content": "y" * 600_000, "lineCount": 8}
+    entry = {
+        "deep": [{key: [key] for key in order}],
+        "text": "x" * 600_000,
+        "content": "y" * 600_000,
+        "lineCount": 8,
+    }
     stored = externalize(entry, shelf.put, full=True)
     everything = dict(shelf)
     names = ["partialJson", "jsonlEvents"]
@@ -597,7 +657,9 @@ def test_blobs_that_are_something_else_are_left(shelf: Shelf, data: bytes, note:
     shelf[BLAKE] = data
     entry = {"text": "x", FULL: {"/new" if "json" in note else "/text": note}}
     assert shelf.load(entry) is entry
-    assert shelf.told == [f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"]
+    assert shelf.told == [
+        f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"
+    ]
 
 
 def test_odd_notes_that_can_be_followed(shelf: Shelf) -> None:
@@ -624,7 +686,12 @@ def test_odd_notes_that_can_be_followed(shelf: Shelf) -> None:
 
 def test_what_has_notes_is_externalized_already(shelf: Shelf) -> None:
     """An entry with notes comes back as it is, whatever else it holds: its notes are about what it looks like now."""
-    entry = {"text": "x" * 600_000, "partialJson": 1, "content": [image(PIXELS)], FULL: {"/y": {"ref": BLAKE}}}
+    entry = {
+        "text": "x" * 600_000,
+        "partialJson": 1,
+        "content": [image(PIXELS)],
+        FULL: {"/y": {"ref": BLAKE}},
+    }
     assert externalize(entry, shelf.put) is entry
     assert externalize(entry, shelf.put, full=True) is entry
     assert not shelf
@@ -632,9 +699,16 @@ def test_what_has_notes_is_externalized_already(shelf: Shelf) -> None:
 
 def test_things_are_put_in_the_order_they_stand_in(shelf: Shelf) -> None:
     """Bytes are put, and notes taken, in the order of the arrays and objects they stand in."""
-    entry = {"a": [[{"image_url": f"{URL}{n}"}] for n in range(4)], "b": {"partialJson": 1}, "c": {"partialJson": 2}}
+    entry = {
+        "a": [[{"image_url": f"{URL}{n}"}] for n in range(4)],
+        "b": {"partialJson": 1},
+        "c": {"partialJson": 2},
+    }
     stored = externalize(entry, shelf.put, full=True)
-    assert [data.decode() for data in shelf.values()] == [f"{URL}{n}" for n in range(4)] + ["1", "2"]
+    assert [data.decode() for data in shelf.values()] == [f"{URL}{n}" for n in range(4)] + [
+        "1",
+        "2",
+    ]
     assert [*stored[FULL]] == ["/b/partialJson", "/c/partialJson"]
 
 
@@ -726,15 +800,44 @@ def test_a_short_stack_is_no_other_error(shelf: Shelf, frames: int) -> None:
 TEXTS = (
     st.text(max_size=30)
     | st.builds(str.__mul__, st.text(max_size=12), st.integers(6, 20))
-    | st.builds(str.__mul__, st.text(st.sampled_from("ab\n\ud83d\ude00\U0001f600"), max_size=12), st.integers(1, 20))
-    | st.builds(lambda data, n: base64.b64encode(data * n).decode(), st.binary(max_size=9), st.integers(0, 20))
+    | st.builds(
+        str.__mul__,
+        st.text(st.sampled_from("ab\n\ud83d\ude00\U0001f600"), max_size=12),
+        st.integers(1, 20),
+    )
+    | st.builds(
+        lambda data, n: base64.b64encode(data * n).decode(),
+        st.binary(max_size=9),
+        st.integers(0, 20),
+    )
     | st.sampled_from(
-        [URL, URL + "\ud800", PIXELS, BLAKE, SHA, "image", "base64", "image/png", "image_generation_call"]
+        [
+            URL,
+            URL + "\ud800",
+            PIXELS,
+            BLAKE,
+            SHA,
+            "image",
+            "base64",
+            "image/png",
+            "image_generation_call",
+        ]
     )
 )
 NAMES = (
     st.sampled_from(
-        ["content", "images", "image_url", "url", "data", "type", "source", "result", "mimeType", "lineCount"]
+        [
+            "content",
+            "images",
+            "image_url",
+            "url",
+            "data",
+            "type",
+            "source",
+            "result",
+            "mimeType",
+            "lineCount",
+        ]
     )
     | st.sampled_from(["partialJson", "jsonlEvents", "textSignature", "a/b", "~1", "", "0"])
     | st.text(max_size=3)
@@ -745,19 +848,27 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) 
 def boxes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Give arrays and objects, some of them images."""
     picture = st.builds(
-        lambda data, more: {**more, "type": "image", "data": data}, TEXTS, st.dictionaries(NAMES, inner, max_size=2)
+        lambda data, more: {**more, "type": "image", "data": data},
+        TEXTS,
+        st.dictionaries(NAMES, inner, max_size=2),
     )
-    source = st.builds(lambda data: {"type": "image", "source": {"type": "base64", "data": data}}, TEXTS)
+    source = st.builds(
+        lambda data: {"type": "image", "source": {"type": "base64", "data": data}}, TEXTS
+    )
     call = st.builds(lambda data: {"type": "image_generation_call", "result": data}, TEXTS)
     counted = st.builds(lambda text, n: {"content": text, "lineCount": n}, TEXTS, st.integers())
     objects = st.dictionaries(NAMES, inner, max_size=5)
-    return st.lists(inner | picture | source, max_size=4) | objects | picture | source | call | counted
+    return (
+        st.lists(inner | picture | source, max_size=4) | objects | picture | source | call | counted
+    )
 
 
 VALUES: Any = st.recursive(LEAVES, boxes, max_leaves=25)
 ENTRIES: Any = st.dictionaries(NAMES, VALUES, max_size=6)
 QUICK = settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=200,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 
 
@@ -797,7 +908,9 @@ def test_nothing_is_lost_in_full(entry: Any) -> None:
     again = copy.deepcopy(stored)
     shared(entry, stored)
     assert externalize(stored, shelf.put, full=True) is stored
-    assert {ref for ref in refs(stored) if ref != BLAKE} >= {ref for ref in shelf if ref in json.dumps(stored)}
+    assert {ref for ref in refs(stored) if ref != BLAKE} >= {
+        ref for ref in shelf if ref in json.dumps(stored)
+    }
     assert set(shelf) <= set(refs(stored))
     if not named(entry):
         found = shelf.load(json.loads(json.dumps(stored)))
@@ -838,7 +951,9 @@ def check_view(value: Any, place: tuple[Any, ...] = ()) -> None:
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_view(inner, (*place, key))
-    elif isinstance(value, str) and place and place[-1] not in ("data", "result", "image_url", "url"):
+    elif (
+        isinstance(value, str) and place and place[-1] not in ("data", "result", "image_url", "url")
+    ):
         assert units(value) <= 80
 
 

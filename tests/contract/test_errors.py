@@ -36,7 +36,11 @@ EXPECTED = {
 
 def classes() -> dict[str, type[errors.EventqError]]:
     """Give every class of the tree by name."""
-    return {name: c for name, c in vars(errors).items() if inspect.isclass(c) and issubclass(c, errors.EventqError)}
+    return {
+        name: c
+        for name, c in vars(errors).items()
+        if inspect.isclass(c) and issubclass(c, errors.EventqError)
+    }
 
 
 def facts(found: type[errors.EventqError]) -> tuple[str, int, int]:
@@ -79,7 +83,11 @@ def test_a_message_names_the_next_step() -> None:
         ("abc", 99, "  abc\n     ^"),
         ("first\nsecond x\nthird", 13, "  second x\n         ^"),
         ("a\tb\x1bc", 4, "  a b c\n      ^"),
-        ("x" * 500 + "!" + "y" * 500, 500, "  " + "x" * 60 + "!" + "y" * 59 + "\n  " + " " * 60 + "^"),
+        (
+            "x" * 500 + "!" + "y" * 500,
+            500,
+            "  " + "x" * 60 + "!" + "y" * 59 + "\n  " + " " * 60 + "^",
+        ),
     ],
 )
 def test_the_caret_stands_under_the_fault(text: str, at: int, shown: str) -> None:

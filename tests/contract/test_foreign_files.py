@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PACK_FILES = ["blobs.pack", "blobs.idx", "turns.log", "turns.idx", "turns.meta", "heads.tbl", "eventq.ndjson"]
+PACK_FILES = [
+    "blobs.pack",
+    "blobs.idx",
+    "turns.log",
+    "turns.idx",
+    "turns.meta",
+    "heads.tbl",
+    "eventq.ndjson",
+]
 
 
 def _link_to_pipe(path: str) -> None:
@@ -81,9 +89,14 @@ def test_in_place_of_a_file_of_a_pack(kind: str, thread: eventq.Thread, tmp_path
         folders.append(str(tmp_path / f"pack-{name}"))
         thread.export_pack(folders[-1])
         instead(kind, os.path.join(folders[-1], name))
-    for name, notes in zip(PACK_FILES, limited(IMPORT_PACKS, str(tmp_path / "new"), *folders), strict=True):
+    for name, notes in zip(
+        PACK_FILES, limited(IMPORT_PACKS, str(tmp_path / "new"), *folders), strict=True
+    ):
         said = "is missing" if name.endswith(".idx") else "is not a file"
-        assert any(note.startswith(f"{name}: {said}") for note in notes) or name.endswith(".idx"), (name, notes)
+        assert any(note.startswith(f"{name}: {said}") for note in notes) or name.endswith(".idx"), (
+            name,
+            notes,
+        )
         assert notes
 
 
@@ -100,7 +113,9 @@ def test_a_pack_of_links(thread: eventq.Thread, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*INSTEAD, "a link to a file"])
-def test_in_place_of_an_artifact_of_a_pack(kind: str, thread: eventq.Thread, tmp_path: Path) -> None:
+def test_in_place_of_an_artifact_of_a_pack(
+    kind: str, thread: eventq.Thread, tmp_path: Path
+) -> None:
     """An artifact whose file is none, or a link, is left out and said: a link could bring in any file."""
     thread.artifacts.put(b"mine", "bash")
     thread.export_pack(tmp_path / "pack")
@@ -129,7 +144,9 @@ def test_in_place_of_a_blob_of_a_session(kind: str, path: str, tmp_path: Path) -
     (tmp_path / "session.jsonl").write_text(json.dumps(entry, separators=(",", ":")) + "\n")
     (tmp_path / "blobs").mkdir()
     instead(kind, tmp_path / "blobs" / digits)
-    (notes,) = limited(IMPORT_SESSION, path, str(tmp_path / "session.jsonl"), str(tmp_path / "blobs"))
+    (notes,) = limited(
+        IMPORT_SESSION, path, str(tmp_path / "session.jsonl"), str(tmp_path / "blobs")
+    )
     assert len(notes) == 1
     assert digits in notes[0]
     assert "regular file" in notes[0]
@@ -151,7 +168,9 @@ def test_in_a_folder_of_artifacts(kind: str, path: str, tmp_path: Path) -> None:
     assert limited(IMPORT_FOLDER, path, str(tmp_path / "files")) == [["0.bash.log"]]
 
 
-def test_changed_between_the_look_and_the_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_between_the_look_and_the_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that becomes a pipe after it was looked at is not waited for."""
     path = str(tmp_path / "file")
     (tmp_path / "file").write_bytes(b"mine")
@@ -176,7 +195,11 @@ def test_a_pipe_that_is_named(path: str, tmp_path: Path) -> None:
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(b"through a pipe"))
     writer.start()
     done = subprocess.run(
-        [*words, "blob", "put", pipe, "--thread", path], env=env, capture_output=True, timeout=60, check=True
+        [*words, "blob", "put", pipe, "--thread", path],
+        env=env,
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     writer.join()
     subprocess.run(

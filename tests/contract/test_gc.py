@@ -48,7 +48,9 @@ def turn_ids(raw: apsw.Connection) -> list[int]:
 
 def everything(raw: apsw.Connection) -> dict[str, list[Any]]:
     """Give all rows of all tables."""
-    tables = [row[0] for row in ask(raw, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")]
+    tables = [
+        row[0] for row in ask(raw, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
+    ]
     return {table: ask(raw, f"SELECT * FROM {table}") for table in tables}
 
 
@@ -67,7 +69,9 @@ def files(path: str) -> dict[str, str]:
 # --- roots ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_head_reaches_stays(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_what_a_head_reaches_stays(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 48: every turn and payload from any head up to its root stays for ever, whatever the head's age."""
     context, other = thread.contexts.create("a"), thread.contexts.create()
     turns = [context.append(b"turn %d" % n) for n in range(300)]
@@ -79,7 +83,9 @@ def test_what_a_head_reaches_stays(thread: eventq.Thread, clock: Clock, raw: aps
     assert turn_ids(raw) == [*(turn.turn_id for turn in turns), 301]
 
 
-def test_the_tip_of_a_deleted_fork_goes(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_the_tip_of_a_deleted_fork_goes(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 49: of a fork that was deleted its own turns and payloads go, and what it shared with another stays."""
     main = thread.contexts.create("main")
     shared = [main.append(b"shared %d" % n) for n in range(3)]
@@ -119,7 +125,9 @@ def test_the_parent_of_a_fork_may_go(thread: eventq.Thread, clock: Clock) -> Non
     assert (fork.info().base_turn_id, fork.info().head_turn_id) == (0, other.turn_id)
 
 
-def test_a_move_stays_for_the_time_of_grace(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_move_stays_for_the_time_of_grace(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 53: what a head has left, and where it has been between, stays for the time of grace after each move."""
     context = thread.contexts.create()
     one = context.append(b"one")
@@ -137,7 +145,9 @@ def test_a_move_stays_for_the_time_of_grace(thread: eventq.Thread, clock: Clock,
         context.move(three.turn_id)
 
 
-def test_a_move_stays_when_the_clock_goes_back(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_move_stays_when_the_clock_goes_back(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 53: a turn that a head was moved to within the time of grace stays, also if it left it by an earlier clock."""
     context = thread.contexts.create()
     one = context.append(b"one")
@@ -182,13 +192,17 @@ def test_a_young_turn_stays(thread: eventq.Thread, clock: Clock) -> None:
     context.append(b"child")
     context.move(0)
     clock.move(HOUR)
-    thread.database.connection.execute("UPDATE context_log SET at_ms = 0")  # so that only the turn's own age counts
+    thread.database.connection.execute(
+        "UPDATE context_log SET at_ms = 0"
+    )  # so that only the turn's own age counts
     assert collect(thread).turns == 0
     clock.move(1)
     assert collect(thread).turns == 2
 
 
-def test_a_key_stays_for_24_hours(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_key_stays_for_24_hours(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """A turn with an idempotency key is there for a repetition for 24 hours, whatever the grace; then it and the key go."""
     context = thread.contexts.create()
     turn = context.append(b"once", key="k")
@@ -205,7 +219,9 @@ def test_a_key_stays_for_24_hours(thread: eventq.Thread, clock: Clock, raw: apsw
     assert again.turn_id > turn.turn_id
 
 
-def test_a_collection_drops_expired_keys(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_collection_drops_expired_keys(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """A collection leaves no key behind that nobody can use any more, also of turns that stay."""
     context = thread.contexts.create()
     for number in range(5):
@@ -234,7 +250,10 @@ def test_overlays_keep_both_payloads(thread: eventq.Thread, clock: Clock) -> Non
     context = thread.contexts.create()
     turn = context.append(b"old")
     ref = thread.blobs.put(b"named by a patch")
-    seqs = [context.patch(turn.turn_id, NewTurn(b"new 1", refs=[ref.ref])), context.patch(turn.turn_id, TEXT)]
+    seqs = [
+        context.patch(turn.turn_id, NewTurn(b"new 1", refs=[ref.ref])),
+        context.patch(turn.turn_id, TEXT),
+    ]
     context.tombstone(turn.turn_id)
     clock.move(9 * DAY)
     assert collect(thread, 0).blobs == 0
@@ -247,7 +266,9 @@ def test_overlays_keep_both_payloads(thread: eventq.Thread, clock: Clock) -> Non
     assert thread.contexts.create().append(b"x").turn_id == 2
 
 
-def test_a_root_keeps_what_it_names(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_root_keeps_what_it_names(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """The blob of a root, and what that names, stay as long as the turn; then the root goes with it."""
     leaf = thread.blobs.put(TEXT)
     tree, other = thread.blobs.put(b"tree", refs=[leaf.ref]), thread.blobs.put(b"other")
@@ -340,7 +361,9 @@ def test_an_event_that_came_too_late(thread: eventq.Thread, clock: Clock) -> Non
     assert collect(thread, 0).blobs == 0
 
 
-def test_parts_stay_with_what_they_are_parts_of(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_parts_stay_with_what_they_are_parts_of(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """The parts of a blob stay while any blob has them, and those that none has any more go with the last."""
     one = thread.blobs.put(NOISE)
     two = thread.blobs.put(NOISE[: 2 * MIB] + b"x" * MIB)
@@ -387,7 +410,9 @@ def test_a_grace_of_nothing(thread: eventq.Thread, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("grace", "left"), [(10, 1), (9.999, 1), (9.998, 0), (1e11, 1)])
-def test_the_grace_is_the_callers(thread: eventq.Thread, clock: Clock, grace: float, left: int) -> None:
+def test_the_grace_is_the_callers(
+    thread: eventq.Thread, clock: Clock, grace: float, left: int
+) -> None:
     """`grace` is in seconds, to the millisecond."""
     thread.blobs.put(b"hello")
     clock.move(9.999)
@@ -395,7 +420,9 @@ def test_the_grace_is_the_callers(thread: eventq.Thread, clock: Clock, grace: fl
     assert len(thread.blobs) == left
 
 
-@pytest.mark.parametrize("grace", [-1, -0.001, float("nan"), float("inf"), 1 << 40, "1", None, True])
+@pytest.mark.parametrize(
+    "grace", [-1, -0.001, float("nan"), float("inf"), 1 << 40, "1", None, True]
+)
 def test_a_grace_that_is_none(thread: eventq.Thread, grace: Any) -> None:
     """A grace that is negative, no number or without end is refused, and nothing is deleted."""
     thread.blobs.put(b"hello")
@@ -437,7 +464,9 @@ def litter(thread: eventq.Thread, clock: Clock) -> tuple[str, ...]:
     return tuple(sorted(map(name_of, (b"gone", TEXT, NOISE[: 2 * MIB], b"put"))))
 
 
-def test_a_dry_run_is_the_default_and_writes_nothing(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_a_dry_run_is_the_default_and_writes_nothing(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 54: without `apply` nothing is deleted, and no byte of any file changes."""
     expected = litter(thread, clock)
     before, rows = files(thread.path), everything(raw)
@@ -451,7 +480,9 @@ def test_a_dry_run_is_the_default_and_writes_nothing(thread: eventq.Thread, cloc
     assert (files(thread.path), everything(raw)) == (before, rows)
 
 
-def test_what_was_listed_is_what_goes(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_what_was_listed_is_what_goes(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Rows 54, 57: apply deletes exactly what the dry run listed, and counts, bytes and sorted hashes are right."""
     expected = litter(thread, clock)
     stats = [thread.blobs.stat(name) for name in expected]
@@ -462,10 +493,15 @@ def test_what_was_listed_is_what_goes(thread: eventq.Thread, clock: Clock, raw: 
     assert found.size == sum(blob.size for blob in stats)
     assert found.stored == sum(blob.stored for blob in stats)
     assert {blob.hash for blob in thread.blobs} == names - set(expected)
-    assert kept - int(ask(raw, "SELECT sum(octet_length(bytes)) FROM blob_bytes")[0][0]) == found.stored
+    assert (
+        kept - int(ask(raw, "SELECT sum(octet_length(bytes)) FROM blob_bytes")[0][0])
+        == found.stored
+    )
     assert [turn.payload for turn in thread.contexts.get("kept").replay()] == [b"kept"]
     for table in ("blob_bytes", "blob_parts", "blob_refs"):
-        assert ask(raw, f"SELECT count(*) FROM {table} WHERE blob_id NOT IN (SELECT blob_id FROM blobs)") == [(0,)]
+        assert ask(
+            raw, f"SELECT count(*) FROM {table} WHERE blob_id NOT IN (SELECT blob_id FROM blobs)"
+        ) == [(0,)]
     with open(os.path.join(thread.path, "logs", "thread.log"), encoding="utf-8") as file:
         assert f"gc: turns=3 blobs=4 bytes={found.stored}" in file.read()
 
@@ -476,7 +512,9 @@ def test_a_collection_of_nothing(thread: eventq.Thread) -> None:
     assert (found.turns, found.blobs, found.size, found.stored, found.hashes) == (0, 0, 0, 0, ())
 
 
-def test_inside_a_block_that_is_rolled_back(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_inside_a_block_that_is_rolled_back(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """A collection inside `write` is part of it: rolled back, nothing was deleted; committed, all was."""
     expected = litter(thread, clock)
     rows = everything(raw)
@@ -524,7 +562,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_any_fault_and_nothing_is_deleted(path: str, clock: Clock, raw: apsw.Connection, name: str) -> None:
+def test_any_fault_and_nothing_is_deleted(
+    path: str, clock: Clock, raw: apsw.Connection, name: str
+) -> None:
     """Rows 25, 55, 56: damage of any kind, anywhere, is named, and neither the dry run nor the collection goes on."""
     with eventq.open(path) as thread:
         litter(thread, clock)
@@ -560,7 +600,9 @@ def test_a_broken_database_is_not_collected(path: str, clock: Clock) -> None:
     with eventq.open(path) as thread:
         expected = litter(thread, clock)
         thread.database.compact()
-        page = thread.database.one("SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'")
+        page = thread.database.one(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'"
+        )
         assert thread.gc().hashes == expected
     with open(os.path.join(path, "events.db"), "r+b") as file:
         file.seek((page - 1) * 4096)
@@ -574,11 +616,15 @@ def test_a_broken_database_is_not_collected(path: str, clock: Clock) -> None:
     }
 
 
-def test_an_error_in_the_middle_deletes_nothing(thread: eventq.Thread, clock: Clock, raw: apsw.Connection) -> None:
+def test_an_error_in_the_middle_deletes_nothing(
+    thread: eventq.Thread, clock: Clock, raw: apsw.Connection
+) -> None:
     """Row 55: a deletion that is refused half way is undone as a whole."""
     litter(thread, clock)
     rows = everything(raw)
-    raw.execute("CREATE TRIGGER no BEFORE DELETE ON blob_parts BEGIN SELECT RAISE(ABORT, 'no'); END")
+    raw.execute(
+        "CREATE TRIGGER no BEFORE DELETE ON blob_parts BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
     with pytest.raises(StoreError):
         thread.gc(apply=True)
     raw.execute("DROP TRIGGER no")
@@ -598,7 +644,8 @@ def test_what_is_deleted_stays_so_when_the_space_cannot_be_given_back(
     with monkeypatch.context() as patch:
         patch.setattr(thread.database, "compact", full)
         with pytest.raises(
-            DiskError, match=r"3 turns and 4 blobs were deleted, but their space could not be given back"
+            DiskError,
+            match=r"3 turns and 4 blobs were deleted, but their space could not be given back",
         ):
             thread.gc(apply=True)
     assert not any(thread.blobs.has(name) for name in expected)
@@ -770,7 +817,9 @@ class Waits(io.BytesIO):
 
 @pytest.mark.parametrize("data", [b"few", TEXT, NOISE[: 2 * MIB]], ids=["few", "text", "parts"])
 @pytest.mark.parametrize("there", [False, True])
-def test_a_collection_while_bytes_come_in(thread: eventq.Thread, clock: Clock, data: bytes, there: bool) -> None:
+def test_a_collection_while_bytes_come_in(
+    thread: eventq.Thread, clock: Clock, data: bytes, there: bool
+) -> None:
     """Row 51: a put that takes long, during which another collects with grace, stores all of its bytes."""
     if there:
         thread.blobs.put(data)
@@ -785,7 +834,9 @@ def test_a_part_that_is_met_again_is_renewed(thread: eventq.Thread, clock: Clock
     thread.blobs.put(io.BytesIO(NOISE))
     clock.move(DAY)
     with eventq.open(thread.path) as other:
-        blob = thread.blobs.put(Waits(NOISE[: 2 * MIB] + b"another end", lambda: other.gc(apply=True)))
+        blob = thread.blobs.put(
+            Waits(NOISE[: 2 * MIB] + b"another end", lambda: other.gc(apply=True))
+        )
         assert other.blobs.get(blob.ref) == NOISE[: 2 * MIB] + b"another end"
 
 
@@ -793,7 +844,9 @@ def test_a_stream_without_any_grace(thread: eventq.Thread) -> None:
     """A collection without grace takes the parts of a stream that is coming in: an error says so, and nothing is half."""
     with eventq.open(thread.path) as other:
         file = Waits(NOISE, lambda: other.gc(apply=True, grace=0))
-        with pytest.raises(eventq.errors.BusyError, match="a collection deleted parts of the stream"):
+        with pytest.raises(
+            eventq.errors.BusyError, match="a collection deleted parts of the stream"
+        ):
             thread.blobs.put(file)
         assert len(thread.blobs) == 0
         assert thread.blobs.put(io.BytesIO(NOISE)).size == len(NOISE)

@@ -78,12 +78,16 @@ def fill(path: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "rotated"), [(10_000, False), (10_001, True)])
-def test_a_long_log_is_rotated(thread: eventq.Thread, clock: Clock, count: int, rotated: bool) -> None:
+def test_a_long_log_is_rotated(
+    thread: eventq.Thread, clock: Clock, count: int, rotated: bool
+) -> None:
     """With more than 10,000 lines the log begins anew, and the old one keeps its time in its name."""
     fill(thread.path, count)
     thread.push("self", "note", "x")
     names = sorted(os.listdir(os.path.join(thread.path, "logs")))
-    assert names == ["handlers"] * ("handlers" in names) + ["thread-20260318-103000.log"] * rotated + ["thread.log"]
+    assert names == ["handlers"] * ("handlers" in names) + [
+        "thread-20260318-103000.log"
+    ] * rotated + ["thread.log"]
     assert len(lines(thread.path)) == (1 if rotated else count + 1)
 
 
@@ -93,7 +97,9 @@ def test_rotated_logs_are_all_kept(thread: eventq.Thread, clock: Clock) -> None:
         fill(thread.path, 10_001)
         clock.move(-0.001)  # a clock that goes back makes an open log look again
         thread.push("self", "note", "x")
-    assert {name for name in os.listdir(os.path.join(thread.path, "logs")) if name.endswith(".log")} == {
+    assert {
+        name for name in os.listdir(os.path.join(thread.path, "logs")) if name.endswith(".log")
+    } == {
         "thread.log",
         "thread-20260318-103000.log",
         "thread-20260318-103001.log",
@@ -107,7 +113,9 @@ def test_a_log_in_use_is_rotated_too(path: str, clock: Clock) -> None:
     for number in range(10_005):
         journal.info(f"fact number {number}")
     journal.close()
-    (rotated,) = (name for name in os.listdir(os.path.join(path, "logs")) if name.startswith("thread-"))
+    (rotated,) = (
+        name for name in os.listdir(os.path.join(path, "logs")) if name.startswith("thread-")
+    )
     with open(os.path.join(path, "logs", rotated)) as file:
         old = file.read().count("\n")
     assert old + len(lines(path)) == 10_005
@@ -181,7 +189,9 @@ def test_lines_stay_whole(path: str, run_python: RunPython) -> None:
             with open(os.path.join(folder, name)) as file:
                 found += file.read().splitlines()
     ours = sorted(text.split("] ")[2] for text in found if text.endswith("x"))
-    assert ours == sorted(f"{p}{t} {n} " + "x" * 60 for p in "01" for t in "ab" for n in range(1_500))
+    assert ours == sorted(
+        f"{p}{t} {n} " + "x" * 60 for p in "01" for t in "ab" for n in range(1_500)
+    )
     assert len(found) == 14_000
 
 

@@ -14,7 +14,9 @@ from eventq.workspace.mirror import line
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HARD_TEXT = st.text(
-    st.sampled_from("\0\x01\x08\t\n\x0b\x0c\r\x1f\x7f\x80\x9f\"\\/\u2028\u2029\ufeff\uffff\U0001f600é{}[]'")
+    st.sampled_from(
+        "\0\x01\x08\t\n\x0b\x0c\r\x1f\x7f\x80\x9f\"\\/\u2028\u2029\ufeff\uffff\U0001f600é{}[]'"
+    )
 )
 TEXT = ANY_TEXT | HARD_TEXT
 EVENTS = st.builds(

@@ -54,7 +54,11 @@ def test_nothing_is_stored_in_a_thread_that_was_moved(path: str) -> None:
         context.append("before")
         os.rename(path, path + ".moved")
         for _ in range(2):
-            for call in (lambda: context.append("after"), lambda: thread.blobs.put(b"x"), thread.contexts.create):
+            for call in (
+                lambda: context.append("after"),
+                lambda: thread.blobs.put(b"x"),
+                thread.contexts.create,
+            ):
                 with pytest.raises(NotAThreadError):
                     call()
             if not os.path.exists(path):
@@ -72,7 +76,9 @@ def test_a_closed_thread_refuses_everything(path: str) -> None:
         lazy = thread.peek()
     thread.close()
     for call in [*all_calls(thread), lazy.__next__]:
-        with pytest.raises(ClosedError, match=r"the thread is closed - open it again with eventq\.open"):
+        with pytest.raises(
+            ClosedError, match=r"the thread is closed - open it again with eventq\.open"
+        ):
             call()
     assert thread.path == path
 
@@ -107,7 +113,9 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
         with pytest.raises(ClosedError):
             call()
     free: list[bool] = []
-    runner = threading.Thread(target=lambda: free.append(thread.database.lock.acquire(blocking=False)))
+    runner = threading.Thread(
+        target=lambda: free.append(thread.database.lock.acquire(blocking=False))
+    )
     runner.start()
     runner.join()
     assert free == [True]
@@ -176,7 +184,9 @@ def test_threads_share_a_thread(thread: eventq.Thread) -> None:
                 at = event.id
             list(thread.peek(at, filter="type = 'note'"))
 
-    runners = [threading.Thread(target=run, args=(work,)) for work in (push, push, push, push, batch, read)]
+    runners = [
+        threading.Thread(target=run, args=(work,)) for work in (push, push, push, push, batch, read)
+    ]
     for runner in runners:
         runner.start()
     for runner in runners:
@@ -189,7 +199,12 @@ def test_threads_share_a_thread(thread: eventq.Thread) -> None:
     assert batches == [f"{number}.{n}" for number in range(30) for n in range(5)]
     assert list(by_source.values()) == [[str(number) for number in range(150)]] * 4
     with open(os.path.join(thread.path, "logs", "thread.log")) as file:
-        assert sum(" push" in line and line.startswith("[2") and line.count("\n") == 1 for line in file) == 630
+        assert (
+            sum(
+                " push" in line and line.startswith("[2") and line.count("\n") == 1 for line in file
+            )
+            == 630
+        )
 
 
 def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) -> None:
@@ -199,7 +214,9 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
         "with eventq.open(sys.argv[1]) as thread:\n"
         "    for n in range(100): thread.push(sys.argv[2], 'note', str(n))\n"
     )
-    runners = [threading.Thread(target=run_python, args=(code, thread.path, str(n))) for n in range(3)]
+    runners = [
+        threading.Thread(target=run_python, args=(code, thread.path, str(n))) for n in range(3)
+    ]
     for runner in runners:
         runner.start()
     for number in range(100):
@@ -209,7 +226,9 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
     events = list(thread.peek(limit=None))
     assert [event.id for event in events] == list(range(1, 401))
     for source in ("own", "0", "1", "2"):
-        assert [event.content for event in events if event.source == source] == [str(n) for n in range(100)]
+        assert [event.content for event in events if event.source == source] == [
+            str(n) for n in range(100)
+        ]
 
 
 # --- the directory goes away ---
@@ -229,7 +248,9 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
         lambda thread: thread.rebuild_mirror(),
     ],
 )
-def test_writing_to_a_thread_that_was_deleted(path: str, call: Callable[[eventq.Thread], object], again: bool) -> None:
+def test_writing_to_a_thread_that_was_deleted(
+    path: str, call: Callable[[eventq.Thread], object], again: bool
+) -> None:
     """A write to a thread that was deleted, or replaced by another, raises NotAThreadError and touches nothing."""
     thread = eventq.open(path)
     thread.push("self", "note", "x")

@@ -67,7 +67,9 @@ def broken(path: str) -> Iterator[apsw.Connection]:
 
 def plant(connection: apsw.Connection, sql: str) -> None:
     """Change what may not be changed."""
-    (trigger,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'turns_are_immutable'").fetchall()[0]
+    (trigger,) = connection.execute(
+        "SELECT sql FROM sqlite_master WHERE name = 'turns_are_immutable'"
+    ).fetchall()[0]
     connection.execute("DROP TRIGGER turns_are_immutable")
     connection.execute(sql)
     connection.execute(str(trigger))
@@ -138,7 +140,10 @@ FAULTS = {
         "UPDATE turn_patches SET blob_id = 999 WHERE seq = 1",
         [GONE.format("turn_patches", "blobs")],
     ),
-    "a root of no turn": ("UPDATE turn_roots SET turn_id = 99", [GONE.format("turn_roots", "turns")]),
+    "a root of no turn": (
+        "UPDATE turn_roots SET turn_id = 99",
+        [GONE.format("turn_roots", "turns")],
+    ),
     "an open turn of no context": (
         "UPDATE open_turns SET context_id = 99",
         [GONE.format("open_turns", "contexts")],
@@ -196,9 +201,18 @@ UNCHECKED = {  # what only a CHECK forbids, and the turn at fault
         "UPDATE turns SET turn_id = 20 WHERE turn_id = 9; UPDATE turns SET parent_id = 20, jump_id = 20 WHERE turn_id = 10",
         10,
     ),
-    "a root that says it is deep": ("UPDATE turns SET depth = 1, jump_id = 1, jump_depth = 0 WHERE turn_id = 11", 11),
-    "a root without a jump that says it is deep": ("UPDATE turns SET depth = 7 WHERE turn_id = 11", 11),
-    "a turn without a jump": ("UPDATE turns SET jump_id = NULL, jump_depth = NULL WHERE turn_id = 8", 8),
+    "a root that says it is deep": (
+        "UPDATE turns SET depth = 1, jump_id = 1, jump_depth = 0 WHERE turn_id = 11",
+        11,
+    ),
+    "a root without a jump that says it is deep": (
+        "UPDATE turns SET depth = 7 WHERE turn_id = 11",
+        11,
+    ),
+    "a turn without a jump": (
+        "UPDATE turns SET jump_id = NULL, jump_depth = NULL WHERE turn_id = 8",
+        8,
+    ),
     "a root with a jump": ("UPDATE turns SET jump_id = 1, jump_depth = 0 WHERE turn_id = 11", 11),
 }
 
@@ -213,12 +227,18 @@ def test_each_fault_is_said(path: str, broken: apsw.Connection, name: str) -> No
 
 
 @pytest.mark.parametrize("name", UNCHECKED)
-def test_what_a_check_constraint_forbids_is_said(path: str, broken: apsw.Connection, name: str) -> None:
+def test_what_a_check_constraint_forbids_is_said(
+    path: str, broken: apsw.Connection, name: str
+) -> None:
     """Row 35: a row that the schema forbids is said; also to a reader, whose SQLite knows no CHECK constraints."""
     sql, turn = UNCHECKED[name]
     plant(broken, sql)
     said = found(path, read_only=True)
-    assert [text for text in said if text.startswith((f"turn {turn} is not later", f"turn {turn} has depth"))]
+    assert [
+        text
+        for text in said
+        if text.startswith((f"turn {turn} is not later", f"turn {turn} has depth"))
+    ]
     assert found(path) == [BAD, *said]
 
 
@@ -247,7 +267,9 @@ def test_every_kind_of_fault_is_planted() -> None:
     openings = [sql.split("'")[1] for sql in turns_table._FAULTS]
     said = [text for _, texts in FAULTS.values() for text in texts]
     said += [f"turn {turn} is not later" for _, turn in UNCHECKED.values()]
-    assert [opening for opening in openings if not any(text.startswith(opening) for text in said)] == []
+    assert [
+        opening for opening in openings if not any(text.startswith(opening) for text in said)
+    ] == []
 
 
 def test_many_faults_are_not_all_said(path: str, broken: apsw.Connection) -> None:
@@ -257,12 +279,19 @@ def test_many_faults_are_not_all_said(path: str, broken: apsw.Connection) -> Non
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 50)"
         " INSERT INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) SELECT 1, n, 1000 + n, x'00', 0 FROM n",
     )
-    assert found(path) == [f"key '{n}' of context 1 names turn {1000 + n}, which is not stored" for n in range(1, 21)]
+    assert found(path) == [
+        f"key '{n}' of context 1 names turn {1000 + n}, which is not stored" for n in range(1, 21)
+    ]
 
 
 def test_several_faults_are_all_said(path: str, broken: apsw.Connection) -> None:
     """One fault does not hide another."""
-    for name in ("a pin of nothing", "a jump to the wrong depth", "a lost history", "a key of no turn"):
+    for name in (
+        "a pin of nothing",
+        "a jump to the wrong depth",
+        "a lost history",
+        "a key of no turn",
+    ):
         plant(broken, FAULTS[name][0])
     assert found(path) == [
         "turn 8 says that turn 1 has depth 1",

@@ -29,7 +29,9 @@ def readonly_recovery() -> apsw.ReadOnlyError:
     return error
 
 
-def test_a_reader_outlasts_a_recovery(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_outlasts_a_recovery(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """READONLY_RECOVERY passes: the store and its fence try again, at opening and later, and then work."""
     thread.push("self", "note", "x")
     left = [20]
@@ -46,7 +48,9 @@ def test_a_reader_outlasts_a_recovery(thread: eventq.Thread, monkeypatch: pytest
     monkeypatch.setattr(migrate, "version", disturbed(migrate.version))
     with eventq.open(thread.path, read_only=True) as reader:
         assert left[0] < 0
-        monkeypatch.setattr(reader.database.sandbox, "page", disturbed(reader.database.sandbox.page))
+        monkeypatch.setattr(
+            reader.database.sandbox, "page", disturbed(reader.database.sandbox.page)
+        )
         left[0] = 20
         assert [event.content for event in reader.peek(filter="id = 1")] == ["x"]
         assert left[0] < 0
@@ -68,7 +72,9 @@ def test_a_recovery_that_never_ends_is_an_error(thread: eventq.Thread) -> None:
 
 def test_time_makes_an_event_match(thread: eventq.Thread, raw: apsw.Connection) -> None:
     """A filter that looks at the clock leaves no watermark, so what matches later is found later."""
-    raw.execute("INSERT INTO events (created_at, source, type, content) VALUES ('2999-01-01', 's', 't', 'x')")
+    raw.execute(
+        "INSERT INTO events (created_at, source, type, content) VALUES ('2999-01-01', 's', 't', 'x')"
+    )
     thread.subscribe("w", "true", filter=TIMED)
     assert not thread.consumers.due(thread.consumers.known("w"))
     assert thread.consumers.known("w").scanned == 0
@@ -84,7 +90,9 @@ def test_content_that_is_not_utf8(path: str, raw: apsw.Connection, value: str) -
     """Reading it is a DamagedError, pushes go on, the mirror is whole, and `check` names the event."""
     with eventq.open(path) as thread:
         thread.push("self", "note", "one")
-        raw.execute(f"INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', {value})")
+        raw.execute(
+            f"INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', {value})"
+        )
         assert thread.push("self", "note", "three").id == 3
         reads: list[Callable[[], Any]] = [
             thread.last,
@@ -97,7 +105,10 @@ def test_content_that_is_not_utf8(path: str, raw: apsw.Connection, value: str) -
         assert any(fault.startswith("event 2 ") for fault in thread.check())
         assert not any("events.jsonl" in fault for fault in thread.check())
         assert thread.rebuild_mirror() == 3
-    with eventq.open(path) as thread, open(os.path.join(path, "events.jsonl"), encoding="utf-8") as mirror:
+    with (
+        eventq.open(path) as thread,
+        open(os.path.join(path, "events.jsonl"), encoding="utf-8") as mirror,
+    ):
         assert "a\ufffd" in mirror.read()
         assert thread.push("self", "note", "four").id == 4
 
@@ -105,7 +116,9 @@ def test_content_that_is_not_utf8(path: str, raw: apsw.Connection, value: str) -
 @pytest.mark.parametrize("value", BAD_TEXT)
 def test_a_mirror_that_ends_in_bad_text(path: str, raw: apsw.Connection, value: str) -> None:
     """A push goes on after the line of an event that is not UTF-8."""
-    raw.execute(f"INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', {value})")
+    raw.execute(
+        f"INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', {value})"
+    )
     with eventq.open(path) as thread:
         thread.rebuild_mirror()
     with eventq.open(path) as thread:
@@ -114,18 +127,27 @@ def test_a_mirror_that_ends_in_bad_text(path: str, raw: apsw.Connection, value: 
 
 def test_a_blob_that_is_text_is_read_as_text(path: str, raw: apsw.Connection) -> None:
     """Content that another tool stored as a BLOB is given as text, and `check` says what it is."""
-    raw.execute("INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', CAST('h\u00e9' AS BLOB))")
+    raw.execute(
+        "INSERT INTO events (created_at, source, type, content) VALUES ('', 's', 't', CAST('h\u00e9' AS BLOB))"
+    )
     with eventq.open(path) as thread:
-        assert [e.content for e in (*thread.last(), *thread.peek(filter="id > 0"))] == ["h\u00e9", "h\u00e9"]
+        assert [e.content for e in (*thread.last(), *thread.peek(filter="id > 0"))] == [
+            "h\u00e9",
+            "h\u00e9",
+        ]
         assert "event 1 has content that is not text" in thread.check()
 
 
-@pytest.mark.parametrize("value", ["x'31'", "x'31ff'", "CAST(x'31ff' AS TEXT)", "CAST(x'2731ff27' AS TEXT)"])
+@pytest.mark.parametrize(
+    "value", ["x'31'", "x'31ff'", "CAST(x'31ff' AS TEXT)", "CAST(x'2731ff27' AS TEXT)"]
+)
 def test_a_filter_that_is_not_text(path: str, raw: apsw.Connection, value: str) -> None:
     """A filter that another tool stored as a BLOB or bad UTF-8 is refused, and harms no other consumer."""
     with eventq.open(path) as thread:
         thread.subscribe("good", "true")
-        raw.execute(f"INSERT INTO subscriptions (consumer_id, handler_cmd, filter) VALUES ('bad', 'true', {value})")
+        raw.execute(
+            f"INSERT INTO subscriptions (consumer_id, handler_cmd, filter) VALUES ('bad', 'true', {value})"
+        )
         thread.push("self", "note", "x")
         assert [s.consumer_id for s in thread.subscriptions()] == ["good", "bad"]
         assert thread.consumers.due(thread.consumers.known("good"))
@@ -189,7 +211,9 @@ def forked(call: Callable[[], Any]) -> int:
     return pid
 
 
-def test_check_beside_a_push_and_an_ack(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_beside_a_push_and_an_ack(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was pushed and acked after `check` looked up the newest id is no fault."""
     thread.subscribe("w", "true")
     thread.push("self", "note", "x")
@@ -198,7 +222,9 @@ def test_check_beside_a_push_and_an_ack(thread: eventq.Thread, monkeypatch: pyte
     assert list(thread.database.faults()) == []
 
 
-def test_a_note_after_an_unsubscribe_leaves_nothing(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_note_after_an_unsubscribe_leaves_nothing(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """A supervisor that notes attempts or a stall of a consumer that has gone makes no row."""
     thread.subscribe("w", "true")
     state = thread.consumers.known("w")
@@ -223,7 +249,9 @@ def test_a_read_only_thread_changes_nothing(thread: eventq.Thread) -> None:
         assert {e.name: e.stat().st_mtime_ns for e in os.scandir(thread.path)} == before
 
 
-def test_the_newest_events_are_read_in_pages(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_events_are_read_in_pages(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`last` fetches large events page by page, and gives all of them in order."""
     monkeypatch.setattr("eventq.storage.sqlite.events.PAGE_BYTES", 100)
     thread.push_many([("self", "note", str(n) * 60) for n in range(9)])

@@ -18,7 +18,11 @@ def schema(path: str) -> set[tuple[str, str, str]]:
     rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema").fetchall()
     connection.close()
     return {
-        (kind, name, " ".join(sql.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()))
+        (
+            kind,
+            name,
+            " ".join(sql.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()),
+        )
         for kind, name, sql in (map(str, row) for row in rows)
         if name not in ("idx_events_source", "idx_events_type", "sqlite_stat1")
     }
@@ -36,7 +40,8 @@ def records(path: str) -> list[tuple[int, str]]:
     """Give the migrations that a database records."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     found = [
-        (int(row[0]), str(row[1])) for row in connection.execute("SELECT number, name FROM migrations ORDER BY number")
+        (int(row[0]), str(row[1]))
+        for row in connection.execute("SELECT number, name FROM migrations ORDER BY number")
     ]
     connection.close()
     return found
@@ -72,7 +77,9 @@ def test_every_older_version_is_brought_up(path: str, original: str, version: in
             for number, name in migrate.files()[:version]:
                 with open(name) as file:
                     connection.execute("BEGIN IMMEDIATE")
-                    migrate._apply_one(connection, number, os.path.basename(name), file.read(), "then")
+                    migrate._apply_one(
+                        connection, number, os.path.basename(name), file.read(), "then"
+                    )
                     connection.execute("COMMIT")
     finally:
         migrate.SCHEMA = newer
@@ -109,12 +116,16 @@ def test_several_migrate_at_once(original: str) -> None:
     for user in users:
         user.join()
     assert errors == []
-    assert records(original) == [(number, os.path.basename(name)) for number, name in migrate.files()]
+    assert records(original) == [
+        (number, os.path.basename(name)) for number, name in migrate.files()
+    ]
     with eventq.open(original) as thread:
         assert (thread.last_id(), thread.check()) == (7, [])
 
 
-def test_a_migration_that_fails_leaves_the_thread_as_it_was(original: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_leaves_the_thread_as_it_was(
+    original: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A migration commits with its record or not at all."""
     before = schema(original)
 

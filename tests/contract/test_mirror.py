@@ -33,7 +33,9 @@ def mirror(path: str) -> str:
 
 def files(path: str) -> list[str]:
     """Give the names of the mirror's files, the rotated ones first."""
-    names = sorted(name for name in os.listdir(path) if name.startswith("events") and name.endswith(".jsonl"))
+    names = sorted(
+        name for name in os.listdir(path) if name.startswith("events") and name.endswith(".jsonl")
+    )
     return sorted(names, key=lambda name: name == "events.jsonl")
 
 
@@ -83,7 +85,15 @@ def test_it_is_there_when_push_returns(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("reopen", [False, True])
 @pytest.mark.parametrize(
-    "tail", [b"{", b'{"id":4,"created_at":"2026-0', b'{"id":4', b'{"id":4}', b"\xff\xfe\x00", b"x" * 100_000]
+    "tail",
+    [
+        b"{",
+        b'{"id":4,"created_at":"2026-0',
+        b'{"id":4',
+        b'{"id":4}',
+        b"\xff\xfe\x00",
+        b"x" * 100_000,
+    ],
 )
 def test_a_torn_tail_is_cut_off(path: str, tail: bytes, reopen: bool) -> None:
     """What a crash left of a line is cut off by the next push, and nothing is missing afterwards."""
@@ -132,16 +142,21 @@ def test_a_deleted_file_is_written_again(path: str, reopen: bool) -> None:
     thread.close()
 
 
-def test_events_that_others_stored_are_caught_up(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_events_that_others_stored_are_caught_up(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """What another tool, or a crashed push, stored without mirroring is mirrored by the next push, in order."""
     push(thread)
-    raw.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a'), ('tool', 'note', 'b')")
+    raw.execute(
+        "INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a'), ('tool', 'note', 'b')"
+    )
     push(thread)
     assert numbers(thread.path) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
-    "foreign", [b"hello\n", b"\n\n", b'{"id":x}\n', b'{"id":' + b"9" * 5_000 + b",\n", b"\xff\n" * 9_000]
+    "foreign",
+    [b"hello\n", b"\n\n", b'{"id":x}\n', b'{"id":' + b"9" * 5_000 + b",\n", b"\xff\n" * 9_000],
 )
 def test_foreign_last_lines_do_not_hide_events(path: str, foreign: bytes) -> None:
     """Lines that somebody added are stepped over, the next event follows, `check` names them, a rebuild removes them."""
@@ -150,7 +165,9 @@ def test_foreign_last_lines_do_not_hide_events(path: str, foreign: bytes) -> Non
         append(path, foreign)
         push(thread)
         assert read(path)[-1].startswith(b'{"id":3,')
-        assert thread.check() == ["events.jsonl line 3 is not an event; run 'eventq mirror rebuild'"]
+        assert thread.check() == [
+            "events.jsonl line 3 is not an event; run 'eventq mirror rebuild'"
+        ]
         assert thread.rebuild_mirror() == 3
         assert (numbers(path), thread.check()) == ([1, 2, 3], [])
 
@@ -190,7 +207,9 @@ def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock
         "events-20260318-103002.jsonl",
         "events.jsonl",
     ]
-    assert [n for name in files(thread.path) for n in numbers(thread.path, name)] == list(range(1, 30_005))
+    assert [n for name in files(thread.path) for n in numbers(thread.path, name)] == list(
+        range(1, 30_005)
+    )
 
 
 def test_names_that_earlier_versions_gave_are_known(thread: eventq.Thread, clock: Clock) -> None:
@@ -208,7 +227,9 @@ def test_names_that_earlier_versions_gave_are_known(thread: eventq.Thread, clock
     push(thread)
     assert numbers(thread.path) == [10_302, 10_303]
     names = [os.path.basename(found) for found in rotated(mirror(thread.path))]
-    assert names == [f"events-20260318-{n}.jsonl" for n in ("103000", "103000-2", "103000-10", "103001")]
+    assert names == [
+        f"events-20260318-{n}.jsonl" for n in ("103000", "103000-2", "103000-10", "103001")
+    ]
 
 
 @pytest.mark.parametrize("name", ["events-99999999-999999.jsonl", "events-99991231-235959.jsonl"])
@@ -241,7 +262,9 @@ def is_older(path: str, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("gone", ["current", "rotated", "all"])
-def test_deleted_files_after_a_rotation(thread: eventq.Thread, gone: str, tmp_path: Path, until: Until) -> None:
+def test_deleted_files_after_a_rotation(
+    thread: eventq.Thread, gone: str, tmp_path: Path, until: Until
+) -> None:
     """Whichever of the files is deleted, what is left stays a part of the log in order, and goes on."""
     thread.push_many([("self", "note", "x")] * 10_001)
     push(thread, 2)
@@ -250,7 +273,11 @@ def test_deleted_files_after_a_rotation(thread: eventq.Thread, gone: str, tmp_pa
         if gone == "all" or (name == "events.jsonl") == (gone == "current"):
             os.unlink(os.path.join(thread.path, name))
     push(thread)
-    expected = {"current": range(10_002, 10_005), "rotated": range(10_002, 10_005), "all": range(1, 10_005)}[gone]
+    expected = {
+        "current": range(10_002, 10_005),
+        "rotated": range(10_002, 10_005),
+        "all": range(1, 10_005),
+    }[gone]
     assert numbers(thread.path) == list(expected)
 
 
@@ -318,7 +345,10 @@ def test_two_rebuilds_at_once(thread: eventq.Thread) -> None:
     thread.push_many([("self", "note", "x")] * 5_000)
     handles = [eventq.open(thread.path) for _ in range(3)]
     counts: list[int] = []
-    runners = [threading.Thread(target=lambda h: counts.append(h.rebuild_mirror()), args=(h,)) for h in handles]
+    runners = [
+        threading.Thread(target=lambda h: counts.append(h.rebuild_mirror()), args=(h,))
+        for h in handles
+    ]
     for runner in runners:
         runner.start()
     for runner in runners:
@@ -346,7 +376,9 @@ def test_a_mirror_that_cannot_be_written_fails_no_push(thread: eventq.Thread) ->
     assert numbers(thread.path) == [1, 2, 3]
 
 
-def test_a_write_that_fails_half_way_is_taken_back(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_half_way_is_taken_back(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the disk takes half a line, that half is cut off again."""
     push(thread)
     real: Callable[[int, bytes], int] = os.write
@@ -397,7 +429,9 @@ def test_the_mirror_of_the_older_tool_is_fine_until_we_write(originals_mirror: s
 
 
 @pytest.mark.parametrize("how", ["push", "push_many", "rebuild"])
-def test_the_first_write_makes_the_mirror_of_the_older_tool_anew(originals_mirror: str, how: str) -> None:
+def test_the_first_write_makes_the_mirror_of_the_older_tool_anew(
+    originals_mirror: str, how: str
+) -> None:
     """Each event once, in our form; the old files are aside, byte for byte, and stay there."""
     path = originals_mirror
     before = mirror_files(path)
@@ -551,7 +585,9 @@ def test_the_older_tool_may_go_on_writing(originals_mirror: str) -> None:
         push(thread)
         for rotate in (False, True):
             db = apsw.Connection(os.path.join(path, "events.db"))
-            db.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a')").fetchall()
+            db.execute(
+                "INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a')"
+            ).fetchall()
             db.close()
             if rotate:
                 os.rename(mirror(path), os.path.join(path, "events-20260318-103000.jsonl"))
@@ -573,7 +609,10 @@ def test_nothing_that_was_kept_is_written_over(originals_mirror: str) -> None:
         push(thread)
         assert thread.check() == []
     assert sorted(old_files(path, "original-mirror")) == []
-    assert sorted(old_files(path, "original-mirror-2")) == ["events-20250101-000000.jsonl", "events.jsonl"]
+    assert sorted(old_files(path, "original-mirror-2")) == [
+        "events-20250101-000000.jsonl",
+        "events.jsonl",
+    ]
     assert sorted(old_files(path, "original-mirror-3")) == ["events.jsonl"]
 
 
@@ -584,7 +623,9 @@ def test_lines_that_the_log_does_not_hold_are_cut_off(tmp_path: Path) -> None:
         for number in range(1, 11):
             thread.push("self", "record", f"before {number}")
     with apsw.Connection(f"{path}/events.db") as db:  # the log forgets its last three events
-        db.execute("DELETE FROM events WHERE id > 7; UPDATE sqlite_sequence SET seq = 7 WHERE name = 'events'")
+        db.execute(
+            "DELETE FROM events WHERE id > 7; UPDATE sqlite_sequence SET seq = 7 WHERE name = 'events'"
+        )
     db.close()
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", "after")] * 3)
@@ -594,10 +635,15 @@ def test_lines_that_the_log_does_not_hold_are_cut_off(tmp_path: Path) -> None:
 
 def test_a_mirror_of_another_thread_is_replaced(tmp_path: Path) -> None:
     """A file whose every line is wrong is cut to nothing, and written again from the start."""
-    with eventq.open(tmp_path / "one", create=True) as one, eventq.open(tmp_path / "two", create=True) as two:
+    with (
+        eventq.open(tmp_path / "one", create=True) as one,
+        eventq.open(tmp_path / "two", create=True) as two,
+    ):
         one.push_many([("self", "record", "x" * 5000)] * 100)
         two.push("self", "record", "y")
-    (tmp_path / "two" / "events.jsonl").write_bytes((tmp_path / "one" / "events.jsonl").read_bytes())
+    (tmp_path / "two" / "events.jsonl").write_bytes(
+        (tmp_path / "one" / "events.jsonl").read_bytes()
+    )
     with eventq.open(tmp_path / "two") as two:
         two.push("self", "record", "z")
         assert two.check() == []

@@ -25,7 +25,9 @@ BLOB = "blob:blake3:" + "0" * 64
 def tables(folder: str) -> dict[str, list[Any]]:
     """Give all that a database holds."""
     connection = apsw.Connection(os.path.join(folder, "events.db"))
-    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    names = [
+        row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    ]
     found = {str(name): connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
     connection.close()
     return found

@@ -39,7 +39,9 @@ def test_an_encoded_name_is_only_a_name(consumer: str) -> None:
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-.+%~")
     layout = Layout("/thread")
     assert os.path.dirname(os.path.normpath(layout.consumer(consumer).lock)) == "/thread/run"
-    assert os.path.dirname(os.path.normpath(layout.handler_log(consumer))) == "/thread/logs/handlers"
+    assert (
+        os.path.dirname(os.path.normpath(layout.handler_log(consumer))) == "/thread/logs/handlers"
+    )
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,12 @@ def listing(folder: str) -> dict[str, tuple[int, int, int, bytes]]:
             if stat.S_ISREG(status.st_mode):
                 with open(path, "rb") as file:
                     data = file.read()
-            found[os.path.relpath(path, folder)] = (status.st_mode, status.st_size, status.st_mtime_ns, data)
+            found[os.path.relpath(path, folder)] = (
+                status.st_mode,
+                status.st_size,
+                status.st_mtime_ns,
+                data,
+            )
     return found
 
 
@@ -110,7 +115,9 @@ def test_a_private_thread_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mask", "folder", "file"), [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664)])
-def test_a_shared_thread_follows_the_umask(tmp_path: Path, mask: int, folder: int, file: int) -> None:
+def test_a_shared_thread_follows_the_umask(
+    tmp_path: Path, mask: int, folder: int, file: int
+) -> None:
     """`shared=True` makes what the umask allows, also for what is made later."""
     before = os.umask(mask)
     try:
@@ -171,7 +178,15 @@ def test_inits_of_two_processes_at_once(tmp_path: Path, run_python: RunPython) -
 
 
 @pytest.mark.parametrize(
-    "left", [[], ["run"], ["run", "logs", "logs/handlers"], ["events.jsonl"], ["events.db.new"], ["events.db"]]
+    "left",
+    [
+        [],
+        ["run"],
+        ["run", "logs", "logs/handlers"],
+        ["events.jsonl"],
+        ["events.db.new"],
+        ["events.db"],
+    ],
 )
 def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: list[str]) -> None:
     """Whatever a crashed `init` left behind, the next one finishes the thread."""
@@ -192,7 +207,9 @@ def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: l
 def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
     """`open` raises NotAThreadError, with the command that helps; `create=True` makes the thread, once."""
     path = tmp_path / "thread"
-    with pytest.raises(NotAThreadError, match=r"is not a thread - run 'eventq init .*thread' first"):
+    with pytest.raises(
+        NotAThreadError, match=r"is not a thread - run 'eventq init .*thread' first"
+    ):
         eventq.open(path)
     assert not path.exists()
     with eventq.open(path, create=True) as thread:
@@ -248,12 +265,21 @@ def test_destroy_through_a_symbolic_link(path: str, tmp_path: Path) -> None:
     assert not os.path.exists(path)
 
 
-def test_the_path_is_resolved_as_text(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_is_resolved_as_text(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Relative paths, `..`, a trailing slash and `~/` are resolved; symbolic links are kept."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "link").symlink_to(path)
-    for spelled in ("thread", "./thread/", "x/../thread", "~/thread", path + "/", tmp_path / "thread"):
+    for spelled in (
+        "thread",
+        "./thread/",
+        "x/../thread",
+        "~/thread",
+        path + "/",
+        tmp_path / "thread",
+    ):
         with eventq.open(spelled) as thread:
             assert thread.path == path
     with eventq.open("link") as thread:
@@ -261,7 +287,9 @@ def test_the_path_is_resolved_as_text(path: str, tmp_path: Path, monkeypatch: py
         assert repr(thread) == f"<eventq.Thread {tmp_path / 'link'}>"
 
 
-@pytest.mark.parametrize("name", ["ein Tréad ☃", "a?b#c%41&mode=rw", "line\nbreak", "-dash", "'quoted'"])
+@pytest.mark.parametrize(
+    "name", ["ein Tréad ☃", "a?b#c%41&mode=rw", "line\nbreak", "-dash", "'quoted'"]
+)
 @pytest.mark.parametrize("wal", [True, False])
 def test_any_file_name_will_do(tmp_path: Path, name: str, wal: bool) -> None:
     """A directory's name may hold what a URI, a shell or SQL would read as its own, for readers too."""
@@ -363,7 +391,9 @@ def test_a_damaged_page(path: str) -> None:
     with eventq.open(path) as thread:
         with pytest.raises(DamagedError, match="is damaged - restore a backup"):
             list(thread.peek(limit=None))
-        assert thread.check() == [f"'{path}/events.db' is damaged"] * 2  # in itself, and beside its mirror
+        assert (
+            thread.check() == [f"'{path}/events.db' is damaged"] * 2
+        )  # in itself, and beside its mirror
 
 
 # --- a thread of the older tool ---
@@ -380,12 +410,16 @@ def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
         assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
         assert thread.info().subscriptions[0].last_acked_id == 1
         assert [event.id for event in thread.pop("w", 1)] == [2, 3]
-        assert thread.push("self", "note", "four", key="k") == thread.push("self", "note", "again", key="k")
+        assert thread.push("self", "note", "four", key="k") == thread.push(
+            "self", "note", "again", key="k"
+        )
         thread.subscribe("v", "true", filter="type = 'note'")
         assert [event.id for event in thread.pop("v", 0)] == [4]
         assert thread.check() == []
     connection = apsw.Connection(os.path.join(original, "events.db"))
-    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    names = {
+        row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")
+    }
     connection.close()
     assert {"idx_events_source", "idx_events_type"} <= names
 
@@ -397,7 +431,11 @@ def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
         assert [event.id for event in thread.peek(filter="type = 'record'")] == [1, 3]
         assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
         info = thread.info()
-        assert (info.event_count, info.subscriptions[0].last_acked_id, info.subscriptions[0].pending) == (3, 1, 2)
+        assert (
+            info.event_count,
+            info.subscriptions[0].last_acked_id,
+            info.subscriptions[0].pending,
+        ) == (3, 1, 2)
         assert thread.check() == []
         assert listing(original) == before
 
@@ -408,7 +446,9 @@ def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
 def checkpoint(path: str) -> None:
     """Bring a thread into the form without a WAL."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
-    connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # until it reads, it knows of no WAL
+    connection.execute(
+        "SELECT 1 FROM sqlite_schema"
+    ).fetchall()  # until it reads, it knows of no WAL
     connection.close()  # the last one: its WAL goes into the file
     assert not os.path.exists(os.path.join(path, "events.db-wal"))
 
@@ -505,7 +545,9 @@ def test_init_says_who_is_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 # --- long paths ---
 
-LONGEST = 490  # bytes of the real path of a directory: SQLite opens 512, with the longest of its suffixes
+LONGEST = (
+    490  # bytes of the real path of a directory: SQLite opens 512, with the longest of its suffixes
+)
 
 
 def deep(folder: Path, size: int, letter: str = "x") -> str:
@@ -543,11 +585,15 @@ def test_the_longest_path_works(tmp_path: Path, letter: str, linked: bool) -> No
 
 @pytest.mark.parametrize("letter", ["x", "é", "😀"])
 @pytest.mark.parametrize("size", [LONGEST + 1, 505, 600, 5_000])
-def test_a_path_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path, letter: str, size: int) -> None:
+def test_a_path_that_is_too_long_is_refused_before_anything_is_made(
+    tmp_path: Path, letter: str, size: int
+) -> None:
     """`init` names the limit, in bytes, and leaves nothing behind; so does `open` that may make a thread."""
     path = deep(tmp_path, size, letter)
     for make in (eventq.init, lambda path: eventq.open(path, create=True)):
-        with pytest.raises(InputError, match=rf"is too long \({size} bytes; .* {LONGEST}\) - choose a shorter path"):
+        with pytest.raises(
+            InputError, match=rf"is too long \({size} bytes; .* {LONGEST}\) - choose a shorter path"
+        ):
             make(path)
     assert os.listdir(tmp_path) == []
 
@@ -573,7 +619,9 @@ def test_long_links_to_a_short_path_work(tmp_path: Path) -> None:
 
 def test_a_name_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     """A name that the file system refuses is refused before the folders above it are made."""
-    with pytest.raises(InputError, match=r"a name in the path of a thread is too long \(256 bytes; .* 255\)"):
+    with pytest.raises(
+        InputError, match=r"a name in the path of a thread is too long \(256 bytes; .* 255\)"
+    ):
         eventq.init(tmp_path / "a" / "b" / ("é" * 128))
     assert os.listdir(tmp_path) == []
 
@@ -583,7 +631,9 @@ def test_a_thread_that_was_moved_too_deep(path: str, tmp_path: Path, read_only: 
     """It says that the path is too long, not that its permissions are wrong; moved back, it is as it was."""
     os.makedirs(os.path.dirname(far := deep(tmp_path, 600)))
     os.rename(path, far)
-    with pytest.raises(InputError, match=r"is too long \(610 bytes; .* 504\) - move the thread to a shorter path"):
+    with pytest.raises(
+        InputError, match=r"is too long \(610 bytes; .* 504\) - move the thread to a shorter path"
+    ):
         eventq.open(far, read_only=read_only)
     os.rename(far, path)
     with eventq.open(path) as thread:

@@ -312,7 +312,10 @@ def test_a_chunk_that_is_spoiled(path: str, how: str, number: int) -> None:
         )
     raw = apsw.Connection(os.path.join(path, "events.db"))
     spoiled = SPOILED[how](bytes(kept))
-    raw.execute("UPDATE artifact_chunks SET bytes = ? WHERE artifact_id = ? AND position = 0", (spoiled, number))
+    raw.execute(
+        "UPDATE artifact_chunks SET bytes = ? WHERE artifact_id = ? AND position = 0",
+        (spoiled, number),
+    )
     raw.close()
     with eventq.open(path) as thread:
         [fault] = thread.check()
@@ -361,7 +364,8 @@ def test_at_most_twenty_of_a_kind(path: str) -> None:
     raw.execute("UPDATE agent_outputs SET version = 2")
     raw.execute("DELETE FROM counters")
     raw.executemany(
-        "INSERT INTO blob_names SELECT ?, min(blob_id) FROM blobs", [(bytes([number]) * 32,) for number in range(30)]
+        "INSERT INTO blob_names SELECT ?, min(blob_id) FROM blobs",
+        [(bytes([number]) * 32,) for number in range(30)],
     )
     raw.close()
     with eventq.open(path) as thread:
@@ -401,7 +405,9 @@ def test_a_chunk_that_miscounts_the_newlines_before_it(path: str) -> None:
     """A chunk whose count of newlines before it is wrong leads to other lines, so it is said."""
     with eventq.open(path) as thread:
         fill(thread)
-        thread.database.run("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 2 AND position = 1")
+        thread.database.run(
+            "UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 2 AND position = 1"
+        )
         assert thread.check() != []
 
 

@@ -49,7 +49,10 @@ pytestmark = pytest.mark.usefixtures("quick")
 def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
     """Give name, version and bytes of all outputs."""
     outputs = thread.outputs
-    return [(info.output_id, info.version, outputs.read(info.output_id, info.version)) for info in outputs]
+    return [
+        (info.output_id, info.version, outputs.read(info.output_id, info.version))
+        for info in outputs
+    ]
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -58,7 +61,11 @@ def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
 def test_names(thread: eventq.Thread) -> None:
     """Row 102: a name is the next number of its parent and what was asked for; each parent counts for itself."""
     allocate = thread.outputs.allocate
-    assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == ["0-Scout", "1-Scout", "2-Plan"]
+    assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == [
+        "0-Scout",
+        "1-Scout",
+        "2-Plan",
+    ]
     assert allocate("Child", "0-Scout") == "0-Scout.0-Child"
     assert allocate("Child", "0-Scout") == "0-Scout.1-Child"
     assert allocate("Child", parent="1-Scout") == "1-Scout.0-Child"
@@ -127,7 +134,10 @@ def test_ids_that_are_none(thread: eventq.Thread, raw: apsw.Connection, wrong: A
         lambda: thread.outputs.take(wrong, 1, "0" * 64),
     ]
     if wrong is not None:
-        calls += [lambda: thread.outputs.allocate("a", wrong), lambda: thread.outputs.put("a", "x", wrong)]
+        calls += [
+            lambda: thread.outputs.allocate("a", wrong),
+            lambda: thread.outputs.put("a", "x", wrong),
+        ]
     for call in calls:
         with pytest.raises(InputError, match="is no id of an output"):
             call()
@@ -143,7 +153,10 @@ def test_deep_names(thread: eventq.Thread) -> None:
         ids.append(parent)
     assert parent == ".".join(["0-a"] * 60)
     counters = thread.database.outputs.counters()
-    for call in (thread.outputs.allocate, lambda name, parent: thread.outputs.put(name, "x", parent)):
+    for call in (
+        thread.outputs.allocate,
+        lambda name, parent: thread.outputs.put(name, "x", parent),
+    ):
         with pytest.raises(InputError, match="is no id of an output"):
             call("a", parent)
     assert thread.database.outputs.counters() == counters
@@ -200,7 +213,9 @@ def test_content(thread: eventq.Thread, clock: Clock, given_content: Any, data: 
     """Text is kept as UTF-8, bytes as they are; what comes back says name, version, hash, size and time."""
     del clock
     info = thread.outputs.put("Scout", given_content)
-    assert info == OutputInfo("0-Scout", 1, blake3(data).hexdigest(), len(data), system.milliseconds())
+    assert info == OutputInfo(
+        "0-Scout", 1, blake3(data).hexdigest(), len(data), system.milliseconds()
+    )
     assert info.url == "agent://0-Scout"
     assert thread.outputs.get("0-Scout") == info
     assert thread.outputs.list() == [info]
@@ -254,7 +269,11 @@ def test_versions(thread: eventq.Thread, clock: Clock) -> None:
     assert [outputs.read("0-Scout", version) for version in (1, 2, 3)] == [b"one", b"two", b"three"]
     assert outputs.list() == [first, second, third]
     assert len(outputs) == 1
-    for url, data in ((first.url, b"one"), (second.url, b"two"), ("agent://0-Scout?version=1", b"one")):
+    for url, data in (
+        (first.url, b"one"),
+        (second.url, b"two"),
+        ("agent://0-Scout?version=1", b"one"),
+    ):
         assert thread.read(url).data == data
 
 
@@ -263,7 +282,10 @@ def test_equal_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
     for _ in range(3):
         thread.outputs.publish("0-a", "same")
     thread.outputs.put("b", "same")
-    assert said(thread) == [*[("0-a", version, b"same") for version in (1, 2, 3)], ("1-b", 1, b"same")]
+    assert said(thread) == [
+        *[("0-a", version, b"same") for version in (1, 2, 3)],
+        ("1-b", 1, b"same"),
+    ]
     assert raw.execute("SELECT count(*) FROM blobs").fetchall() == [(1,)]
 
 
@@ -388,7 +410,10 @@ def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str)
     with eventq.open(eventq.init(tmp_path / "other")) as other:
         for _ in range(3):
             made = other.outputs.import_folder(folder)
-            assert {name: other.outputs.read(info.output_id, info.version) for name, info in made.items()} == expected
+            assert {
+                name: other.outputs.read(info.output_id, info.version)
+                for name, info in made.items()
+            } == expected
             assert {n: f"{i.output_id}.v{i.version}" for n, i in made.items()} == {
                 n: n.removesuffix(".md") + ("" if ".v" in n else ".v1") for n in names
             }
@@ -413,7 +438,11 @@ def test_a_folder_into_others(thread: eventq.Thread, folder: str) -> None:
     write_file(folder, "0-a.v3.md", b"third")
     for _ in range(2):
         made = thread.outputs.import_folder(folder)
-        assert {name: info.version for name, info in made.items()} == {"0-a.md": 2, "0-a.v2.md": 1, "0-a.v3.md": 3}
+        assert {name: info.version for name, info in made.items()} == {
+            "0-a.md": 2,
+            "0-a.v2.md": 1,
+            "0-a.v3.md": 3,
+        }
         assert said(thread) == [("0-a", 1, b"mine"), ("0-a", 2, b"yours"), ("0-a", 3, b"third")]
     assert thread.outputs.read("0-a") == b"mine"
 
@@ -468,7 +497,9 @@ def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
 # --- doors that are closed --------------------------------------------------------------------------------------------
 
 
-def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
+def test_a_reader_reads_and_does_not_write(
+    thread: eventq.Thread, tmp_path: Path, folder: str
+) -> None:
     """A thread that was opened to read gives every answer about outputs, and refuses to make one."""
     info = thread.outputs.put("a", "one")
     write_file(folder, "1-b.md", b"x")
@@ -476,7 +507,12 @@ def test_a_reader_reads_and_does_not_write(thread: eventq.Thread, tmp_path: Path
     out.mkdir()
     with eventq.open(thread.path, read_only=True) as reader:
         outputs = reader.outputs
-        assert (outputs.get("0-a"), outputs.list(), len(outputs), outputs.read("0-a")) == (info, [info], 1, b"one")
+        assert (outputs.get("0-a"), outputs.list(), len(outputs), outputs.read("0-a")) == (
+            info,
+            [info],
+            1,
+            b"one",
+        )
         assert outputs.export_folder(str(out)) == ["0-a.md"]
         for call in (
             lambda: outputs.allocate("x"),
@@ -494,7 +530,9 @@ def test_a_file_that_was_changed_is_not_written_over(thread: eventq.Thread, tmp_
     """An export leaves the same file alone, and refuses to write over another."""
     thread.outputs.put("S", "hi")
     folder = str(tmp_path)
-    assert thread.outputs.export_folder(folder) == thread.outputs.export_folder(folder) == ["0-S.md"]
+    assert (
+        thread.outputs.export_folder(folder) == thread.outputs.export_folder(folder) == ["0-S.md"]
+    )
     (tmp_path / "0-S.md").write_text("my own edits")
     with pytest.raises(ConflictError, match="is there already, and is another"):
         thread.outputs.export_folder(folder)

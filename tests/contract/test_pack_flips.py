@@ -104,7 +104,9 @@ def foreign(folder: Path, *metas: MetaRecord, depth: int = 3) -> Path:
     with PackWriter(folder) as pack:
         for number in range(4):
             pack.blob(BlobRecord(hashes[number], 0, 1, payloads[number]))
-            pack.turn(TurnRecord(number + 1, number, number, 0, type_tag(TYPE), hashes[number], 0, 5))
+            pack.turn(
+                TurnRecord(number + 1, number, number, 0, type_tag(TYPE), hashes[number], 0, 5)
+            )
         for meta in metas:
             pack.meta(meta)
         pack.head(HeadRecord(1, 4, depth, 0, 5))
@@ -112,7 +114,9 @@ def foreign(folder: Path, *metas: MetaRecord, depth: int = 3) -> Path:
     return folder
 
 
-def meta(turn_id: int, type_id: str = TYPE, encoding: int = 0, compression: int = 0, length: int = 1) -> MetaRecord:
+def meta(
+    turn_id: int, type_id: str = TYPE, encoding: int = 0, compression: int = 0, length: int = 1
+) -> MetaRecord:
     """Return what is said of a turn."""
     return MetaRecord(turn_id, type_id, 1, encoding, compression, length)
 
@@ -144,7 +148,11 @@ def test_what_turns_log_contradicts(kind: str, thread: eventq.Thread, tmp_path: 
     notes = thread.import_pack(foreign(tmp_path / "pack", *metas)).notes
     notes = tuple(note for note in notes if not note.endswith("anew"))
     assert types(thread) == expected
-    assert any(note.startswith("turns.meta: ") and said in note for note in notes) if said else notes == ()
+    assert (
+        any(note.startswith("turns.meta: ") and said in note for note in notes)
+        if said
+        else notes == ()
+    )
 
 
 def test_a_head_of_another_depth(thread: eventq.Thread, tmp_path: Path) -> None:

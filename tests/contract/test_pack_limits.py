@@ -37,8 +37,12 @@ with eventq.open(sys.argv[1]) as thread:
 
 def frame(mib: int, *, sized: bool = True, window: int = 19) -> bytes:
     """Return so many MiB of zeros as one frame, without ever holding them."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=window, write_content_size=sized)
-    made = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=mib * MIB if sized else -1)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        1, window_log=window, write_content_size=sized
+    )
+    made = zstandard.ZstdCompressor(compression_params=parameters).compressobj(
+        size=mib * MIB if sized else -1
+    )
     return b"".join([*(made.compress(ZEROS) for _ in range(mib)), made.flush()])
 
 
@@ -75,7 +79,9 @@ def imported(path: str, folder: Path, *records: bytes) -> tuple[int, int, list[s
 @pytest.mark.parametrize("sized", [True, False])
 def test_a_long_blob_of_another_hash(sized: bool, path: str, tmp_path: Path) -> None:
     """A record of some KB that says it unfolds to 600 MiB is refused in bounded memory."""
-    taken, blobs, notes = imported(path, tmp_path / "pack", record(frame(600, sized=sized), 600 * MIB))
+    taken, blobs, notes = imported(
+        path, tmp_path / "pack", record(frame(600, sized=sized), 600 * MIB)
+    )
     assert taken < 64
     assert blobs == 0
     assert len(notes) == 1
@@ -95,7 +101,9 @@ def test_a_long_blob_is_stored_in_bounded_memory(path: str, tmp_path: Path) -> N
 
 def test_a_long_blob_that_is_kept_raw(path: str, tmp_path: Path) -> None:
     """A sound blob of 100 MiB without compression is never in memory whole."""
-    taken, blobs, notes = imported(path, tmp_path / "pack", record(bytes(100 * MIB), 100 * MIB, zeros(100), codec=0))
+    taken, blobs, notes = imported(
+        path, tmp_path / "pack", record(bytes(100 * MIB), 100 * MIB, zeros(100), codec=0)
+    )
     assert taken < 64
     assert (blobs, notes) == (1, [])
 
@@ -124,7 +132,10 @@ def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
     """A frame that asks for a window of 128 MiB gets none; one of 8 MiB, which every reader knows, is read."""
     large, small = frame(200, sized=False, window=27), frame(20, sized=False, window=23)
     taken, blobs, notes = imported(
-        path, tmp_path / "pack", record(large, 200 * MIB, zeros(200)), record(small, 20 * MIB, zeros(20))
+        path,
+        tmp_path / "pack",
+        record(large, 200 * MIB, zeros(200)),
+        record(small, 20 * MIB, zeros(20)),
     )
     assert taken < 64
     assert (blobs, len(notes)) == (1, 1)

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
     from eventq.records import Imported
 
-FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+FILES = [
+    "blobs.idx",
+    "blobs.pack",
+    "eventq.ndjson",
+    "heads.tbl",
+    "turns.idx",
+    "turns.log",
+    "turns.meta",
+]
 NOISE = random.Random(4).randbytes(3 * 65536 + 7)
 AT = 1773829800123
 
@@ -94,7 +102,9 @@ def retell(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
         file.writelines(json.dumps(one) + "\n" for one in changed if one is not None)
 
 
-def pack(folder: Path, *lines: Any, blobs: tuple[bytes, ...] = (), files: dict[str, bytes] | None = None) -> Path:
+def pack(
+    folder: Path, *lines: Any, blobs: tuple[bytes, ...] = (), files: dict[str, bytes] | None = None
+) -> Path:
     """Write a pack of some blobs, lines of `eventq.ndjson`, and files of artifacts."""
     with packfile.PackWriter(folder) as made:
         for data in blobs:
@@ -108,14 +118,21 @@ def pack(folder: Path, *lines: Any, blobs: tuple[bytes, ...] = (), files: dict[s
     return folder
 
 
-def artifact(number: Any = 0, tool: Any = "bash", status: Any = "sealed", at: Any = AT, **more: Any) -> dict[str, Any]:
+def artifact(
+    number: Any = 0, tool: Any = "bash", status: Any = "sealed", at: Any = AT, **more: Any
+) -> dict[str, Any]:
     """Give the line of an artifact."""
     return {"artifact": number, "tool": tool, "status": status, "created_at_ms": at, **more}
 
 
 def output(name: Any, data: bytes, version: Any = 1, at: Any = AT) -> dict[str, Any]:
     """Give the line of an output."""
-    return {"output": name, "version": version, "blob": blake3(data).hexdigest(), "created_at_ms": at}
+    return {
+        "output": name,
+        "version": version,
+        "blob": blake3(data).hexdigest(),
+        "created_at_ms": at,
+    }
 
 
 def tree(folder: Path | str) -> dict[str, bytes]:
@@ -144,7 +161,14 @@ def test_all_of_it_comes_over(thread: eventq.Thread, other: eventq.Thread, tmp_p
     """Numbers, tools, hashes, times, versions and names come over; what is not whole arrives as failed."""
     fill(thread)
     expected = artifacts(thread), outputs(thread), names(thread)
-    assert [one.status for one in thread.artifacts] == ["sealed", "sealed", "failed", "partial", "open", "sealed"]
+    assert [one.status for one in thread.artifacts] == [
+        "sealed",
+        "sealed",
+        "failed",
+        "partial",
+        "open",
+        "sealed",
+    ]
     thread.export_pack(tmp_path / "pack")
     assert sorted(os.listdir(tmp_path / "pack")) == ["artifacts", *FILES]
     assert tree(tmp_path / "pack" / "artifacts") == {  # without what is still being written
@@ -154,10 +178,21 @@ def test_all_of_it_comes_over(thread: eventq.Thread, other: eventq.Thread, tmp_p
     found = other.import_pack(tmp_path / "pack")
     del expected[0]["5"]
     assert (artifacts(other), outputs(other), names(other)) == expected
-    assert [one.status for one in other.artifacts] == ["sealed", "sealed", "failed", "failed", "sealed"]
-    assert {one.error for one in other.artifacts} == {None, "it was incomplete when it was exported"}
+    assert [one.status for one in other.artifacts] == [
+        "sealed",
+        "sealed",
+        "failed",
+        "failed",
+        "sealed",
+    ]
+    assert {one.error for one in other.artifacts} == {
+        None,
+        "it was incomplete when it was exported",
+    }
     assert (found.artifacts, found.outputs, found.turns, found.notes) == (5, 4, 1, ())
-    assert thread.read(f"blob:sha256:{hashlib.sha256(NOISE[:5000]).hexdigest()}").data == NOISE[:5000]
+    assert (
+        thread.read(f"blob:sha256:{hashlib.sha256(NOISE[:5000]).hexdigest()}").data == NOISE[:5000]
+    )
     assert other.artifacts.put(b"next").artifact_id == "7"
     other.artifacts.remove(7)
 
@@ -176,7 +211,9 @@ def test_what_the_lines_say(thread: eventq.Thread, tmp_path: Path) -> None:
     assert os.stat(tmp_path / "pack" / "artifacts").st_mode & 0o777 == 0o700
 
 
-def test_importing_twice_adds_nothing(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_importing_twice_adds_nothing(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """What is there is found again, in the destination and where it came from; a second export is the same."""
     fill(thread)
     thread.export_pack(tmp_path / "pack")
@@ -193,7 +230,9 @@ def test_importing_twice_adds_nothing(thread: eventq.Thread, other: eventq.Threa
     assert other.artifacts.put(b"next").artifact_id == "7"
 
 
-def test_a_pack_that_holds_artifacts_only(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_a_pack_that_holds_artifacts_only(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """Artifacts come over without any turn or blob."""
     thread.artifacts.put(NOISE)
     thread.export_pack(tmp_path / "pack")
@@ -208,7 +247,9 @@ def test_a_thread_without_artifacts(thread: eventq.Thread, tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path / "pack")) == FILES
 
 
-def test_a_number_that_is_taken(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_a_number_that_is_taken(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """An artifact whose number is another's gets one after all others, once, with a note each time; the other stays."""
     for data in (b"theirs 0", b"theirs 1", b"theirs 2"):
         thread.artifacts.put(data, "bash")
@@ -227,7 +268,9 @@ def test_a_number_that_is_taken(thread: eventq.Thread, other: eventq.Thread, tmp
         }  # fmt: skip
 
 
-def test_a_number_that_was_removed(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_a_number_that_was_removed(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """The number of an artifact that was deleted is not given to one that comes: that gets another, with a note."""
     for data in (b"theirs 0", b"theirs 1"):
         thread.artifacts.put(data, "bash")
@@ -237,11 +280,18 @@ def test_a_number_that_was_removed(thread: eventq.Thread, other: eventq.Thread, 
     for count in (2, 0):
         found = other.import_pack(tmp_path / "pack")
         assert found.artifacts == count
-        assert found.notes == ("artifact 0 is artifact 2 here: artifact://0 in a text means another",)
-        assert {key: one[-1] for key, one in artifacts(other).items()} == {"1": b"theirs 1", "2": b"theirs 0"}
+        assert found.notes == (
+            "artifact 0 is artifact 2 here: artifact://0 in a text means another",
+        )
+        assert {key: one[-1] for key, one in artifacts(other).items()} == {
+            "1": b"theirs 1",
+            "2": b"theirs 0",
+        }
 
 
-def test_artifacts_that_are_alike(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_artifacts_that_are_alike(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """Two artifacts with the same bytes are two, and two that are not whole; again they are found one by one."""
     for _ in range(2):
         thread.artifacts.put(b"same", "bash")
@@ -258,7 +308,9 @@ def test_artifacts_that_are_alike(thread: eventq.Thread, other: eventq.Thread, t
         ]  # fmt: skip
 
 
-def test_a_version_that_is_taken(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_a_version_that_is_taken(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """A version of an output that is another's becomes the next one, once, with a note; the name gives what it gave."""
     thread.outputs.publish("0-A", "theirs 1")
     thread.outputs.publish("0-A", "theirs 2")
@@ -267,11 +319,20 @@ def test_a_version_that_is_taken(thread: eventq.Thread, other: eventq.Thread, tm
     for count in (2, 0):
         found = other.import_pack(tmp_path / "pack")
         assert found.outputs == count
-        assert found.notes == ("version 1 of output 0-A is version 2 here", "version 2 of output 0-A is version 3 here")
-        assert [other.outputs.read("0-A", n) for n in (1, 2, 3)] == [b"mine", b"theirs 1", b"theirs 2"]
+        assert found.notes == (
+            "version 1 of output 0-A is version 2 here",
+            "version 2 of output 0-A is version 3 here",
+        )
+        assert [other.outputs.read("0-A", n) for n in (1, 2, 3)] == [
+            b"mine",
+            b"theirs 1",
+            b"theirs 2",
+        ]
 
 
-def test_the_counters_of_outputs_go_on(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_the_counters_of_outputs_go_on(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """After an import the next names are beyond those that came, under every parent."""
     thread.outputs.publish("3-A.4-B.5-C", "text")
     thread.export_pack(tmp_path / "pack")
@@ -289,7 +350,9 @@ WOUNDS: dict[str, Callable[[Path], object]] = {
     "shorter": lambda file: file.write_bytes(file.read_bytes()[:-1]),
     "flipped": lambda file: file.write_bytes(b"y" + file.read_bytes()[1:]),
     "empty": lambda file: file.write_bytes(b""),
-    "a folder": lambda file: file.rename(file.with_name("moved")).parent.joinpath(file.name).mkdir(),
+    "a folder": lambda file: (
+        file.rename(file.with_name("moved")).parent.joinpath(file.name).mkdir()
+    ),
     "another name": lambda file: file.rename(file.with_name("1.grep.log")),
     "no folder": lambda file: shutil.rmtree(file.parent),
 }
@@ -310,7 +373,9 @@ def test_the_file_of_an_artifact_is_damaged(
     WOUNDS[how](tmp_path / "pack" / "artifacts" / "1.bash.log")
     found = other.import_pack(tmp_path / "pack")
     left_out = ["0", "1"] if how == "no folder" else ["1"]
-    assert [note.split(":")[0] for note in found.notes] == [f"artifact {one} was left out" for one in left_out]
+    assert [note.split(":")[0] for note in found.notes] == [
+        f"artifact {one} was left out" for one in left_out
+    ]
     assert artifacts(other) == {key: one for key, one in sound.items() if key not in left_out}
     assert (found.turns, found.outputs) == (1, 1)
     shutil.rmtree(tmp_path / "pack" / "artifacts", ignore_errors=True)
@@ -322,7 +387,9 @@ def test_the_file_of_an_artifact_is_damaged(
     assert artifacts(other) == sound
 
 
-def test_a_part_whose_file_is_changed(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_a_part_whose_file_is_changed(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """An artifact that is not whole has no hash: what its file holds is what comes, and never as whole."""
     writer = thread.artifacts.allocate("bash")
     writer.write(b"begun")
@@ -334,12 +401,17 @@ def test_a_part_whose_file_is_changed(thread: eventq.Thread, other: eventq.Threa
     assert other.artifacts.open(0).read() == b"changed"
 
 
-def test_an_output_whose_blob_is_damaged(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+def test_an_output_whose_blob_is_damaged(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """An output whose blob is not in the pack is left out, with a note; the sound ones come."""
     thread.outputs.put("A", "one")
     thread.outputs.put("B", "two")
     thread.export_pack(tmp_path / "pack")
-    retell(tmp_path / "pack", lambda one: {**one, "blob": "0" * 64} if one.get("output") == "0-A" else one)
+    retell(
+        tmp_path / "pack",
+        lambda one: {**one, "blob": "0" * 64} if one.get("output") == "0-A" else one,
+    )
     found = other.import_pack(tmp_path / "pack")
     assert (found.outputs, len(found.notes)) == (1, 1)
     assert {key[0]: one[0] for key, one in outputs(other).items()} == {"1-B": b"two"}
@@ -347,7 +419,9 @@ def test_an_output_whose_blob_is_damaged(thread: eventq.Thread, other: eventq.Th
 
 def test_a_version_after_one_that_was_lost(other: eventq.Thread, tmp_path: Path) -> None:
     """A later version whose first is lost comes once, however often it is imported."""
-    folder = pack(tmp_path / "pack", output("0-A", b"lost"), output("0-A", b"two", 2), blobs=(b"two",))
+    folder = pack(
+        tmp_path / "pack", output("0-A", b"lost"), output("0-A", b"two", 2), blobs=(b"two",)
+    )
     assert other.import_pack(folder).outputs == 1
     assert other.import_pack(folder).outputs == 0
     assert [one[0] for one in outputs(other).values()] == [b"two"]
@@ -417,7 +491,9 @@ def test_an_artifact_that_cannot_be(
     monkeypatch.setattr(sources, "open", noted_too, raising=False)
     found = other.import_pack(folder)
     assert set(opened) <= {*FILES, "artifacts/0.bash.log"}
-    assert ("artifacts/0.bash.log" in opened) == how.startswith(("a hash of", "a hash that is none"))
+    assert ("artifacts/0.bash.log" in opened) == how.startswith(
+        ("a hash of", "a hash that is none")
+    )
     assert (found.artifacts, len(found.notes)) == (0, 1)
     assert "was left out" in found.notes[0]
     assert artifacts(other) == {}
@@ -425,10 +501,14 @@ def test_an_artifact_that_cannot_be(
     assert other.artifacts.put(b"first").artifact_id == "0"
 
 
-@pytest.mark.parametrize("number", [1 << 62, (1 << 63) - 2, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 10**30])
+@pytest.mark.parametrize(
+    "number", [1 << 62, (1 << 63) - 2, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 10**30]
+)
 def test_a_huge_number(other: eventq.Thread, tmp_path: Path, number: int) -> None:
     """An artifact whose number is too large to go on after gets another one, and is read and found by it."""
-    folder = pack(tmp_path / "pack", artifact(number, hash=HASH), files={f"{number}.bash.log": DATA})
+    folder = pack(
+        tmp_path / "pack", artifact(number, hash=HASH), files={f"{number}.bash.log": DATA}
+    )
     for count in (1, 0):
         assert other.import_pack(folder).artifacts == count
         [info] = other.artifacts
@@ -441,7 +521,9 @@ def test_a_huge_number(other: eventq.Thread, tmp_path: Path, number: int) -> Non
 @pytest.mark.parametrize("number", [10**17, 10**18, (1 << 62) - 1])
 def test_the_largest_number_of_a_file(other: eventq.Thread, tmp_path: Path, number: int) -> None:
     """A number that is large, and has others after it, is kept."""
-    folder = pack(tmp_path / "pack", artifact(number, hash=HASH), files={f"{number}.bash.log": DATA})
+    folder = pack(
+        tmp_path / "pack", artifact(number, hash=HASH), files={f"{number}.bash.log": DATA}
+    )
     assert added(other.import_pack(folder)) == (0, 1, 0, ())
     assert other.read(f"artifact://{number}").data == DATA
     info = other.artifacts.put(b"next")
@@ -480,7 +562,10 @@ BAD_LINES: dict[str, Any] = {
     "a blob that is a number": {**output("0-A", b"text"), "blob": 7},
     "another sha256": {"sha256": "0" * 64, "blob": blake3(b"text").hexdigest()},
     "a sha256 that is none": {"sha256": "../../x", "blob": blake3(b"text").hexdigest()},
-    "a sha256 of nothing": {"sha256": hashlib.sha256(b"other").hexdigest(), "blob": blake3(b"other").hexdigest()},
+    "a sha256 of nothing": {
+        "sha256": hashlib.sha256(b"other").hexdigest(),
+        "blob": blake3(b"other").hexdigest(),
+    },
     "a sha256 that is a list": {"sha256": [], "blob": blake3(b"text").hexdigest()},
     "an artifact that is text": artifact("0"),
     "an artifact that is true": artifact(True),
@@ -506,8 +591,17 @@ def test_a_line_that_cannot_be(other: eventq.Thread, tmp_path: Path, how: str) -
     })  # fmt: skip
     before = tree(tmp_path / "pack")
     found = other.import_pack(folder)
-    assert added(found) == (1, 1, 1, ("eventq.ndjson: 1 lines were left out: what they name is not there",))
-    assert (list(artifacts(other)), list(outputs(other)), names(other)) == (["3"], [("5-Sound", 1)], [])
+    assert added(found) == (
+        1,
+        1,
+        1,
+        ("eventq.ndjson: 1 lines were left out: what they name is not there",),
+    )
+    assert (list(artifacts(other)), list(outputs(other)), names(other)) == (
+        ["3"],
+        [("5-Sound", 1)],
+        [],
+    )
     assert tree(tmp_path / "pack") == before
     assert other.outputs.allocate("Next") == "6-Next"
     other.artifacts.remove(3)
@@ -538,11 +632,21 @@ HOSTILE = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(HOSTILE)
 def test_random_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[Any]) -> None:
     """Whatever the lines say, an import raises nothing but EventqError, changes no file, and the thread checks out."""
-    lines = [one for one in lines if type(one.get("artifact")) is not int or abs(one["artifact"]) < 10**17]
+    lines = [
+        one
+        for one in lines
+        if type(one.get("artifact")) is not int or abs(one["artifact"]) < 10**17
+    ]
     place = tmp_path_factory.mktemp("hostile")
     folder = pack(place / "pack", *lines, blobs=(b"text",), files={
         f"{number}.bash{partial}.log": DATA for number in range(-1, 4) for partial in ("", ".partial")
@@ -570,7 +674,9 @@ def test_random_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[Any]
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "dangling link"])
-def test_a_folder_that_has_artifacts_already(thread: eventq.Thread, tmp_path: Path, what: str) -> None:
+def test_a_folder_that_has_artifacts_already(
+    thread: eventq.Thread, tmp_path: Path, what: str
+) -> None:
     """An export into a folder that has an `artifacts` already is refused, and leaves the folder as it was."""
     fill(thread)
     place = tmp_path / "pack"
@@ -583,7 +689,9 @@ def test_a_folder_that_has_artifacts_already(thread: eventq.Thread, tmp_path: Pa
     else:
         os.symlink(tmp_path / "elsewhere", place / "artifacts")
     before = tree(place)
-    with pytest.raises(LogicError, match="artifacts' is there already - choose a folder without one"):
+    with pytest.raises(
+        LogicError, match="artifacts' is there already - choose a folder without one"
+    ):
         thread.export_pack(place)
     assert (tree(place), os.listdir(place)) == (before, ["artifacts"])
     assert not (tmp_path / "elsewhere").exists()
@@ -591,16 +699,23 @@ def test_a_folder_that_has_artifacts_already(thread: eventq.Thread, tmp_path: Pa
 
 @pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("what", ["artifact", "blob", "last"])
-def test_an_export_that_fails_leaves_nothing(path: str, tmp_path: Path, what: str, made: bool) -> None:
+def test_an_export_that_fails_leaves_nothing(
+    path: str, tmp_path: Path, what: str, made: bool
+) -> None:
     """After an export that found damage there is no folder, or the one that was there is empty."""
     with eventq.open(path) as thread:
         fill(thread)
     raw = apsw.Connection(os.path.join(path, "events.db"))
     if what == "blob":
-        raw.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = (SELECT max(blob_id) FROM blob_bytes)")
+        raw.execute(
+            "UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = (SELECT max(blob_id) FROM blob_bytes)"
+        )
     else:
         number = {"artifact": 1, "last": 6}[what]
-        raw.execute("UPDATE artifact_chunks SET bytes = x'00' WHERE artifact_id = ? AND position = 0", (number,))
+        raw.execute(
+            "UPDATE artifact_chunks SET bytes = x'00' WHERE artifact_id = ? AND position = 0",
+            (number,),
+        )
     raw.close()
     if made:
         (tmp_path / "pack").mkdir()
@@ -690,4 +805,6 @@ def test_an_import_that_the_disk_refuses(
     assert list(artifacts(other)) == ["1", "2"]
     assert other.check() == []
     assert other.import_pack(tmp_path / "pack").artifacts == 3
-    assert artifacts(other) == {name: one for name, one in artifacts(thread).items() if name != "5"}  # still written
+    assert artifacts(other) == {
+        name: one for name, one in artifacts(thread).items() if name != "5"
+    }  # still written

@@ -47,9 +47,13 @@ def blob(raw: bytes) -> BlobRecord:
     return BlobRecord(bytes(blake3(raw).digest()), 0, len(raw), raw)
 
 
-def turn(pack: PackWriter, turn_id: int, parent: int, depth: int, raw: bytes, at: int = BORN) -> None:
+def turn(
+    pack: PackWriter, turn_id: int, parent: int, depth: int, raw: bytes, at: int = BORN
+) -> None:
     """Write a turn and what is said of it."""
-    pack.turn(TurnRecord(turn_id, parent, depth, 0, type_tag("message"), blake3(raw).digest(), 0, at))
+    pack.turn(
+        TurnRecord(turn_id, parent, depth, 0, type_tag("message"), blake3(raw).digest(), 0, at)
+    )
     pack.meta(MetaRecord(turn_id, "message", 1, 0, 0, len(raw)))
 
 
@@ -169,7 +173,9 @@ def test_an_import_is_linear(shape: Callable[[PackWriter, int], None], tmp_path:
 
 
 @pytest.mark.parametrize("all_of_it", [True, False])
-def test_an_export_is_linear(all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_is_linear(
+    all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four times as many overlays, refs, attempts and runs, of four times as many turns, take about four times the steps."""
     monkeypatch.setattr("eventq.storage.sqlite.packs._PAGE", 10)
     taken = []
@@ -181,7 +187,13 @@ def test_an_export_is_linear(all_of_it: bool, tmp_path: Path, monkeypatch: pytes
                 turn(pack, number, 1, 1, b"1", BORN + number)
             for number in range(count):
                 pack.blob(blob(b"%d" % number))
-                line(pack, patch=4 * number + 1, blob=blob(b"1").hash.hex(), flags=0, created_at_ms=number)
+                line(
+                    pack,
+                    patch=4 * number + 1,
+                    blob=blob(b"1").hash.hex(),
+                    flags=0,
+                    created_at_ms=number,
+                )
                 line(pack, attempt=4 * number + 1, blob=blob(b"1").hash.hex(), created_at_ms=5)
                 line(pack, ref=blob(b"1").hash.hex(), blob=blob(b"%d" % number).hash.hex())
                 line(pack, root=4 * number + 1, hash=blob(b"1").hash.hex())

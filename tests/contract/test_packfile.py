@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+FILES = [
+    "blobs.idx",
+    "blobs.pack",
+    "eventq.ndjson",
+    "heads.tbl",
+    "turns.idx",
+    "turns.log",
+    "turns.meta",
+]
 U32, U64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
 HASH = st.binary(min_size=32, max_size=32)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -62,7 +70,8 @@ HEAD = HeadRecord(1, 0x0102030405060708, 3, 4, 5)
 def turns(count: int) -> list[TurnRecord]:
     """Give some turns, all different."""
     return [
-        TurnRecord(n, n - 1, n, 0, 9, blake3(b"%d" % n).digest(), 0, 1773829800123 + n) for n in range(1, count + 1)
+        TurnRecord(n, n - 1, n, 0, 9, blake3(b"%d" % n).digest(), 0, 1773829800123 + n)
+        for n in range(1, count + 1)
     ]
 
 
@@ -79,7 +88,9 @@ READERS: list[tuple[str, Callable[..., Iterator[Any]], list[Any]]] = [
     ("turns.meta", read_meta, [MetaRecord(n, f"chat/{n}é", n, 0, 1, 77) for n in (1, 2, 3)]),
     ("heads.tbl", read_heads, [HeadRecord(n, 2 * n, n, 0, 99) for n in (1, 2, 3)]),
 ]
-every_reader = pytest.mark.parametrize(("name", "read", "records"), READERS, ids=[name for name, _, _ in READERS])
+every_reader = pytest.mark.parametrize(
+    ("name", "read", "records"), READERS, ids=[name for name, _, _ in READERS]
+)
 
 
 def write(folder: Any) -> None:
@@ -106,7 +117,11 @@ def test_exact_bytes_of_a_blob() -> None:
     assert blob(b"abc").pack()[-4:].hex() == "375dc906"
     assert blob(b"abc").entry(0x0102).hex() == hash + "0201000000000000030000000300000000000000"
     packed = blob(b"a" * 300, 1)
-    body = struct.pack("<IHHII", 0x42534C42, 1, 1, 300, len(packed.stored)) + packed.hash + packed.stored
+    body = (
+        struct.pack("<IHHII", 0x42534C42, 1, 1, 300, len(packed.stored))
+        + packed.hash
+        + packed.stored
+    )
     assert packed.pack() == body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -153,7 +168,11 @@ def test_a_checksum_alone_makes_no_record(kind: Any) -> None:
     """Bytes under a right checksum are no record when their number, their magic or their version is another."""
     head = struct.pack("<IHHII", 0x42534C42, 1, 0, 3, 3) + bytes(32)
     for body in (
-        *(bytes(n) for n in range(100) if n != (32 if kind is HeadRecord else 76 if kind is TurnRecord else -1)),
+        *(
+            bytes(n)
+            for n in range(100)
+            if n != (32 if kind is HeadRecord else 76 if kind is TurnRecord else -1)
+        ),
         *(head[:n] for n in range(49)),
         head + b"ab",
         head + b"abcd",
@@ -249,8 +268,14 @@ def test_raw_gives_the_bytes(codec: int, size: int) -> None:
         (BlobRecord(blake3(b"abc").digest(), 1, 3, b""), "is not 3 bytes long"),
         (BlobRecord(blake3(b"abc").digest(), 1, 4, blob(b"abc", 1).stored), "is not 4 bytes long"),
         (BlobRecord(blake3(b"abc").digest(), 1, 2, blob(b"abc", 1).stored), "is not 2 bytes long"),
-        (BlobRecord(blake3(b"abc").digest(), 1, 3, blob(b"abc", 1).stored[:-1]), "is not 3 bytes long"),
-        (BlobRecord(blake3(b"abc").digest(), 1, 3, blob(b"abc", 1).stored + b"junk"), "cannot be decompressed"),
+        (
+            BlobRecord(blake3(b"abc").digest(), 1, 3, blob(b"abc", 1).stored[:-1]),
+            "is not 3 bytes long",
+        ),
+        (
+            BlobRecord(blake3(b"abc").digest(), 1, 3, blob(b"abc", 1).stored + b"junk"),
+            "cannot be decompressed",
+        ),
         (BlobRecord(blake3(b"abc").digest(), 1, 3, blob(b"abd", 1).stored), "holds other bytes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -267,7 +292,9 @@ def test_raw_proves_the_hash(record: BlobRecord, said: str) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_a_bomb_is_not_unfolded(claimed: int, known: bool) -> None:
     """A few bytes that would unfold to 256 MiB never make more than they say, whatever their frame claims."""
-    maker = zstandard.ZstdCompressor(write_content_size=known).compressobj(size=256 << 20 if known else -1)
+    maker = zstandard.ZstdCompressor(write_content_size=known).compressobj(
+        size=256 << 20 if known else -1
+    )
     stored = b"".join(maker.compress(bytes(1 << 20)) for _ in range(256)) + maker.flush()
     tracemalloc.start()
     try:
@@ -309,11 +336,14 @@ def test_any_pack_there_and_back(
     found = list(read_blobs(folder / "blobs.pack", notes.append))
     assert [record for _, record in found] == blobs
     assert list(read_index(folder / "blobs.idx")) == [
-        BlobEntry(one.hash, offset, one.raw_len, len(one.stored), one.codec, 0) for offset, one in found
+        BlobEntry(one.hash, offset, one.raw_len, len(one.stored), one.codec, 0)
+        for offset, one in found
     ]
     log = list(read_turns(folder / "turns.log", notes.append))
     assert log == [(80 * number, turn) for number, turn in enumerate(turns)]
-    assert list(read_index(folder / "turns.idx")) == [TurnEntry(turn.turn_id, offset) for offset, turn in log]
+    assert list(read_index(folder / "turns.idx")) == [
+        TurnEntry(turn.turn_id, offset) for offset, turn in log
+    ]
     assert notes.taken(read_meta, folder / "turns.meta") == metas
     assert notes.taken(read_heads, folder / "heads.tbl") == heads
     assert notes == []
@@ -339,7 +369,10 @@ def test_a_pack_is_never_overwritten(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == [name]
     (tmp_path / name).unlink()
     (tmp_path / ".eventq-export").symlink_to(".")
-    with pytest.raises(LogicError, match="is no folder of an export - remove it"), PackWriter(tmp_path):
+    with (
+        pytest.raises(LogicError, match="is no folder of an export - remove it"),
+        PackWriter(tmp_path),
+    ):
         pass
     assert os.listdir(tmp_path) == [".eventq-export"]
     (tmp_path / ".eventq-export").unlink()
@@ -365,7 +398,9 @@ def test_an_error_leaves_nothing(tmp_path: Path, before: bool) -> None:
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 @pytest.mark.parametrize("number", range(1, 7))
-def test_a_disk_that_fails_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+def test_a_disk_that_fails_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
     """Whichever of the last steps fails, it is a DiskError, and nothing is left of the pack."""
     real, calls = getattr(os, call), []
 
@@ -418,7 +453,13 @@ def test_the_order_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write(tmp_path / "pack")
     names = ["blobs.pack", "blobs.idx", "turns.log", "turns.idx", "turns.meta", "eventq.ndjson"]
     tells = ["file", "folder"]  # what got its name, for whoever finds a part of it
-    assert done == ["file"] * 7 + tells + names + ["folder", "heads.tbl", "folder", "folder", "folder"]
+    assert done == ["file"] * 7 + tells + names + [
+        "folder",
+        "heads.tbl",
+        "folder",
+        "folder",
+        "folder",
+    ]
 
 
 def test_a_bad_record_spoils_nothing(tmp_path: Path) -> None:
@@ -434,7 +475,10 @@ def test_a_bad_record_spoils_nothing(tmp_path: Path) -> None:
             ):
                 with pytest.raises(InputError):
                     add(bad)  # type: ignore[arg-type]
-    assert [record for _, record in read_blobs(tmp_path / "blobs.pack", print)] == [blob(b"one"), blob(b"two")]
+    assert [record for _, record in read_blobs(tmp_path / "blobs.pack", print)] == [
+        blob(b"one"),
+        blob(b"two"),
+    ]
     assert index_faults(tmp_path) == []
 
 
@@ -445,7 +489,10 @@ def test_two_writers(tmp_path: Path) -> None:
         with pytest.raises(LogicError, match="somebody writes"):
             write(tmp_path)
         pack.blob(blob(b"two"))
-    assert [record for _, record in read_blobs(tmp_path / "blobs.pack", print)] == [blob(b"one"), blob(b"two")]
+    assert [record for _, record in read_blobs(tmp_path / "blobs.pack", print)] == [
+        blob(b"one"),
+        blob(b"two"),
+    ]
     rebuild_indexes(tmp_path)
 
 
@@ -464,7 +511,16 @@ def test_what_a_killed_writer_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [b"5", b"true", b'"blobs.pack"', b'["blobs.pack"]', b'{"blobs.pack": null}', b"[" * 100_000, b'{"blobs']
+    "names",
+    [
+        b"5",
+        b"true",
+        b'"blobs.pack"',
+        b'["blobs.pack"]',
+        b'{"blobs.pack": null}',
+        b"[" * 100_000,
+        b'{"blobs',
+    ],
 )
 def test_what_a_killed_writer_named_is_not_known(tmp_path: Path, names: bytes) -> None:
     """Where the hidden folder does not say which files it named, none is taken for one of them."""
@@ -481,7 +537,12 @@ def test_a_writer_outside_its_block(tmp_path: Path) -> None:
         pack.turn(TURN)
     with pack:
         pass
-    for add, record in ((pack.blob, blob(b"")), (pack.turn, TURN), (pack.meta, META), (pack.head, HEAD)):
+    for add, record in (
+        (pack.blob, blob(b"")),
+        (pack.turn, TURN),
+        (pack.meta, META),
+        (pack.head, HEAD),
+    ):
         with pytest.raises(ClosedError):
             add(record)  # type: ignore[arg-type]
 
@@ -498,7 +559,9 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
 
 
 @every_reader
-def test_a_tail_torn_at_every_byte(tmp_path: Path, name: str, read: Any, records: list[Any]) -> None:
+def test_a_tail_torn_at_every_byte(
+    tmp_path: Path, name: str, read: Any, records: list[Any]
+) -> None:
     """Wherever the last record is cut, those before it are read, and one note says how many bytes were dropped."""
     parts = [record.pack() for record in records]
     keep = len(parts[0] + parts[1])
@@ -507,7 +570,9 @@ def test_a_tail_torn_at_every_byte(tmp_path: Path, name: str, read: Any, records
         notes = Notes()
         assert notes.taken(read, tmp_path / name) == records[:2]
         words = "1 byte after byte {} was" if cut == 1 else f"{cut} bytes after byte {{}} were"
-        assert notes == ([f"{name}: {words.format(keep)} dropped: the record there is torn"] if cut else [])
+        assert notes == (
+            [f"{name}: {words.format(keep)} dropped: the record there is torn"] if cut else []
+        )
 
 
 def test_every_flipped_byte_of_a_turn(tmp_path: Path) -> None:
@@ -521,7 +586,11 @@ def test_every_flipped_byte_of_a_turn(tmp_path: Path) -> None:
         notes = Notes()
         bad = at // 80
         assert notes.taken(read_turns, tmp_path / "turns.log") == records[:bad]
-        words = f"1 record after byte {bad * 80} was" if bad == 3 else f"{4 - bad} records after byte {bad * 80} were"
+        words = (
+            f"1 record after byte {bad * 80} was"
+            if bad == 3
+            else f"{4 - bad} records after byte {bad * 80} were"
+        )
         assert notes == [f"turns.log: {words} dropped: the record there is damaged"]
 
 
@@ -586,7 +655,9 @@ def test_a_version_to_come(tmp_path: Path) -> None:
     (tmp_path / "blobs.pack").write_bytes(body + struct.pack("<I", zlib.crc32(body)))
     notes = Notes()
     assert notes.taken(read_blobs, tmp_path / "blobs.pack") == []
-    assert notes == ["blobs.pack: 52 bytes after byte 0 were dropped: the record there is of version 2"]
+    assert notes == [
+        "blobs.pack: 52 bytes after byte 0 were dropped: the record there is of version 2"
+    ]
 
 
 def test_a_codec_to_come(tmp_path: Path) -> None:
@@ -616,11 +687,21 @@ def test_junk_between_blobs(tmp_path: Path) -> None:
         *(b"x" * n for n in range(4085, 4102)),
         b"y" * 3_000_000,
     ):
-        (tmp_path / "blobs.pack").write_bytes(blob(b"one").pack() + junk + blob(b"two").pack() + blob(b"three").pack())
+        (tmp_path / "blobs.pack").write_bytes(
+            blob(b"one").pack() + junk + blob(b"two").pack() + blob(b"three").pack()
+        )
         notes = Notes()
-        assert notes.taken(read_blobs, tmp_path / "blobs.pack") == [blob(b"one"), blob(b"two"), blob(b"three")]
+        assert notes.taken(read_blobs, tmp_path / "blobs.pack") == [
+            blob(b"one"),
+            blob(b"two"),
+            blob(b"three"),
+        ]
         assert len(notes) == 1
-        word = "1 byte after byte 55 was" if len(junk) == 1 else f"{len(junk)} bytes after byte 55 were"
+        word = (
+            "1 byte after byte 55 was"
+            if len(junk) == 1
+            else f"{len(junk)} bytes after byte 55 were"
+        )
         assert notes[0].startswith(f"blobs.pack: {word} skipped: the record there is ")
 
 
@@ -700,7 +781,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("sound", [0, 1])
-def test_a_file_of_lies_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: int) -> None:
+def test_a_file_of_lies_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: int
+) -> None:
     """A file full of headers that each claim the rest of it is given up before it has been read often, even among sound blobs."""
     count = 60_000
     each = 52 + 48
@@ -736,7 +819,9 @@ def test_meta_lengths_that_lie(tmp_path: Path, length: int) -> None:
     notes = Notes()
     assert notes.taken(read_meta, tmp_path / "turns.meta") == [META]
     lost = len(data) + (1 << 20)
-    assert notes == [f"turns.meta: {lost} bytes after byte 32 were dropped: the record there is damaged"]
+    assert notes == [
+        f"turns.meta: {lost} bytes after byte 32 were dropped: the record there is damaged"
+    ]
 
 
 def test_every_flipped_byte_of_meta(tmp_path: Path) -> None:
@@ -758,7 +843,9 @@ def test_every_flipped_byte_of_meta(tmp_path: Path) -> None:
     (tmp_path / "turns.meta").write_bytes(bad)
     notes = Notes()
     assert notes.taken(read_meta, tmp_path / "turns.meta") == [META]
-    assert notes == [f"turns.meta: {len(data) - 32} bytes after byte 32 were dropped: the record there is damaged"]
+    assert notes == [
+        f"turns.meta: {len(data) - 32} bytes after byte 32 were dropped: the record there is damaged"
+    ]
 
 
 def test_long_files(tmp_path: Path) -> None:
@@ -790,13 +877,19 @@ def test_any_bytes_into_every_reader(
     tmp_path_factory: Any, name: str, read: Any, records: list[Any], data: Any
 ) -> None:
     """Any bytes, before, between and after sound records, raise nothing; each record is sound and all bytes are told of."""
-    pieces = st.lists(st.binary(max_size=120) | st.sampled_from([record.pack() for record in records]), max_size=6)
+    pieces = st.lists(
+        st.binary(max_size=120) | st.sampled_from([record.pack() for record in records]), max_size=6
+    )
     file = b"".join(data.draw(pieces))
     path = tmp_path_factory.mktemp("pack") / name
     path.write_bytes(file)
     notes = Notes()
     found = notes.taken(read, path)
-    taken = sum(len(record.pack()) for record in found if getattr(record, "codec", 0) < 2 or name != "blobs.pack")
+    taken = sum(
+        len(record.pack())
+        for record in found
+        if getattr(record, "codec", 0) < 2 or name != "blobs.pack"
+    )
     assert taken <= len(file)
     assert notes or taken == len(file)
     assert all(note.startswith(f"{name}: ") for note in notes)
@@ -826,7 +919,9 @@ def test_a_file_that_is_not_there(tmp_path: Path, name: str, read: Any, records:
 
 
 @every_reader
-def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, read: Any, records: list[Any]) -> None:
+def test_a_file_that_cannot_be_read(
+    tmp_path: Path, name: str, read: Any, records: list[Any]
+) -> None:
     """What the system refuses to open is a DiskError that names the file."""
     (tmp_path / name).symlink_to(name)
     with pytest.raises(DiskError, match=name):
@@ -861,7 +956,10 @@ def test_a_lost_or_damaged_index(tmp_path: Path, index: str) -> None:
         (before[index] + b"x", 3),
         (before[index] + before[index][:size], 3),
         *(
-            (before[index][:at] + bytes([before[index][at] ^ 1]) + before[index][at + 1 :], at // size)
+            (
+                before[index][:at] + bytes([before[index][at] ^ 1]) + before[index][at + 1 :],
+                at // size,
+            )
             for at in range(3 * size)
         ),
     ]:
@@ -870,7 +968,11 @@ def test_a_lost_or_damaged_index(tmp_path: Path, index: str) -> None:
         else:
             (tmp_path / index).write_bytes(bad)
         base = "blobs.pack" if index == "blobs.idx" else "turns.log"
-        said = "is missing" if bad is None else f"disagrees with {base} from entry {number} on, counted from 0"
+        said = (
+            "is missing"
+            if bad is None
+            else f"disagrees with {base} from entry {number} on, counted from 0"
+        )
         assert index_faults(tmp_path) == [f"{index}: {said}"]
         rebuild_indexes(tmp_path)
         assert contents(tmp_path) == before
@@ -893,7 +995,11 @@ def test_indexes_of_a_damaged_pack(tmp_path: Path) -> None:
     first = next(read_index(tmp_path / "blobs.idx"))
     assert isinstance(first, BlobEntry)
     assert (first.pack_offset, first.hash) == (55, READERS[0][2][1].hash)
-    assert [entry.turn_id for entry in read_index(tmp_path / "turns.idx") if isinstance(entry, TurnEntry)] == [1, 2]
+    assert [
+        entry.turn_id
+        for entry in read_index(tmp_path / "turns.idx")
+        if isinstance(entry, TurnEntry)
+    ] == [1, 2]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -934,5 +1040,11 @@ def test_names_and_sizes() -> None:
     assert sorted(packfile.FILES) == FILES
     assert packfile.FILES[0] == "blobs.pack"
     assert packfile.FILES[-1] == "heads.tbl"
-    sizes = (packfile._BLOB, packfile._BLOB_ENTRY, packfile._TURN, packfile._TURN_ENTRY, packfile._HEAD)
+    sizes = (
+        packfile._BLOB,
+        packfile._BLOB_ENTRY,
+        packfile._TURN,
+        packfile._TURN_ENTRY,
+        packfile._HEAD,
+    )
     assert [layout.size for layout in sizes] == [48, 52, 76, 16, 32]

@@ -37,7 +37,15 @@ if TYPE_CHECKING:
     from eventq.records import Imported
     from tests.conftest import Clock, Until
 
-FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+FILES = [
+    "blobs.idx",
+    "blobs.pack",
+    "eventq.ndjson",
+    "heads.tbl",
+    "turns.idx",
+    "turns.log",
+    "turns.meta",
+]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BORN = 1773829800123  # where the clock stands
 PAST = 1 << 62  # ids from here on are given anew
@@ -72,7 +80,9 @@ def tag(type_id: str) -> int:
 def blob(raw: bytes, *, zstd: bool = False) -> bytes:
     """Give a record of blobs.pack."""
     kept = zstandard.ZstdCompressor(level=1).compress(raw) if zstd else raw
-    return sealed(struct.pack("<IHHII", 0x42534C42, 1, zstd, len(raw), len(kept)) + digest(raw) + kept)
+    return sealed(
+        struct.pack("<IHHII", 0x42534C42, 1, zstd, len(raw), len(kept)) + digest(raw) + kept
+    )
 
 
 def blob_entry(raw: bytes, offset: int, *, zstd: bool = False) -> bytes:
@@ -94,13 +104,21 @@ def turn(
 ) -> bytes:
     """Give a record of turns.log."""
     number = tag("message") if number is None else number
-    return sealed(struct.pack("<QQIIQ32sIQ", turn_id, parent, depth, encoding, number, digest(raw), flags, at))
+    return sealed(
+        struct.pack("<QQIIQ32sIQ", turn_id, parent, depth, encoding, number, digest(raw), flags, at)
+    )
 
 
-def meta(turn_id: int, type_id: str = "message", version: int = 1, encoding: int = 0, length: int = 0) -> bytes:
+def meta(
+    turn_id: int, type_id: str = "message", version: int = 1, encoding: int = 0, length: int = 0
+) -> bytes:
     """Give a record of turns.meta."""
     text = type_id.encode()
-    return struct.pack("<QI", turn_id, len(text)) + text + struct.pack("<IIII", version, encoding, 0, length)
+    return (
+        struct.pack("<QI", turn_id, len(text))
+        + text
+        + struct.pack("<IIII", version, encoding, 0, length)
+    )
 
 
 def head(context_id: int, turn_id: int, depth: int, *, at: int = BORN, flags: int = 0) -> bytes:
@@ -230,7 +248,11 @@ def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
     tick()
     side.append(b"x" * 400)
     tick()
-    side.append(NewTurn({"b": 1, "a": [2]}, canonical="eventq-json-1", refs=[thread.blobs.put(b"named").hash]))
+    side.append(
+        NewTurn(
+            {"b": 1, "a": [2]}, canonical="eventq-json-1", refs=[thread.blobs.put(b"named").hash]
+        )
+    )
     tick()
     other = contexts.create("other")
     tick()
@@ -316,7 +338,8 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
         at += len(blob(raw, zstd=zstd))
     assert found["blobs.pack"] == b"".join(blob(raw, zstd=zstd) for raw, zstd in raws)
     assert found["blobs.idx"] == b"".join(
-        blob_entry(raw, offset, zstd=zstd) for (raw, zstd), offset in zip(raws, offsets, strict=True)
+        blob_entry(raw, offset, zstd=zstd)
+        for (raw, zstd), offset in zip(raws, offsets, strict=True)
     )
     assert found["turns.log"] == (
         turn(1, 0, 0, b"one", at=BORN + 1000, number=tag("chat/é"), encoding=9, flags=0x80000001)
@@ -324,8 +347,12 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
         + turn(3, 1, 1, b"one", at=BORN + 4000, number=tag(""))
     )
     assert found["turns.idx"] == struct.pack("<6Q", 1, 0, 2, 80, 3, 160)
-    assert found["turns.meta"] == (meta(1, "chat/é", 3, 9, 3) + meta(2, "message", 1, 0, 300) + meta(3, "", 1, 0, 3))
-    assert found["heads.tbl"] == (head(1, 2, 1) + head(2, 3, 1, at=BORN + 3000) + head(3, 0, 0, at=BORN + 4000))
+    assert found["turns.meta"] == (
+        meta(1, "chat/é", 3, 9, 3) + meta(2, "message", 1, 0, 300) + meta(3, "", 1, 0, 3)
+    )
+    assert found["heads.tbl"] == (
+        head(1, 2, 1) + head(2, 3, 1, at=BORN + 3000) + head(3, 0, 0, at=BORN + 4000)
+    )
     one, two, three = (digest(raw).hex() for raw in (b"one", b"two", b"three"))
     refs = sorted((one, two))
     *lines, last = found["eventq.ndjson"].splitlines(keepends=True)
@@ -354,7 +381,10 @@ def test_type_tag_in_hex(thread: eventq.Thread, tmp_path: Path) -> None:
 def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
     """A thread that holds nothing exports empty files but for their hashes, and they import as nothing."""
     fresh().export_pack(tmp_path / "pack")
-    assert contents(tmp_path / "pack") == {**dict.fromkeys(FILES, b""), "eventq.ndjson": sums(b"", b"")}
+    assert contents(tmp_path / "pack") == {
+        **dict.fromkeys(FILES, b""),
+        "eventq.ndjson": sums(b"", b""),
+    }
     found = fresh().import_pack(tmp_path / "pack")
     assert added(found) == (0, 0, 0, 0)
     assert found.notes == ()
@@ -393,7 +423,12 @@ def test_a_pack_of_another_program(fresh: Fresh, tmp_path: Path) -> None:
     assert payloads(thread, first.context_id) == [b"root", b"a" * 500]
     assert payloads(thread, second.context_id) == [b"root", b"", b"root"]
     last = thread.contexts.turn(900)
-    assert (last.parent_turn_id, last.depth, last.type_id, last.created_at_ms) == (6, 2, "", (1 << 63) - 1)
+    assert (last.parent_turn_id, last.depth, last.type_id, last.created_at_ms) == (
+        6,
+        2,
+        "",
+        (1 << 63) - 1,
+    )
     assert thread.contexts.turn(1).encoding == thread.contexts.turn(1).flags == (1 << 32) - 1
     thread.export_pack(tmp_path / "ours")
     assert (tmp_path / "ours" / "turns.log").read_bytes() == log
@@ -411,18 +446,30 @@ def test_there_and_back(whole: dict[str, bytes], pack: Path, fresh: Fresh, tmp_p
     thread.export_pack(tmp_path / "again")
     assert contents(tmp_path / "again") == whole
     assert contents(pack) == whole
-    assert thread.database.one("SELECT count(type_tag) FROM turns") == 0  # they follow from the types
+    assert (
+        thread.database.one("SELECT count(type_tag) FROM turns") == 0
+    )  # they follow from the types
     contexts = thread.contexts
     assert [(one.context_id, one.name, one.fork_of) for one in contexts] == [
         (1, "main", None), (2, "side", 1), (3, "other", None), (4, "empty", None),
     ]  # fmt: skip
     assert payloads(thread, "main") == [b"m1", b"m2 once more", b"m3", None, b"m5"]
-    assert payloads(thread, "side") == [b"m1", b"m2 once more", b"m3", b"x" * 400, b'{"a":[2],"b":1}']
+    assert payloads(thread, "side") == [
+        b"m1",
+        b"m2 once more",
+        b"m3",
+        b"x" * 400,
+        b'{"a":[2],"b":1}',
+    ]
     assert contexts.turn(7).canonical == "eventq-json-1"
     assert contexts.turn(2, as_of=0).payload == b"m2"
     assert thread.blobs.refs(contexts.turn(7).hash) == [f"blob:blake3:{digest(b'named').hex()}"]
     assert [name for name, _ in thread.blobs.pins()] == ["and you: é", "me"]
-    assert [contexts.root(turn) for turn in (1, 2, 6, 7)] == [None, *[digest(b"kept")] * 2, digest(b"not here")]
+    assert [contexts.root(turn) for turn in (1, 2, 6, 7)] == [
+        None,
+        *[digest(b"kept")] * 2,
+        digest(b"not here"),
+    ]
 
 
 def test_large_payloads_there_and_back(fresh: Fresh, tmp_path: Path) -> None:
@@ -493,7 +540,10 @@ def test_twins_under_other_ids(fresh: Fresh, clock: Clock, tmp_path: Path) -> No
     assert thread.import_pack(folder).turns == 4
     assert added(thread.import_pack(folder)) == (0, 0, 0, 0)
     thread.export_pack(tmp_path / "out")
-    parents = [one[1] for one in struct.iter_unpack("<QQ64x", (tmp_path / "out" / "turns.log").read_bytes())]
+    parents = [
+        one[1]
+        for one in struct.iter_unpack("<QQ64x", (tmp_path / "out" / "turns.log").read_bytes())
+    ]
     assert parents == [0, 0, 0, 0, 3]
 
 
@@ -557,17 +607,24 @@ def test_contexts_of_one_moment_are_told_apart(fresh: Fresh, clock: Clock, tmp_p
     found = second.import_pack(tmp_path / "two")
     assert [turn.payload for turn in second.contexts.get("x").last()] == [b"0", b"x here"]
     for name in "yz":
-        assert [turn.payload for turn in second.contexts.get(name).last()] == [b"0", f"{name} there".encode()]
+        assert [turn.payload for turn in second.contexts.get(name).last()] == [
+            b"0",
+            f"{name} there".encode(),
+        ]
     assert (found.contexts, found.moved, len(found.notes)) == (0, 2, 1)
 
 
-def test_a_collection_beside_an_import(fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_beside_an_import(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a collection deletes between the blobs and the turns of an import is an error, never fewer turns."""
     first, second = fresh(), fresh()
     first.contexts.create("main").append("1")
     first.export_pack(tmp_path / "pack")
     monkeypatch.setattr(
-        packs._Import, "_names_of_contexts", lambda self: second.database.run("DELETE FROM blobs") or {}
+        packs._Import,
+        "_names_of_contexts",
+        lambda self: second.database.run("DELETE FROM blobs") or {},
     )
     with pytest.raises(BusyError, match="a collection deleted"):
         second.import_pack(tmp_path / "pack")
@@ -646,7 +703,11 @@ def test_a_root_that_is_another_here(fresh: Fresh, tmp_path: Path) -> None:
     note = f"turn 1 keeps the root that it has here, {HASH}, not {LOST}"
     for _ in range(2):
         assert [said for said in thread.import_pack(folder).notes if "root" in said] == [note]
-        assert [thread.contexts.root(turn) for turn in (1, 2, 3)] == [digest(b"1"), bytes(32), bytes(32)]
+        assert [thread.contexts.root(turn) for turn in (1, 2, 3)] == [
+            digest(b"1"),
+            bytes(32),
+            bytes(32),
+        ]
     for _ in range(2):
         assert not says(plain.import_pack(folder), "root")
         assert list(everything(plain).roots()) == [(1, bytes(32)), (2, bytes(32))]
@@ -724,7 +785,9 @@ def test_another_way_under_another_id(fresh: Fresh, clock: Clock, tmp_path: Path
 def test_descriptions_later(fresh: Fresh, tmp_path: Path) -> None:
     """A pack without descriptions and then the same with them are the same turns."""
     thread = fresh()
-    thread.import_pack(write(tmp_path / "bare", blob=blob(b"1"), turn=turn(1, 0, 0, b"1"), head=head(1, 1, 0)))
+    thread.import_pack(
+        write(tmp_path / "bare", blob=blob(b"1"), turn=turn(1, 0, 0, b"1"), head=head(1, 1, 0))
+    )
     found = thread.import_pack(small(tmp_path / "whole", 1))
     assert added(found) == (0, 0, 0, 0)
 
@@ -747,7 +810,9 @@ def test_what_makes_a_turn(other: str, fresh: Fresh, tmp_path: Path) -> None:
     assert heads(thread) == {1: 2, 2: 3}
 
 
-def test_a_damaged_blob_is_healed(pack: Path, thread: eventq.Thread, raw: apsw.Connection, tmp_path: Path) -> None:
+def test_a_damaged_blob_is_healed(
+    pack: Path, thread: eventq.Thread, raw: apsw.Connection, tmp_path: Path
+) -> None:
     """An import puts bytes right that were damaged here."""
     thread.import_pack(pack)
     raw.execute("UPDATE blob_bytes SET bytes = 'zz' WHERE blob_id = 1")
@@ -794,10 +859,14 @@ def test_the_largest_ids(fresh: Fresh, tmp_path: Path) -> None:
     parents = [0, *ids]
     log = b"".join(turn(one, parents[n], n, b"%d" % (n + 1)) for n, one in enumerate(ids))
     table = b"".join(head(one, one, n, at=n) for n, one in enumerate(ids))
-    folder = small(tmp_path / "pack", 5, turn=log, head=table, meta=b"".join(meta(one) for one in ids))
+    folder = small(
+        tmp_path / "pack", 5, turn=log, head=table, meta=b"".join(meta(one) for one in ids)
+    )
     thread = fresh()
     assert added(thread.import_pack(folder)) == (5, 5, 5, 0)
-    assert [one.turn_id for one in thread.contexts.at(PAST + 3).replay()] == [PAST - 1 + n for n in range(5)]
+    assert [one.turn_id for one in thread.contexts.at(PAST + 3).replay()] == [
+        PAST - 1 + n for n in range(5)
+    ]
     assert heads(thread) == {PAST - 1 + n: PAST - 1 + n for n in range(5)}
     assert payloads(thread, PAST + 3) == [b"1", b"2", b"3", b"4", b"5"]
     assert {one.type_id for one in thread.contexts.at(PAST + 3).replay()} == {"message"}
@@ -844,7 +913,9 @@ def test_a_torn_log(pack: Path, fresh: Fresh) -> None:
     assert (found.turns, found.contexts) == (4, 2)
     assert says(found, "turns.log", "4 records after byte 320", "dropped", "damaged")
     for context, at in ((1, 5), (2, 7), (3, 8)):
-        assert says(found, "heads.tbl", f"head of context {context}, turn {at}, is not in turns.log")
+        assert says(
+            found, "heads.tbl", f"head of context {context}, turn {at}, is not in turns.log"
+        )
     assert says(found, "heads.tbl: no head is left for turn 4")
     assert says(found, "turns.idx: disagrees with turns.log from entry 4")
     assert heads(thread) == {4: 0, 5: 4}
@@ -855,14 +926,23 @@ def test_a_torn_log(pack: Path, fresh: Fresh) -> None:
 def test_the_only_context_lost(fresh: Fresh, tmp_path: Path) -> None:
     """A head beyond the log leaves its context where the log ends, with its id, name, time and flags."""
     folder = small(
-        tmp_path / "pack", 3, head=head(44, 99, 98, at=123, flags=6), beside=b'{"context":44,"name":"mine"}\n'
+        tmp_path / "pack",
+        3,
+        head=head(44, 99, 98, at=123, flags=6),
+        beside=b'{"context":44,"name":"mine"}\n',
     )
     thread = fresh()
     found = thread.import_pack(folder)
     assert says(found, "heads.tbl", "context 44, turn 99, is not in turns.log")
     assert says(found, "heads.tbl", "no head is left for turn 3: context 44 stands at it")
     (info,) = thread.contexts
-    assert (info.context_id, info.head_turn_id, info.created_at_ms, info.flags, info.name) == (44, 3, 123, 6, "mine")
+    assert (info.context_id, info.head_turn_id, info.created_at_ms, info.flags, info.name) == (
+        44,
+        3,
+        123,
+        6,
+        "mine",
+    )
     assert added(thread.import_pack(folder)) == (0, 0, 0, 0)
 
 
@@ -955,13 +1035,20 @@ def test_indexes(name: str, how: str, whole: dict[str, bytes], pack: Path, fresh
     if how == "a folder":
         (pack / name).mkdir()
     elif how != "lost":
-        new = {"empty": b"", "torn": data[:-3], "flipped": data[:40] + b"\xff" + data[41:], "longer": data + b"\0"}
+        new = {
+            "empty": b"",
+            "torn": data[:-3],
+            "flipped": data[:40] + b"\xff" + data[41:],
+            "longer": data + b"\0",
+        }
         (pack / name).write_bytes(new[how])
     thread = fresh()
     found = thread.import_pack(pack)
     assert (found.turns, found.contexts) == (8, 4)
     assert len(found.notes) == 1
-    assert says(found, f"{name}: {'is missing' if how in ('lost', 'a folder') else 'disagrees with'}")
+    assert says(
+        found, f"{name}: {'is missing' if how in ('lost', 'a folder') else 'disagrees with'}"
+    )
     if how == "a folder":
         assert says(found, "was not made anew")
     else:
@@ -971,7 +1058,9 @@ def test_indexes(name: str, how: str, whole: dict[str, bytes], pack: Path, fresh
 
 
 @pytest.mark.parametrize("how", ["read-only", "in the way"])
-def test_indexes_that_cannot_be_written(how: str, pack: Path, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_that_cannot_be_written(
+    how: str, pack: Path, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lost index in a folder that cannot be written is said, and costs nothing."""
     (pack / "turns.idx").unlink()
     thread = fresh()
@@ -993,7 +1082,9 @@ def test_indexes_that_cannot_be_written(how: str, pack: Path, fresh: Fresh, monk
 
 def test_blob_tail_lost(fresh: Fresh, tmp_path: Path) -> None:
     """A turn whose payload stood in the lost tail of blobs.pack is left out with what follows it; the blobs stay."""
-    folder = small(tmp_path / "pack", 4, beside=b'{"patch":3,"blob":null,"flags":0,"created_at_ms":1}\n')
+    folder = small(
+        tmp_path / "pack", 4, beside=b'{"patch":3,"blob":null,"flags":0,"created_at_ms":1}\n'
+    )
     os.truncate(folder / "blobs.pack", 3 * len(blob(b"1")) - 1)
     thread = fresh()
     found = thread.import_pack(folder)
@@ -1025,10 +1116,19 @@ def test_first_blob_bad(pack: Path, fresh: Fresh) -> None:
 @pytest.mark.parametrize("what", ["hash", "length", "zstd"])
 def test_a_blob_that_is_not_its_hash(what: str, fresh: Fresh, tmp_path: Path) -> None:
     """A blob whose checksum holds and whose bytes are not those of its hash is left out, and so is its turn."""
-    codec, raw_len, stored = {"hash": (0, 1, b"?"), "length": (0, 2, b"1"), "zstd": (1, 1, b"no frame")}[what]
-    bad = sealed(struct.pack("<IHHII", 0x42534C42, 1, codec, raw_len, len(stored)) + digest(b"1") + stored)
+    codec, raw_len, stored = {
+        "hash": (0, 1, b"?"),
+        "length": (0, 2, b"1"),
+        "zstd": (1, 1, b"no frame"),
+    }[what]
+    bad = sealed(
+        struct.pack("<IHHII", 0x42534C42, 1, codec, raw_len, len(stored)) + digest(b"1") + stored
+    )
     folder = write(
-        tmp_path / "pack", blob=bad + blob(b"2"), turn=turn(1, 0, 0, b"1") + turn(2, 0, 0, b"2"), head=head(1, 2, 0)
+        tmp_path / "pack",
+        blob=bad + blob(b"2"),
+        turn=turn(1, 0, 0, b"1") + turn(2, 0, 0, b"2"),
+        head=head(1, 2, 0),
     )
     thread = fresh()
     found = thread.import_pack(folder)
@@ -1050,7 +1150,9 @@ def test_first_turn_bad(pack: Path, fresh: Fresh) -> None:
     assert len(thread.blobs.pins()) == 2
 
 
-def test_first_description_bad(pack: Path, fresh: Fresh, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_first_description_bad(
+    pack: Path, fresh: Fresh, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     """The first record of turns.meta bad costs the names of types, and no turn; the numbers of the types stay."""
     data = bytearray(whole["turns.meta"])
     data[8:12] = b"\xff\xff\xff\xff"
@@ -1072,7 +1174,10 @@ BAD_TURNS = {
     "no payload": (turn(7, 2, 2, b"lost"), digest(b"lost").hex()),
     "depth of its parent": (turn(7, 2, 1, b"3"), "its depth, 1, does not follow"),
     "a depth too many": (turn(7, 2, 3, b"3"), "its depth, 3, does not follow"),
-    "the largest depth": (turn(7, 2, (1 << 32) - 1, b"3"), "its depth, 4294967295, does not follow"),
+    "the largest depth": (
+        turn(7, 2, (1 << 32) - 1, b"3"),
+        "its depth, 4294967295, does not follow",
+    ),
     "a root with a depth": (turn(7, 0, 1, b"3"), "its depth, 1, does not follow"),
     "no time": (turn(7, 2, 2, b"3", at=1 << 63), f"its time, {1 << 63}, is none"),
     "the last time": (turn(7, 2, 2, b"3", at=(1 << 64) - 1), f"its time, {(1 << 64) - 1}, is none"),
@@ -1084,7 +1189,9 @@ def test_a_turn_that_cannot_be(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     """A turn that has no place here is left out and named, and so is what follows it; the others stay."""
     record, why = BAD_TURNS[kind]
     log = CHAIN + record + turn(9, 7, 3, b"3") + turn(10, 2, 2, b"4")
-    folder = small(tmp_path / "pack", 4, turn=log, head=head(1, 9, 3) + head(2, 10, 2, at=5), meta=b"")
+    folder = small(
+        tmp_path / "pack", 4, turn=log, head=head(1, 9, 3) + head(2, 10, 2, at=5), meta=b""
+    )
     thread = fresh()
     found = thread.import_pack(folder)
     assert says(found, "turns.log: turn 7 was left out: ", why)
@@ -1101,7 +1208,9 @@ def test_ids_that_go_back(turn_id: int, told: int, fresh: Fresh, tmp_path: Path)
     log = CHAIN + turn(turn_id, 0, 0, b"3") + turn(5, 2, 2, b"4")
     thread = fresh()
     found = thread.import_pack(small(tmp_path / "pack", 4, turn=log, head=head(1, 5, 2), meta=b""))
-    assert says(found, f"turns.log: turn {told} was left out: its id is not above the one before it")
+    assert says(
+        found, f"turns.log: turn {told} was left out: its id is not above the one before it"
+    )
     assert found.turns == 3
     assert payloads(thread, 1) == [b"1", b"2", b"4"]
 
@@ -1144,7 +1253,8 @@ JUNK: dict[str, bytes] = {
     "patch of a negative turn": b'{"patch":-1,"blob":null,"flags":0,"created_at_ms":1}',
     "patch of a huge turn": b'{"patch":%s,"blob":null,"flags":0,"created_at_ms":1}' % (b"9" * 99),
     "patch with no blob": b'{"patch":1,"flags":0,"created_at_ms":1}',
-    "patch with an unknown blob": b'{"patch":1,"blob":"%s","flags":0,"created_at_ms":1}' % LOST.encode(),
+    "patch with an unknown blob": b'{"patch":1,"blob":"%s","flags":0,"created_at_ms":1}'
+    % LOST.encode(),
     "patch with a short blob": b'{"patch":1,"blob":"00","flags":0,"created_at_ms":1}',
     "patch with no hash": b'{"patch":1,"blob":"zz","flags":0,"created_at_ms":1}',
     "patch with half a character": b'{"patch":1,"blob":"\\ud800","flags":0,"created_at_ms":1}',
@@ -1200,7 +1310,10 @@ def test_junk_beside(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     line = JUNK[kind]
     good = f'{{"pin":"good","blob":"{HASH}"}}\n{{"patch":2,"blob":"{HASH}","flags":1,"created_at_ms":5}}\n'
     folder = small(
-        tmp_path / "pack", 3, beside=line + b"\n" + good.encode(), head=head(1, 3, 2, at=1) + head(2, 2, 1, at=2)
+        tmp_path / "pack",
+        3,
+        beside=line + b"\n" + good.encode(),
+        head=head(1, 3, 2, at=1) + head(2, 2, 1, at=2),
     )
     thread = fresh()
     taken = thread.contexts.create("taken") if kind == "name that is taken" else None
@@ -1210,7 +1323,9 @@ def test_junk_beside(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     assert [list(row)[1:4] for row in everything(thread).patches()] == [[2, digest(b"1"), 1]]
     assert list(everything(thread).refs()) == []
     assert list(everything(thread).roots()) == []
-    assert [one.name for one in thread.contexts] == (["taken", None, None] if taken else [None, None])
+    assert [one.name for one in thread.contexts] == (
+        ["taken", None, None] if taken else [None, None]
+    )
     assert thread.contexts.turn(1).canonical is None
     assert list(thread.runs) == []
     assert thread.check() == []
@@ -1256,7 +1371,9 @@ def test_a_file_that_is_a_folder(name: str, fresh: Fresh, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["blobs.pack", "turns.log", "turns.meta", "heads.tbl"])
-def test_a_file_that_is_missing(name: str, whole: dict[str, bytes], pack: Path, fresh: Fresh) -> None:
+def test_a_file_that_is_missing(
+    name: str, whole: dict[str, bytes], pack: Path, fresh: Fresh
+) -> None:
     """A file that is missing is said, and what the others prove comes in; the whole pack brings the rest."""
     (pack / name).unlink()
     thread = fresh()
@@ -1294,7 +1411,12 @@ def test_a_folder_with_a_pack(name: str, thread: eventq.Thread, tmp_path: Path) 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 @pytest.mark.parametrize("after", [0, 1, 5, 6])
 def test_a_disk_that_refuses(
-    call: str, after: int, there: bool, thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str,
+    after: int,
+    there: bool,
+    thread: eventq.Thread,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An export that the disk refuses at any step leaves nothing behind, and the next one succeeds."""
     thread.contexts.create("main").append("x")
@@ -1320,14 +1442,18 @@ def test_a_disk_that_refuses(
 
 
 @pytest.mark.parametrize("kind", ["one piece", "a part"])
-def test_a_damaged_blob_refuses_the_export(kind: str, path: str, raw: apsw.Connection, tmp_path: Path) -> None:
+def test_a_damaged_blob_refuses_the_export(
+    kind: str, path: str, raw: apsw.Connection, tmp_path: Path
+) -> None:
     """An export of a damaged blob is refused by an error that names it, and leaves nothing."""
     data = b"bytes" if kind == "one piece" else big(200_000)
     with eventq.open(path) as thread:
         context = thread.contexts.create("main")
         context.append("sound")
         context.append(data)
-        raw.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = (SELECT max(blob_id) FROM blob_bytes)")
+        raw.execute(
+            "UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = (SELECT max(blob_id) FROM blob_bytes)"
+        )
         with pytest.raises(DamagedBlobError, match=digest(data).hex()):
             thread.export_pack(tmp_path / "pack")
         assert not (tmp_path / "pack").exists()
@@ -1341,7 +1467,9 @@ def test_one_moment(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.M
         for name in ("blobs", "turns", "contexts", "patches", "refs"):
             real = getattr(PackTable, name)
 
-            def late(self: PackTable, real: Callable[..., Any] = real, name: str = name) -> Iterator[Any]:
+            def late(
+                self: PackTable, real: Callable[..., Any] = real, name: str = name
+            ) -> Iterator[Any]:
                 there = real(self)
                 yield from there
                 late = other.contexts.get("main").append(f"late {name}")
@@ -1383,12 +1511,22 @@ def test_export_during_writes(path: str, fresh: Fresh, tmp_path: Path, until: Un
         sizes: list[int] = []
         with eventq.open(path, read_only=True) as thread:
             for n in range(4):
-                until(lambda: turn_count(thread) > (sizes[-1] if sizes else 0), "the writer goes on")
+                until(
+                    lambda: turn_count(thread) > (sizes[-1] if sizes else 0), "the writer goes on"
+                )
                 folder = tmp_path / f"pack-{n}"
                 thread.export_pack(folder)
-                hashes = {one.hash for _, one in packfile.read_blobs(folder / "blobs.pack", pytest.fail)}
-                turns = {one.turn_id: one for _, one in packfile.read_turns(folder / "turns.log", pytest.fail)}
-                tops = {one.head_turn_id for one in packfile.read_heads(folder / "heads.tbl", pytest.fail)}
+                hashes = {
+                    one.hash for _, one in packfile.read_blobs(folder / "blobs.pack", pytest.fail)
+                }
+                turns = {
+                    one.turn_id: one
+                    for _, one in packfile.read_turns(folder / "turns.log", pytest.fail)
+                }
+                tops = {
+                    one.head_turn_id
+                    for one in packfile.read_heads(folder / "heads.tbl", pytest.fail)
+                }
                 assert {one.payload_hash for one in turns.values()} == hashes
                 assert tops <= {0, *turns}
                 assert {one.parent for one in turns.values()} <= {0, *turns}
@@ -1404,7 +1542,9 @@ def test_export_during_writes(path: str, fresh: Fresh, tmp_path: Path, until: Un
     assert sizes == sorted(set(sizes))
 
 
-def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only(
+    pack: Path, fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread that was opened to read exports, by a connection that only reads, and does not import."""
     thread = fresh()
     thread.import_pack(pack)
@@ -1428,7 +1568,9 @@ def test_read_only_beside_the_first_writer(
     thread = fresh()
     thread.import_pack(pack)
     path = str(tmp_path / "restored")
-    shutil.copytree(thread.path, path, ignore=shutil.ignore_patterns("*-shm"))  # and so nobody has it open
+    shutil.copytree(
+        thread.path, path, ignore=shutil.ignore_patterns("*-shm")
+    )  # and so nobody has it open
     metas = sources.ThreadSource.metas
 
     def write(source: sources.ThreadSource) -> Any:
@@ -1513,7 +1655,9 @@ def test_no_pack(kind: str, thread: eventq.Thread, tmp_path: Path) -> None:
         "eventq.ndjson",
     ],
 )
-def test_a_file_that_cannot_be_read(name: str, fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read(
+    name: str, fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that the system refuses to read is an error that names it, and no turn is stored."""
     folder = small(tmp_path / "pack", 3)
     fresh().import_pack(folder)  # makes the indexes
@@ -1573,7 +1717,9 @@ def test_an_import_that_stops(
 
 
 @pytest.mark.parametrize("name", ["add_patch", "name"])
-def test_a_disk_that_fails_an_import(name: str, pack: Path, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_an_import(
+    name: str, pack: Path, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An import that the disk refuses at the last step is an error, and leaves no turn and no head."""
     thread = fresh()
 
@@ -1586,7 +1732,9 @@ def test_a_disk_that_fails_an_import(name: str, pack: Path, fresh: Fresh, monkey
     assert (turn_count(thread), heads(thread)) == (0, {})
 
 
-def test_blobs_come_some_at_once(fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_come_some_at_once(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An import that is stopped among its blobs has kept those before, but for some MiB."""
     raws = [os.urandom(3 << 20) for _ in range(3)]
     folder = small(tmp_path / "pack", 3, blob=b"".join(blob(raw) for raw in raws))
@@ -1624,7 +1772,9 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 @pytest.mark.parametrize(("name", "nth"), [("add_turn", 4), ("add_patch", 3)])
-def test_a_killed_import(name: str, nth: int, pack: Path, path: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_killed_import(
+    name: str, nth: int, pack: Path, path: str, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     """An import whose process is killed leaves no turn and no head; the next one brings all."""
     words = [sys.executable, "-c", KILLED, path, str(pack), name, str(nth)]
     env = {**os.environ, "PYTHONPATH": ROOT}
@@ -1640,7 +1790,9 @@ def test_a_killed_import(name: str, nth: int, pack: Path, path: str, whole: dict
     assert contents(tmp_path / "again") == whole
 
 
-def test_two_imports_at_once(pack: Path, path: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_two_imports_at_once(
+    pack: Path, path: str, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     """Two processes that import the same pack at the same time bring everything once."""
     code = (
         "import sys, eventq\n"
@@ -1652,7 +1804,10 @@ def test_two_imports_at_once(pack: Path, path: str, whole: dict[str, bytes], tmp
     env = {**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", code, path, str(pack)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+            [sys.executable, "-c", code, path, str(pack)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
         )
         for _ in range(2)
     ]
@@ -1689,7 +1844,9 @@ def test_many_equal_payloads(fresh: Fresh, tmp_path: Path, monkeypatch: pytest.M
         log += b"".join(turn(count + n, 0, 0, b"%d" % n) for n in range(1, count + 1))
         blobs = blob(b"ok") + b"".join(blob(b"%d" % n) for n in range(1, count + 1))
         thread = fresh()
-        thread.import_pack(write(tmp_path / f"pack-{count}", blob=blobs, turn=log, head=head(1, count, count - 1)))
+        thread.import_pack(
+            write(tmp_path / f"pack-{count}", blob=blobs, turn=log, head=head(1, count, count - 1))
+        )
         asked = [looked[0], looked[-1]]
         looked.clear()
         found = [0]

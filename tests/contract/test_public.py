@@ -146,7 +146,14 @@ def test_an_event_is_a_tuple_with_names() -> None:
     """An event has six fields, in the order of the columns, by name and by number, and equals such a tuple."""
     assert tuple(EVENT) == (7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
     assert tuple(EVENT) == EVENT
-    assert (EVENT.id, EVENT.created_at, EVENT.source, EVENT.type, EVENT.subtype, EVENT.content) == EVENT
+    assert (
+        EVENT.id,
+        EVENT.created_at,
+        EVENT.source,
+        EVENT.type,
+        EVENT.subtype,
+        EVENT.content,
+    ) == EVENT
     number, *_, content = EVENT
     assert (number, content, len(EVENT), EVENT[2]) == (7, "x", 6, "self")
     assert hash(EVENT) == hash(tuple(EVENT))

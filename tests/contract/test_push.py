@@ -25,7 +25,9 @@ HARD_TEXT = "".join(map(chr, range(0x100))) + "\u2028\ufeff\uffff\U0001f600 \u20
 def test_push_gives_the_event_as_stored(thread: eventq.Thread, clock: Clock) -> None:
     """`push` gives id, time and what was given; the same is read back."""
     event = thread.push("external:a:b:c:d:e", "message", "hello", "note")
-    assert event == Event(1, "2026-03-18T10:30:00.123Z", "external:a:b:c:d:e", "message", "note", "hello")
+    assert event == Event(
+        1, "2026-03-18T10:30:00.123Z", "external:a:b:c:d:e", "message", "note", "hello"
+    )
     clock.move(60)
     second = thread.push("self", "record", "")
     assert second == (2, "2026-03-18T10:31:00.123Z", "self", "record", None, "")
@@ -41,13 +43,17 @@ def test_push_gives_the_event_as_stored(thread: eventq.Thread, clock: Clock) -> 
         (4102444799.5, "2099-12-31T23:59:59.500Z"),
     ],
 )
-def test_the_time_has_milliseconds(thread: eventq.Thread, clock: Clock, seconds: float, text: str) -> None:
+def test_the_time_has_milliseconds(
+    thread: eventq.Thread, clock: Clock, seconds: float, text: str
+) -> None:
     """The stamp is UTC, ISO 8601, with milliseconds that are cut and not rounded."""
     clock.at = seconds
     assert thread.push("self", "note", "x").created_at == text
 
 
-@pytest.mark.parametrize("content", ["", HARD_TEXT, "\0", "\0\0x", "line\nline\r\n", "x" * 3_000_000])
+@pytest.mark.parametrize(
+    "content", ["", HARD_TEXT, "\0", "\0\0x", "line\nline\r\n", "x" * 3_000_000]
+)
 def test_content_is_any_text(thread: eventq.Thread, content: str) -> None:
     """NUL, control characters, line ends and megabytes come back as they were given."""
     thread.push("self", "note", content)
@@ -63,10 +69,18 @@ def test_subtype_stays_what_it_was(thread: eventq.Thread, subtype: str | None) -
 
 
 @pytest.mark.parametrize("name", ["source", "type", "subtype", "key"])
-@pytest.mark.parametrize("value", ["a\nb", "\0", "\x1b[2J", "\x7f", "\x85", "\ud800", "x\udcff", 7, b"bytes", ["list"]])
+@pytest.mark.parametrize(
+    "value", ["a\nb", "\0", "\x1b[2J", "\x7f", "\x85", "\ud800", "x\udcff", 7, b"bytes", ["list"]]
+)
 def test_names_that_are_refused(thread: eventq.Thread, name: str, value: Any) -> None:
     """Source, type, subtype and key refuse control characters, half characters and what is no text."""
-    good: dict[str, Any] = {"source": "self", "type": "note", "content": "x", "subtype": None, "key": None}
+    good: dict[str, Any] = {
+        "source": "self",
+        "type": "note",
+        "content": "x",
+        "subtype": None,
+        "key": None,
+    }
     with pytest.raises(InputError, match=name):
         thread.push(**{**good, name: value})
     with pytest.raises(InputError, match=f"event 2: {name}"):
@@ -102,11 +116,24 @@ def test_strict_source_takes_addresses(path: str, source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["free", "self:x", "external:a:b", "internal:a:b:c:d", "External:a:b:c:d:e", "internal:A:b:c", "internal::b:c"],
+    [
+        "free",
+        "self:x",
+        "external:a:b",
+        "internal:a:b:c:d",
+        "External:a:b:c:d:e",
+        "internal:A:b:c",
+        "internal::b:c",
+    ],
 )
-def test_strict_source_refuses_free_text(path: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_source_refuses_free_text(
+    path: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With `strict_source`, or EVENTQ_STRICT_SOURCE=1, what is no address is refused; without, it is taken."""
-    with eventq.open(path, strict_source=True) as thread, pytest.raises(InputError, match="is not a source address"):
+    with (
+        eventq.open(path, strict_source=True) as thread,
+        pytest.raises(InputError, match="is not a source address"),
+    ):
         thread.push(source, "note", "x")
     monkeypatch.setenv("EVENTQ_STRICT_SOURCE", "1")
     with eventq.open(path) as thread, pytest.raises(InputError, match="is not a source address"):
@@ -121,7 +148,8 @@ def test_the_size_of_an_event_is_limited(path: str, monkeypatch: pytest.MonkeyPa
     with eventq.open(path) as thread:
         assert thread.push("self", "note", "é" * 2_500).id == 1
         with pytest.raises(
-            TooLargeError, match=r"too large \(5001 bytes, the limit is 5000\) - .*EVENTQ_MAX_EVENT_BYTES"
+            TooLargeError,
+            match=r"too large \(5001 bytes, the limit is 5000\) - .*EVENTQ_MAX_EVENT_BYTES",
         ):
             thread.push("self", "note", "é" * 2_500 + "x")
         with pytest.raises(TooLargeError):
@@ -180,7 +208,9 @@ def test_keys_in_a_batch(thread: eventq.Thread) -> None:
     )
     assert batch == Batch(3, 2, 4)
     assert [event.content for event in thread.peek()] == ["stored", "1", "3", "5"]
-    assert thread.push_many([("self", "note", "6", None, key) for key in "abc"]) == Batch(0, None, None)
+    assert thread.push_many([("self", "note", "6", None, key) for key in "abc"]) == Batch(
+        0, None, None
+    )
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -188,7 +218,9 @@ def test_a_push_that_is_tried_again_is_no_conflict(thread: eventq.Thread, strict
     """The same key with the same fields gives the first event, however strict the key is taken."""
     first = thread.push("self", "note", "one", "sub", key="k", key_strict=strict)
     assert thread.push("self", "note", "one", "sub", key="k", key_strict=strict) == first
-    assert thread.push_many([("self", "note", "one", "sub", "k")] * 2, key_strict=strict) == Batch(0, None, None)
+    assert thread.push_many([("self", "note", "one", "sub", "k")] * 2, key_strict=strict) == Batch(
+        0, None, None
+    )
     assert thread.last_id() == 1
 
 
@@ -208,14 +240,21 @@ def test_a_strict_key_refuses_what_differs(
     """With `key_strict` other fields under a known key are an error that names the first event; nothing is stored."""
     thread.push("self", "note", "zero")
     thread.push("self", "note", "one", "sub", key="k")
-    with pytest.raises(eventq.KeyConflictError, match=f"key 'k' belongs to event 2, {differ}") as caught:
+    with pytest.raises(
+        eventq.KeyConflictError, match=f"key 'k' belongs to event 2, {differ}"
+    ) as caught:
         thread.push(*other, key="k", key_strict=True)
     assert (caught.value.actual, caught.value.exit_code) == (2, 1)
     source, kind, content, subtype = other
     bad = {"source": source, "type": kind, "content": content, "subtype": subtype, "key": "k"}
     for more in (0, 300):
-        events: list[Any] = [{"source": "self", "type": "note", "content": "x", "key": f"new-{n}"} for n in range(more)]
-        with pytest.raises(eventq.KeyConflictError, match=f"event {more + 1}: key 'k' belongs to event 2, {differ}"):
+        events: list[Any] = [
+            {"source": "self", "type": "note", "content": "x", "key": f"new-{n}"}
+            for n in range(more)
+        ]
+        with pytest.raises(
+            eventq.KeyConflictError, match=f"event {more + 1}: key 'k' belongs to event 2, {differ}"
+        ):
             thread.push_many([*events, bad, *events], key_strict=True)
         with pytest.raises(eventq.KeyConflictError, match=f"event {more + 1}: key"):
             thread.push_many(iter([*events, bad]), key_strict=True)
@@ -264,9 +303,13 @@ def test_a_key_is_free_when_its_event_was_pruned(thread: eventq.Thread) -> None:
 def test_push_many_says_what_it_stored(thread: eventq.Thread) -> None:
     """A batch is stored in order, with one time, and gives count and ids; an empty one gives none."""
     assert thread.push_many([]) == Batch(0, None, None)
-    assert thread.push_many(("self", "note", str(number)) for number in range(2_500)) == Batch(2_500, 1, 2_500)
+    assert thread.push_many(("self", "note", str(number)) for number in range(2_500)) == Batch(
+        2_500, 1, 2_500
+    )
     events = list(thread.peek(limit=None))
-    assert [(event.id, event.content) for event in events] == [(n + 1, str(n)) for n in range(2_500)]
+    assert [(event.id, event.content) for event in events] == [
+        (n + 1, str(n)) for n in range(2_500)
+    ]
     assert len({event.created_at for event in events}) == 1
 
 
@@ -361,7 +404,9 @@ def test_a_clock_that_goes_backwards(thread: eventq.Thread, clock: Clock) -> Non
     assert thread.latest()["self"] == second
 
 
-def test_the_columns_are_those_of_the_older_tool(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_the_columns_are_those_of_the_older_tool(
+    thread: eventq.Thread, raw: apsw.Connection
+) -> None:
     """The three tables have exactly the columns that other tools read and write, and such a tool's event counts."""
     columns = {
         table: [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
@@ -372,18 +417,27 @@ def test_the_columns_are_those_of_the_older_tool(thread: eventq.Thread, raw: aps
         "subscriptions": ["consumer_id", "handler_cmd", "filter"],
         "consumer_progress": ["consumer_id", "last_acked_id", "updated_at"],
     }
-    raw.execute("INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'from outside')")
+    raw.execute(
+        "INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'from outside')"
+    )
     assert thread.last(1)[0][2:] == ("tool", "note", None, "from outside")
     assert thread.push("self", "note", "x").id == 2  # and the mirror catches up with both
 
 
-def test_a_full_busy_timeout_is_an_error(path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_busy_timeout_is_an_error(
+    path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A writer that waits longer than the busy timeout raises BusyError, and nothing was stored."""
     monkeypatch.setattr("eventq.storage.sqlite.database.BUSY_SECONDS", 0.05)
     with eventq.open(path) as thread:
         raw.execute("BEGIN IMMEDIATE")
-        for push in (lambda: thread.push("self", "note", "x"), lambda: thread.push_many([("self", "note", "x")])):
-            with pytest.raises(eventq.StoreError, match=r"another writer held .* - nothing was stored; try again"):
+        for push in (
+            lambda: thread.push("self", "note", "x"),
+            lambda: thread.push_many([("self", "note", "x")]),
+        ):
+            with pytest.raises(
+                eventq.StoreError, match=r"another writer held .* - nothing was stored; try again"
+            ):
                 push()
         raw.execute("ROLLBACK")
         assert thread.push("self", "note", "x").id == 1

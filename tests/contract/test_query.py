@@ -34,14 +34,22 @@ TREES: Any = st.recursive(
 
 def spell(tokens: list[str | int]) -> str:
     """Write tokens as a query, every key in quotes."""
-    escaped = (t if isinstance(t, int) else t.replace("\\", "\\\\").replace("'", "\\'") for t in tokens)
+    escaped = (
+        t if isinstance(t, int) else t.replace("\\", "\\\\").replace("'", "\\'") for t in tokens
+    )
     return "".join(f"[{t}]" if isinstance(t, int) else f"['{t}']" for t in escaped)
 
 
 def leaves(value: Any, tokens: tuple[str | int, ...] = ()) -> list[tuple[list[str | int], Any]]:
     """Give every value within a value, with the tokens that lead to it."""
     found: list[tuple[list[str | int], Any]] = [([*tokens], value)]
-    pairs: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs: Any = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in pairs:
         found += leaves(inner, (*tokens, key))
     return found
@@ -231,7 +239,9 @@ def test_no_text_fails_otherwise(text: str) -> None:
     try:
         tokens = query.parse(text)
     except UsageError as error:
-        assert error.what.startswith(("Invalid query: missing ]", "Invalid query: empty []", "Invalid query: unexp"))  # noqa: PT017
+        assert error.what.startswith(  # noqa: PT017
+            ("Invalid query: missing ]", "Invalid query: empty []", "Invalid query: unexp")
+        )
         assert error.what.endswith(f" in {text}")  # noqa: PT017
         tokens = []
     for found in (tokens, query.path(text), query.path("/%" + text)):
@@ -250,7 +260,9 @@ def test_every_value_can_be_named(value: Any) -> None:
 
 
 @pytest.mark.timeout(60)  # a hundred times what it takes, and a fraction of what it would
-@pytest.mark.parametrize("piece", ["[", "]", "['", ".", "a", "[a]", "[0]", "['\\\\", "['a']", "[  ", ".a", "%", "/a"])
+@pytest.mark.parametrize(
+    "piece", ["[", "]", "['", ".", "a", "[a]", "[0]", "['\\\\", "['a']", "[  ", ".a", "%", "/a"]
+)
 def test_long_queries_take_no_long_time(piece: str) -> None:
     """A million pieces are read, or refused: were a part read again and again, it would take far longer than it may."""
     text = piece * 1_000_000

@@ -47,7 +47,12 @@ def test_a_record_is_what_the_standard_decorator_makes(kind: Any) -> None:
     assert one != other
     assert one.__getstate__() == other.__getstate__()
     assert dataclasses.asdict(one) == dataclasses.asdict(other)
-    for same in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one)), dataclasses.replace(one)):
+    for same in (
+        copy.copy(one),
+        copy.deepcopy(one),
+        pickle.loads(pickle.dumps(one)),
+        dataclasses.replace(one),
+    ):
         assert (type(same), same) == (kind, one)
     for wrong in ((), (*values, 1)):
         with pytest.raises(TypeError):
@@ -84,7 +89,9 @@ def test_json_is_written_and_read_as_the_package_does(value: Any, blank: str, ke
     assert json.dumps(found) == json.dumps(json.loads(text))
 
 
-@pytest.mark.parametrize("text", ["", " ", "{", "[1,]", "1 2", '"\n"', '"\\x"', "nul", "{} x", '{"a" 1}', "\ufeff{}"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "{", "[1,]", "1 2", '"\n"', '"\\x"', "nul", "{} x", '{"a" 1}', "\ufeff{}"]
+)
 def test_what_is_no_json_is_refused_in_the_words_of_the_package(text: str) -> None:
     """Message and place are those of `json.loads`, also in a process that has not imported it."""
     with pytest.raises(json.JSONDecodeError) as expected:
@@ -137,7 +144,9 @@ def test_blobs_are_compressed_by_many_threads_at_once() -> None:
     from eventq.blobs import Zip
 
     both, made = Zip(), []
-    threads = [threading.Thread(target=lambda: made.append(both.pack(b"y" * 5000))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: made.append(both.pack(b"y" * 5000))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -169,7 +178,9 @@ def fresh(*, compiled: bool) -> Any:
         ((), {}), ((), {"b": "y"}), ((1, 2, 3, 4), {}), ((1,), {"a": 1}), ((1,), {"d": 1}), ((), {"b": 1, "d": 1}), ((0,), {}),
     ],
 )  # fmt: skip
-def test_the_first_records_are_made_as_all_others(values: tuple[Any, ...], named: dict[str, Any]) -> None:
+def test_the_first_records_are_made_as_all_others(
+    values: tuple[Any, ...], named: dict[str, Any]
+) -> None:
     """Before its `__init__` is compiled a class takes and refuses the same calls, in the same words."""
     found = []
     for compiled in (False, True):

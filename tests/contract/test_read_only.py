@@ -93,11 +93,16 @@ def shared(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 def read(path: str, user: int) -> None:
     """Read a thread in another process, by the library and by each command, as a user."""
-    with tempfile.TemporaryDirectory() as folder, eventq.open(eventq.init(os.path.join(folder, "first"))) as first:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        eventq.open(eventq.init(os.path.join(folder, "first"))) as first,
+    ):
         first.push_many([("self", "note", "x"), ("self", "note", "y")])
         words = [sys.executable, "-c", READ, first.path, path, str(user)]
         environ = {**os.environ, "PYTHONPATH": ROOT}
-        done = subprocess.run(words, cwd=ROOT, env=environ, timeout=120, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=ROOT, env=environ, timeout=120, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
 
 
@@ -142,7 +147,9 @@ def test_readers_beside_a_writer_in_one_process(path: str) -> None:
         assert marks(path) == before
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root can write what belongs to somebody else for them")
+@pytest.mark.skipif(
+    not AS_ROOT, reason="only root can write what belongs to somebody else for them"
+)
 def test_what_root_writes_belongs_to_the_owner(folder: str) -> None:
     """Root that writes into somebody's thread leaves them files they can write, whoever reads meanwhile."""
     paths = [eventq.init(os.path.join(folder, str(number))) for number in range(20)]

@@ -106,10 +106,16 @@ def test_an_empty_filter_means_all(thread: eventq.Thread, text: str | None) -> N
 
 @pytest.mark.parametrize("count", [1, 3, 10, 99])
 @pytest.mark.parametrize("text", [None, "type = 'odd'", "content = 'nothing'"])
-def test_last_gives_the_newest_oldest_first(thread: eventq.Thread, count: int, text: str | None) -> None:
+def test_last_gives_the_newest_oldest_first(
+    thread: eventq.Thread, count: int, text: str | None
+) -> None:
     """`last` gives the newest matches in the order they were pushed."""
     fill(thread)
-    all_of_them = {None: range(1, 11), "type = 'odd'": range(1, 11, 2), "content = 'nothing'": range(0)}[text]
+    all_of_them = {
+        None: range(1, 11),
+        "type = 'odd'": range(1, 11, 2),
+        "content = 'nothing'": range(0),
+    }[text]
     assert ids(thread.last(count, filter=text)) == list(all_of_them)[-count:]
 
 
@@ -134,11 +140,19 @@ def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
         lambda: thread.pop("w", 0, limit=value),
     ]
     if value is not None:
-        calls += [lambda: thread.peek(limit=value), lambda: thread.follow(value), lambda: thread.prune(keep_last=value)]
+        calls += [
+            lambda: thread.peek(limit=value),
+            lambda: thread.follow(value),
+            lambda: thread.prune(keep_last=value),
+        ]
     for call in calls:
         with pytest.raises(UsageError, match="must be a whole number from"):
             call()
-    calls = [lambda: thread.peek(limit=0), lambda: thread.last(0), lambda: thread.pop("w", 0, limit=0)]
+    calls = [
+        lambda: thread.peek(limit=0),
+        lambda: thread.last(0),
+        lambda: thread.pop("w", 0, limit=0),
+    ]
     for call in calls:
         with pytest.raises(UsageError, match="from 1 to"):
             call()
@@ -148,7 +162,11 @@ def test_latest_gives_the_newest_of_each(thread: eventq.Thread) -> None:
     """`latest` gives the newest event of each source, or of each type, and nothing of anything else."""
     assert thread.latest() == {}
     thread.push_many([("a", "x", "1"), ("b", "y", "2"), ("a", "y", "3"), ("c", "x", "4")])
-    assert {k: (e.id, e.content) for k, e in thread.latest().items()} == {"b": (2, "2"), "a": (3, "3"), "c": (4, "4")}
+    assert {k: (e.id, e.content) for k, e in thread.latest().items()} == {
+        "b": (2, "2"),
+        "a": (3, "3"),
+        "c": (4, "4"),
+    }
     assert {k: e.id for k, e in thread.latest(by="type").items()} == {"y": 3, "x": 4}
     with pytest.raises(InputError, match="use 'source' or 'type'"):
         thread.latest(by="content")
@@ -164,7 +182,9 @@ def take(events: Iterator[eventq.Event], count: int) -> list[int]:
     return [next(events).id for _ in range(count)]
 
 
-def test_follow_gives_what_is_there_and_what_comes(thread: eventq.Thread, run_python: RunPython) -> None:
+def test_follow_gives_what_is_there_and_what_comes(
+    thread: eventq.Thread, run_python: RunPython
+) -> None:
     """`follow` begins after an id, then wakes for pushes of this process and of others, in order."""
     fill(thread, 3)
     events = thread.follow(1)
@@ -190,7 +210,9 @@ def test_follow_a_filter(thread: eventq.Thread, run_python: RunPython) -> None:
     events = thread.follow(0, filter="type = 'odd'")
     fill(thread, 4)
     assert take(events, 2) == [1, 3]
-    pusher = threading.Thread(target=lambda: [run_python(PUSH, thread.path, kind) for kind in ("even", "odd")])
+    pusher = threading.Thread(
+        target=lambda: [run_python(PUSH, thread.path, kind) for kind in ("even", "odd")]
+    )
     pusher.start()
     assert take(events, 1) == [6]
     pusher.join()
@@ -245,7 +267,9 @@ def test_follow_a_thread_that_is_deleted(path: str) -> None:
             next(events)
 
 
-def test_follow_without_a_bell(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -> None:
+def test_follow_without_a_bell(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, run_python: RunPython
+) -> None:
     """Where the system has no inotify a follower looks often instead, and misses nothing either."""
 
     def refuse(*_: object) -> None:

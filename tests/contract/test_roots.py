@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tree c"))
-OUTPUT = ["removed_artifacts", "artifact_chunks", "artifacts", "counters", "agent_outputs", "blob_names"]
+OUTPUT = [
+    "removed_artifacts",
+    "artifact_chunks",
+    "artifacts",
+    "counters",
+    "agent_outputs",
+    "blob_names",
+]
 
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -98,7 +105,9 @@ def test_how_a_root_is_given(thread: eventq.Thread, name: Any) -> None:
     assert not thread.blobs.has(A)
 
 
-@pytest.mark.parametrize("name", [b"", A[:31], A + b"x", A.hex().upper(), A.hex()[:62], "", None, 7, bytearray(A)])
+@pytest.mark.parametrize(
+    "name", [b"", A[:31], A + b"x", A.hex().upper(), A.hex()[:62], "", None, 7, bytearray(A)]
+)
 def test_what_is_no_root(thread: eventq.Thread, name: Any) -> None:
     """What is no hash is refused, and nothing is stored."""
     thread.contexts.create().append("one")
@@ -251,7 +260,9 @@ def test_an_older_thread_that_is_only_read(old: str, version: int) -> None:
         assert (thread.contexts.root(1), thread.check()) == (A, [])
 
 
-def test_a_thread_of_before_is_collected_and_copied(old: str, thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_thread_of_before_is_collected_and_copied(
+    old: str, thread: eventq.Thread, tmp_path: Path
+) -> None:
     """What works in a thread without roots that is only read: a collection's dry run, packs, and copies of all kinds."""
     aged(old, 4)
     with eventq.open(old, read_only=True) as reader:
@@ -270,7 +281,9 @@ def test_a_thread_of_version_3_says_what_to_do(old: str, tmp_path: Path) -> None
     aged(old, 3)
     with eventq.open(old, read_only=True) as reader:
         for call in (reader.gc, lambda: reader.export_pack(tmp_path / "pack")):
-            with pytest.raises(StoreError, match="holds no artifacts or outputs - open it for writing once"):
+            with pytest.raises(
+                StoreError, match="holds no artifacts or outputs - open it for writing once"
+            ):
                 call()
 
 

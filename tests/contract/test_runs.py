@@ -48,7 +48,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture
 def run(thread: Thread) -> Run:
     """Give a run without steps, with id 1, whose start is turn 1."""
-    return thread.runs.start("solve", "the task", system={"coder": "You code.", "tester": "You test."})
+    return thread.runs.start(
+        "solve", "the task", system={"coder": "You code.", "tester": "You test."}
+    )
 
 
 def name_of(data: bytes) -> str:
@@ -93,7 +95,9 @@ def alter(path: str, *statements: str, checks: bool = False) -> None:
     raw = apsw.Connection(os.path.join(path, "events.db"))
     raw.pragma("foreign_keys", 0)
     raw.pragma("ignore_check_constraints", 0 if checks else 1)
-    ((trigger,),) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'turns_are_immutable'").fetchall()
+    ((trigger,),) = raw.execute(
+        "SELECT sql FROM sqlite_master WHERE name = 'turns_are_immutable'"
+    ).fetchall()
     raw.execute("DROP TRIGGER turns_are_immutable")
     for sql in statements:
         raw.execute(sql)
@@ -129,7 +133,9 @@ START = (
     + '"],"type":"start"}'
 ).encode()
 START_REF = H + "b8b4c1e2391b6d97f510bc2a7dd227fa456949e9984ecaa66d6c3948a00abba4"
-CONTENT = b'{"payload":"looked\\n\\"well\\"","refs":["' + ARTIFACT.encode() + b'"],"type":"content"}'
+CONTENT = (
+    b'{"payload":"looked\\n\\"well\\"","refs":["' + ARTIFACT.encode() + b'"],"type":"content"}'
+)
 CONTENT_REF = H + "dfdd50e8ff6013f41d4ed05ca1023a64041a1acedd654d0f1c75cdfecafe59ae"
 ATTEMPT_REF = H + "ca8a350aee2cfce825649c7f74c47bca445a99b8cd5784530fa4a2788b7d827a"
 STATE = (
@@ -178,17 +184,30 @@ END_REF = H + "52097d178ddf2bed78136d6c2f3d3aee9d54726ae16a01e783e2aacd1c5030c7"
 def test_nodes_to_the_byte(thread: Thread, clock: Clock) -> None:
     """Rows 1, 4, 12: start, content, step, compaction and end are these bytes, under these hashes."""
     run = thread.runs.start(
-        "solve-issue", PROMPT, system={"coder": "You code.", "ana": "You look."}, max_rounds=10, depth=1, group="BUNDLE"
+        "solve-issue",
+        PROMPT,
+        system={"coder": "You code.", "ana": "You look."},
+        max_rounds=10,
+        depth=1,
+        group="BUNDLE",
     )
     thread.blobs.put(b"artifact")
     assert run.attempt("ana", content="no") == ATTEMPT_REF
     meta = {"z": 1.0, "a": [None, True], "ä": "☃"}
-    first = run.step(NewStep("ana", meta, 'looked\n"well"', refs=[ARTIFACT], edge_prompt="Look!", agent="claude"))
+    first = run.step(
+        NewStep("ana", meta, 'looked\n"well"', refs=[ARTIFACT], edge_prompt="Look!", agent="claude")
+    )
     second = run.step(NewStep("coder", compact="summary so far"))
     last = run.end(0, "done")
     assert (first.ref, second.ref, last.ref) == (STATE_REF, COMPACTED_REF, END_REF)
     assert (run.info().head, run.info().start) == (END_REF, START_REF)
-    vectors = {START_REF: START, CONTENT_REF: CONTENT, STATE_REF: STATE, COMPACTED_REF: COMPACTED, END_REF: END}
+    vectors = {
+        START_REF: START,
+        CONTENT_REF: CONTENT,
+        STATE_REF: STATE,
+        COMPACTED_REF: COMPACTED,
+        END_REF: END,
+    }
     for ref, data in vectors.items():
         assert (name_of(data), data) == (ref, thread.blobs.get(ref))
     expected = Step(
@@ -224,7 +243,9 @@ def test_equal_starts_share_a_blob(thread: Thread, raw: apsw.Connection) -> None
     after = counts(raw)
     assert first.info().start == second.info().start
     assert first.info().head_turn_id != second.info().head_turn_id
-    assert {table: after[table] - before[table] for table in after if after[table] != before[table]} == {
+    assert {
+        table: after[table] - before[table] for table in after if after[table] != before[table]
+    } == {
         "turns": 1,
         "contexts": 1,
         "runs": 1,
@@ -252,7 +273,10 @@ def test_the_prompt_is_a_blob(thread: Thread, prompt: str) -> None:
     """Row 3: the prompt is not inline: `refs[0]` of the start is its blob, and the same bytes come back."""
     run = thread.runs.start("w", prompt, system={"a": "first by name of role"})
     node = read(thread, run.info().start)
-    assert (name_of(prompt.encode()), prompt.encode()) == (node["refs"][0], thread.blobs.get(node["refs"][0]))
+    assert (name_of(prompt.encode()), prompt.encode()) == (
+        node["refs"][0],
+        thread.blobs.get(node["refs"][0]),
+    )
     assert run.prompt() == prompt
     assert prompt not in node["payload"].values() or len(prompt) < 2
 
@@ -289,15 +313,28 @@ def test_refs_are_what_the_payload_names(thread: Thread) -> None:
     assert sorted(expected) == thread.blobs.refs(run.info().start)
     first = run.step("a")
     failed = run.attempt(NewStep("a", content="failed", refs=put[:1]))
-    step = run.step(NewStep("a", content=f"{put[0]} in the text", refs=put, compact="sum", child=end.ref))
+    step = run.step(
+        NewStep("a", content=f"{put[0]} in the text", refs=put, compact="sum", child=end.ref)
+    )
     payload = read(thread, step.ref)["payload"]
-    expected = [payload["start"], payload["content"], first.ref, payload["compact"], failed, end.ref]
+    expected = [
+        payload["start"],
+        payload["content"],
+        first.ref,
+        payload["compact"],
+        failed,
+        end.ref,
+    ]
     assert expected == read(thread, step.ref)["refs"]
     assert sorted(expected) == thread.blobs.refs(step.ref)
     assert (run.info().start, name_of(b"sum"), [failed], end.ref) == (
         payload["start"], payload["compact"], payload["attempts"], payload["childThread"],
     )  # fmt: skip
-    assert sorted(put) == sorted(read(thread, payload["content"])["refs"]) == thread.blobs.refs(payload["content"])
+    assert (
+        sorted(put)
+        == sorted(read(thread, payload["content"])["refs"])
+        == thread.blobs.refs(payload["content"])
+    )
     assert "childThread" not in read(thread, first.ref)["payload"]
     same = thread.runs.start("w", "A", system={"a": "A"})
     assert [name_of(b"A")] == read(thread, same.info().start)["refs"]
@@ -306,7 +343,9 @@ def test_refs_are_what_the_payload_names(thread: Thread) -> None:
 def test_ancestors(thread: Thread, run: Run) -> None:
     """Row 6: the first step names no ancestors, each later one its parent and up to ten more, nearest first."""
     steps = grow(run, *("abc" * 5))
-    assert [min(number - 1, 11) for number in range(1, 16)] == [len(step.ancestors) for step in steps]
+    assert [min(number - 1, 11) for number in range(1, 16)] == [
+        len(step.ancestors) for step in steps
+    ]
     refs = [step.ref for step in steps]
     for number, step in enumerate(steps):
         expected = tuple(reversed(refs[max(0, number - 11) : number]))
@@ -331,20 +370,30 @@ def test_ancestors_are_the_stores_to_say(thread: Thread, run: Run, raw: apsw.Con
 
 MISSED: dict[str, Callable[[Thread, Run], object]] = {
     "an artifact": lambda thread, run: run.step(NewStep("a", content="new", refs=[MISSING])),
-    "one of many": lambda thread, run: run.step(NewStep("a", refs=[thread.blobs.put(b"there").ref, MISSING])),
-    "extracted": lambda thread, run: run.step(NewStep("a", extracted={"contentPayload": "new", "refs": [MISSING]})),
-    "a child": lambda thread, run: run.step(NewStep("a", content="new", compact="new too", child=MISSING)),
+    "one of many": lambda thread, run: run.step(
+        NewStep("a", refs=[thread.blobs.put(b"there").ref, MISSING])
+    ),
+    "extracted": lambda thread, run: run.step(
+        NewStep("a", extracted={"contentPayload": "new", "refs": [MISSING]})
+    ),
+    "a child": lambda thread, run: run.step(
+        NewStep("a", content="new", compact="new too", child=MISSING)
+    ),
     "of an attempt": lambda thread, run: run.attempt(NewStep("a", content="new", refs=[MISSING])),
     "of one of its attempts": lambda thread, run: run.step(
         NewStep("a", attempts=[NewStep("a"), NewStep("a", refs=[MISSING])])
     ),
-    "a caller": lambda thread, run: thread.runs.start("new", "new", parent_state=MISSING, label="new"),
+    "a caller": lambda thread, run: thread.runs.start(
+        "new", "new", parent_state=MISSING, label="new"
+    ),
     "of what replaces": lambda thread, run: run.poke(content="new", refs=[MISSING]),
 }
 
 
 @pytest.mark.parametrize("what", MISSED)
-def test_missing_refs_are_refused(thread: Thread, run: Run, raw: apsw.Connection, what: str) -> None:
+def test_missing_refs_are_refused(
+    thread: Thread, run: Run, raw: apsw.Connection, what: str
+) -> None:
     """Row 8: what names a blob that is not there is refused by its name, and nothing of it is stored."""
     thread.blobs.put(b"there")
     grow(run, "a")
@@ -365,7 +414,9 @@ def test_content_is_a_node(thread: Thread, run: Run) -> None:
     step = run.step(NewStep("a", content="text", refs=put))
     node = read(thread, step.ref)
     assert set(put) & set(node["refs"]) == set()
-    assert {"type": "content", "payload": "text", "refs": put} == read(thread, node["payload"]["content"])
+    assert {"type": "content", "payload": "text", "refs": put} == read(
+        thread, node["payload"]["content"]
+    )
     assert tuple(put) == step.artifacts == next(run.replay()).artifacts
 
 
@@ -373,7 +424,9 @@ def test_content_is_a_node(thread: Thread, run: Run) -> None:
 def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> None:
     """Row 10: text that looks like a node, or that names blobs, stays text: no refs come of it, wherever it stands."""
     thing = thread.blobs.put(b"a thing").ref
-    text = spelled({"type": kind, "payload": {"start": thing, "content": thing}, "refs": [thing]}).decode()
+    text = spelled(
+        {"type": kind, "payload": {"start": thing, "content": thing}, "refs": [thing]}
+    ).decode()
     step = run.step(NewStep("a", {"refs": [thing], "text": text}, text, edge_prompt=text, agent=thing, compact=text, attempts=[NewStep(text)]))  # fmt: skip
     found = next(run.replay())
     assert (text, (), text, {"refs": [thing], "text": text}) == (
@@ -383,7 +436,10 @@ def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> Non
     assert thread.blobs.holders(thing) == []
     assert step == found
     named = thread.runs.start("w", text)
-    assert (text, [name_of(text.encode())]) == (named.prompt(), thread.blobs.refs(named.info().start))
+    assert (text, [name_of(text.encode())]) == (
+        named.prompt(),
+        thread.blobs.refs(named.info().start),
+    )
 
 
 def test_what_was_extracted(thread: Thread, clock: Clock) -> None:
@@ -392,7 +448,9 @@ def test_what_was_extracted(thread: Thread, clock: Clock) -> None:
     one, other, third = (thread.runs.start("w", "p") for _ in range(3))
     parts = one.step(NewStep("a", {"ok": True}, "text", refs=[thing]))
     version = other.context.info().version
-    whole = other.step(NewStep("a", extracted={"meta": {"ok": True}, "contentPayload": "text", "refs": [thing]}))
+    whole = other.step(
+        NewStep("a", extracted={"meta": {"ok": True}, "contentPayload": "text", "refs": [thing]})
+    )
     assert (parts.ref, version + 1) == (whole.ref, other.context.info().version)
     assert third.step(NewStep("a", extracted={})).ref == one.fork(0).step("a").ref
     odd: list[dict[str, Any]] = [{"content": "x"}, {"meta": 1, "more": 2}]
@@ -416,7 +474,11 @@ def test_the_end(thread: Thread, run: Run, clock: Clock) -> None:
     assert (
         end.role, end.meta, end.content, end.number,
     ) == ("__end__", {"returnCode": 3, "summary": "so so"}, "so so", 1)  # fmt: skip
-    assert ("completed", AT, end.ref) == (run.info().status, run.info().completed_at_ms, run.info().head)
+    assert ("completed", AT, end.ref) == (
+        run.info().status,
+        run.info().completed_at_ms,
+        run.info().head,
+    )
     second = thread.runs.start("w", "p")
     ended = second.cancel("no more")
     assert (ended.role, ended.meta) == ("__end__", {"returnCode": 130, "summary": "no more"})
@@ -459,7 +521,9 @@ def stop(run: Run, status: str) -> None:
 
 
 @pytest.mark.parametrize("status", STOPS)
-def test_a_run_that_does_not_go_on(thread: Thread, run: Run, raw: apsw.Connection, status: str) -> None:
+def test_a_run_that_does_not_go_on(
+    thread: Thread, run: Run, raw: apsw.Connection, status: str
+) -> None:
     """Rows 13 and 26: a run that ended or was suspended takes nothing until it is resumed; an end stays in the chain."""
     grow(run, "a", "b")
     STOPS[status](run)
@@ -479,7 +543,9 @@ def test_a_run_that_does_not_go_on(thread: Thread, run: Run, raw: apsw.Connectio
     step = run.step("c")
     assert [(1, "a"), (2, "b"), *ended, (step.number, "c")] == trail(run)
     run.end()
-    assert [(1, "a"), (2, "b"), *ended, (step.number, "c"), (step.number + 1, "__end__")] == trail(run)
+    assert [(1, "a"), (2, "b"), *ended, (step.number, "c"), (step.number + 1, "__end__")] == trail(
+        run
+    )
 
 
 def test_resuming_what_goes_on(run: Run, raw: apsw.Connection) -> None:
@@ -532,7 +598,11 @@ def test_reading_the_chain(run: Run) -> None:
     assert every[2:] == [step.role for step in run.replay(3)]
     assert list(run.replay(6)) == []
     compact, steps = run.chain()
-    assert (compact, [step.role for step in steps], [step.number for step in steps]) == ("", ["a", "b", "c"], [1, 2, 4])
+    assert (compact, [step.role for step in steps], [step.number for step in steps]) == (
+        "",
+        ["a", "b", "c"],
+        [1, 2, 4],
+    )
     assert "__end__" not in json.dumps(run.messages("tester"))
 
 
@@ -564,16 +634,26 @@ class Elsewhere:
         self.start = self.plant("eventq.start", "start", {"name": "old", **more}, [prompt]).ref
         self.refs: list[str] = []
 
-    def plant(self, type_id: str, kind: str, payload: object, refs: list[str], version: int = 1) -> eventq.Turn:
+    def plant(
+        self, type_id: str, kind: str, payload: object, refs: list[str], version: int = 1
+    ) -> eventq.Turn:
         """Append a node."""
         data = spelled({"type": kind, "payload": payload, "refs": refs})
         return self.context.append(NewTurn(data, type_id=type_id, type_version=version, refs=refs))
 
     def step(self, version: int = 1, **more: Any) -> str:
         """Append a step without any field that it can do without, and give its ref."""
-        content = self.thread.blobs.put(spelled({"type": "content", "payload": "old", "refs": []})).ref
+        content = self.thread.blobs.put(
+            spelled({"type": "content", "payload": "old", "refs": []})
+        ).ref
         before = self.refs[::-1][:11]
-        payload = {"role": "old", "start": self.start, "content": content, "ancestors": before, **more}
+        payload = {
+            "role": "old",
+            "start": self.start,
+            "content": content,
+            "ancestors": before,
+            **more,
+        }
         refs = [self.start, content, *before]
         self.refs.append(self.plant("eventq.state", "state", payload, refs, version).ref)
         return self.refs[-1]
@@ -599,14 +679,26 @@ def test_old_nodes(thread: Thread) -> None:
         first.role, first.meta, first.content, first.artifacts, first.edge_prompt, first.agent, first.timestamp,
         first.ancestors, first.compact, first.attempts, first.child,
     ) == ("old", None, "old", (), "", "", 0, (), None, (), None)  # fmt: skip
-    assert ({"m": 1}, 5, "", (refs[0],)) == (second.meta, second.timestamp, second.edge_prompt, second.ancestors)
+    assert ({"m": 1}, 5, "", (refs[0],)) == (
+        second.meta,
+        second.timestamp,
+        second.edge_prompt,
+        second.ancestors,
+    )
     assert (
         run.prompt(), run.start_node().system, run.start_node().more, run.start_node().max_rounds,
     ) == ("p", {}, {"later": [1]}, 0)  # fmt: skip
     assert (*refs[::-1],) == run.step("new").ancestors
     assert [step.number for step in run.replay()] == [1, 2, 3]
     user = run.messages("old")
-    assert [message["role"] for message in user] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [message["role"] for message in user] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert (user[0]["content"], user[1]["content"]) == ("p", "")
     assert [run.id] == ids(thread.runs.active())
 
@@ -618,7 +710,9 @@ def test_turns_of_other_types(path: str) -> None:
         first = elsewhere.step()
         elsewhere.context.append(NewTurn(b"a note", type_id="eventq.future"))
         run = elsewhere.run()
-        assert [turn.depth for turn in run.context.replay() if turn.type_id == "eventq.future"] == [2]
+        assert [turn.depth for turn in run.context.replay() if turn.type_id == "eventq.future"] == [
+            2
+        ]
         assert [(step.number, step.role) for step in run.replay()] == [(1, "old"), (2, "")]
         assert [step.number for step in run.chain()[1]] == [1, 2]
         assert [step.meta for step in run.replay()][1] == {"type": "eventq.future", "version": 1}
@@ -653,7 +747,11 @@ def test_one_bad_run_breaks_no_list(path: str) -> None:
         assert entries == list(thread.runs.index_entries())
         assert [step.content for step in thread.runs.get(2).replay()] == ["0"]
         assert len(thread.runs.get(2).messages("a")) == 4
-        for call in (lambda run: list(run.replay()), lambda run: run.read(), lambda run: run.messages("a")):
+        for call in (
+            lambda run: list(run.replay()),
+            lambda run: run.read(),
+            lambda run: run.messages("a"),
+        ):
             with pytest.raises(DamagedError, match="blob:blake3:"):
                 call(thread.runs.get(1))
         assert any(texts[1] in fault for fault in thread.check())
@@ -675,7 +773,11 @@ def three(path: str) -> list[Step]:
 def test_damage_names_hash_and_depth(path: str, what: str) -> None:
     """Rows 15 and 17: bytes of a step that are damaged are never given; the error names their hash and the step."""
     steps = three(path)
-    ref = steps[1].ref if what == "node" else name_of(spelled({"type": "content", "payload": "2" * 3000, "refs": []}))
+    ref = (
+        steps[1].ref
+        if what == "node"
+        else name_of(spelled({"type": "content", "payload": "2" * 3000, "refs": []}))
+    )
     spoil(path, ref)
     with eventq.open(path) as thread:
         for call in read_all(thread.runs.get(1)):
@@ -689,7 +791,11 @@ def test_damage_names_hash_and_depth(path: str, what: str) -> None:
 def test_damage_is_never_given(path: str, what: str) -> None:
     """Row 17: bytes of a step that are damaged are never given; the error names their hash, and so does a check."""
     steps = three(path)
-    ref = steps[1].ref if what == "node" else name_of(spelled({"type": "content", "payload": "2" * 3000, "refs": []}))
+    ref = (
+        steps[1].ref
+        if what == "node"
+        else name_of(spelled({"type": "content", "payload": "2" * 3000, "refs": []}))
+    )
     spoil(path, ref)
     with eventq.open(path) as thread:
         for call in read_all(thread.runs.get(1)):
@@ -773,7 +879,9 @@ def test_long_lists(thread: Thread) -> None:
     assert [number for number in range(1, 2006) if number % 5 != 1] == ids(thread.runs.active())
     day = next(thread.runs.list()).completed_at_ms
     assert day is not None
-    (today,) = thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
+    (today,) = thread.database.run(
+        "SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL"
+    )[0]
     assert list(range(1, 2006, 5)) == ids(thread.runs.history(today))
     assert list(range(1, 2006, 10)) == ids(thread.runs.history(today, "0"))
 
@@ -787,9 +895,20 @@ def test_history_by_day(thread: Thread, clock: Clock, monkeypatch: pytest.Monkey
     clock.at = 1773878400.0
     second = runs[1].end()
     runs[2].cancel()
-    assert [info.status for info in thread.runs] == ["completed", "completed", "cancelled", "active"]
-    assert (ids(thread.runs.history("2026-03-18")), ids(thread.runs.history("2026-03-19"))) == ([1], [2])
-    assert (ids(thread.runs.history("2026-03-18", "g")), ids(thread.runs.history("2026-03-19", "g"))) == ([], [2])
+    assert [info.status for info in thread.runs] == [
+        "completed",
+        "completed",
+        "cancelled",
+        "active",
+    ]
+    assert (ids(thread.runs.history("2026-03-18")), ids(thread.runs.history("2026-03-19"))) == (
+        [1],
+        [2],
+    )
+    assert (
+        ids(thread.runs.history("2026-03-18", "g")),
+        ids(thread.runs.history("2026-03-19", "g")),
+    ) == ([], [2])
     assert ids(thread.runs.history("2026-03-20")) == []
     starts = [info.start for info in thread.runs]
     assert [
@@ -805,7 +924,9 @@ def test_history_by_day(thread: Thread, clock: Clock, monkeypatch: pytest.Monkey
     assert ids(thread.runs.history("2026-03-22")) == [1]
 
 
-@pytest.mark.parametrize("day", ["", "2026-3-18", "18.03.2026", "2026-03-18T00", "2026/03/18", "x", 20260318, None])
+@pytest.mark.parametrize(
+    "day", ["", "2026-3-18", "18.03.2026", "2026-03-18T00", "2026/03/18", "x", 20260318, None]
+)
 def test_days_are_checked(thread: Thread, day: Any) -> None:
     """Row 20: what is no day is refused."""
     for look in (thread.runs.history, thread.runs.history_entries):
@@ -823,7 +944,11 @@ def test_completing_is_one_change(thread: Thread, run: Run, raw: apsw.Connection
     list(thread.runs.history("2026-03-18"))
     with pytest.raises(ConflictError):
         run.end(source="self")
-    assert (before, [], []) == (dump(raw), ids(thread.runs.active()), list(thread.runs.index_entries()))
+    assert (before, [], []) == (
+        dump(raw),
+        ids(thread.runs.active()),
+        list(thread.runs.index_entries()),
+    )
 
 
 def test_statuses(thread: Thread, run: Run, raw: apsw.Connection) -> None:
@@ -867,7 +992,9 @@ def test_deleting_a_run(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     before = counts(raw)
     run.context.delete()
     after = counts(raw)
-    assert {table: after[table] - before[table] for table in after if after[table] != before[table]} == {
+    assert {
+        table: after[table] - before[table] for table in after if after[table] != before[table]
+    } == {
         "contexts": -1,
         "runs": -1,
         "context_log": 2,
@@ -885,7 +1012,9 @@ def test_finding_a_run(thread: Thread, run: Run) -> None:
     """Row 18: a run is found by id or label; a context that is no run is none."""
     named = thread.runs.start("w", "p", label="named")
     thread.contexts.create("plain")
-    assert (1, named.id, named.id) == tuple(thread.runs.get(which).id for which in ("1", "named", 2))
+    assert (1, named.id, named.id) == tuple(
+        thread.runs.get(which).id for which in ("1", "named", 2)
+    )
     for which in ("plain", 3):
         with pytest.raises(UnknownRunError) as caught:
             thread.runs.get(which)
@@ -907,9 +1036,15 @@ def test_two_writers(thread: Thread, run: Run, raw: apsw.Connection) -> None:
         before = dump(raw)
         with pytest.raises(ConflictError) as caught:
             run.step(
-                NewStep("b", content="mine", refs=[first.ref], compact="new", attempts=[NewStep("x")]), expected_head=2
+                NewStep(
+                    "b", content="mine", refs=[first.ref], compact="new", attempts=[NewStep("x")]
+                ),
+                expected_head=2,
             )
-        assert ("the head of context 1 is turn 3, not 2", first.turn_id) == (caught.value.what, caught.value.actual)
+        assert ("the head of context 1 is turn 3, not 2", first.turn_id) == (
+            caught.value.what,
+            caught.value.actual,
+        )
         assert before == dump(raw)
         second = run.step("b", content="mine", expected_head=caught.value.actual)
         theirs.end()
@@ -981,7 +1116,9 @@ def test_completing_is_one_moment(thread: Thread, monkeypatch: pytest.MonkeyPatc
     """  # noqa: D205
     monkeypatch.delenv("EVENTQ_SYNCHRONOUS")
     said: dict[int, tuple[str, str]] = {}
-    for number, (count, call) in enumerate(zip(numbers(7, 9, 1, 40), numbers(8, 9, 100, 20_000), strict=True)):
+    for number, (count, call) in enumerate(
+        zip(numbers(7, 9, 1, 40), numbers(8, 9, 100, 20_000), strict=True)
+    ):
         by_call = number % 2
         process = start(ENDS, thread.path, str(int(call) if by_call else 0), str(number))
         out = read_lines(process, None if by_call else 1 + int(count)) + kill(process)
@@ -989,13 +1126,22 @@ def test_completing_is_one_moment(thread: Thread, monkeypatch: pytest.MonkeyPatc
             word, which, ref = (*line.split(), "-")[:3]
             said[int(which)] = (word, ref)
         infos = {info.run_id: info for info in thread.runs}
-        days = {info.completed_at_ms // (DAY * 1000) for info in infos.values() if info.completed_at_ms is not None}
+        days = {
+            info.completed_at_ms // (DAY * 1000)
+            for info in infos.values()
+            if info.completed_at_ms is not None
+        }
         shown = [
             f"{row[0]}"
-            for row in thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE status = 'completed'")
+            for row in thread.database.run(
+                "SELECT DISTINCT completed_on FROM runs WHERE status = 'completed'"
+            )
         ]
         assert len(days) == len(shown)
-        active, history = ids(thread.runs.active()), [one for day in shown for one in ids(thread.runs.history(day))]
+        active, history = (
+            ids(thread.runs.active()),
+            [one for day in shown for one in ids(thread.runs.history(day))],
+        )
         assert sorted([*active, *history]) == list(infos)
         ended = 0
         for run_id, info in infos.items():
@@ -1010,8 +1156,13 @@ def test_completing_is_one_moment(thread: Thread, monkeypatch: pytest.MonkeyPatc
         for run_id, (word, ref) in said.items():
             assert run_id in infos
             assert ref == "-" or ref in {step.ref for step in thread.runs.get(run_id).replay()}
-            if word == "end":  # nobody resumes it later without saying so, but for what was under way
-                assert run_id in history or thread.runs.get(run_id).context.info().version > infos[run_id].depth + 1
+            if (
+                word == "end"
+            ):  # nobody resumes it later without saying so, but for what was under way
+                assert (
+                    run_id in history
+                    or thread.runs.get(run_id).context.info().version > infos[run_id].depth + 1
+                )
         assert [*thread.database.turns.faults(), *thread.blobs.faults()] == []
     assert said
     assert thread.push("self", "note", "the next push, which makes the mirror whole").id > 1
@@ -1044,7 +1195,9 @@ def test_completing_has_no_half(thread: Thread) -> None:
         process = start(ENDS_ONCE, thread.path, str(number))
         said = read_lines(process) + kill(process)
         info = thread.runs.get(number).info()
-        day = f"{thread.database.run('SELECT completed_on FROM runs ORDER BY context_id DESC')[0][0]}"
+        day = (
+            f"{thread.database.run('SELECT completed_on FROM runs ORDER BY context_id DESC')[0][0]}"
+        )
         history = [] if info.completed_at_ms is None else ids(thread.runs.history(day))
         ends = [step.number for step in thread.runs.get(number).replay() if step.role == "__end__"]
         assert (info.status, ends, number in ids(thread.runs.active()), number in history, thread.last_id() > 0) in (
@@ -1065,7 +1218,9 @@ def test_a_damaged_index_is_loud(path: str, table: str) -> None:
                 thread.runs.start("w", "p")
                 thread.runs.start("w", "p").end()
         thread.blobs.put(b"an orphan")
-        (day,) = thread.database.run("SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL")[0]
+        (day,) = thread.database.run(
+            "SELECT DISTINCT completed_on FROM runs WHERE completed_on IS NOT NULL"
+        )[0]
         looks: dict[str, Callable[[Thread], object]] = {
             "runs": lambda thread: [*thread.runs.list(), *thread.runs.active()],
             "runs_active": lambda thread: list(thread.runs.active()),
@@ -1073,7 +1228,9 @@ def test_a_damaged_index_is_loud(path: str, table: str) -> None:
         }
     raw = apsw.Connection(os.path.join(path, "events.db"))
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    ((page,),) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+    ((page,),) = raw.execute(
+        "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+    ).fetchall()
     size = raw.pragma("page_size")
     raw.close()
     assert isinstance(page, int)
@@ -1098,7 +1255,9 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     grow(run, "a")
     before = run.info()
     thing = thread.blobs.put(b"a thing").ref
-    first = run.attempt(NewStep("b", {"try": 1}, "failed", refs=[thing], edge_prompt="do", agent="x"))
+    first = run.attempt(
+        NewStep("b", {"try": 1}, "failed", refs=[thing], edge_prompt="do", agent="x")
+    )
     second = run.attempt("c", content="failed too")
     assert before == run.info()
     assert [step.role for step in run.replay()] == ["a"]
@@ -1106,7 +1265,9 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     assert ("b", {"try": 1}, "do", "x", run.info().start, [run.info().head]) == tuple(
         node[name] for name in ("role", "meta", "edgePrompt", "agent", "start", "ancestors")
     )
-    assert {"type": "content", "payload": "failed", "refs": [thing]} == read(thread, node["content"])
+    assert {"type": "content", "payload": "failed", "refs": [thing]} == read(
+        thread, node["content"]
+    )
     step = run.step(NewStep("b", attempts=[NewStep("b", content="third")]))
     (third,) = set(step.attempts) - {first, second}
     assert (first, second, third) == step.attempts == next(run.replay(2)).attempts
@@ -1118,7 +1279,10 @@ def test_attempts(thread: Thread, run: Run, raw: apsw.Connection) -> None:
 
 def test_a_poke(thread: Thread, run: Run) -> None:
     """Row 66: the last step is replaced by one of its role and edge prompt; the old one is kept as an attempt of it."""
-    steps = [run.step("a", content="1"), run.step(NewStep("b", {"v": 1}, "old", edge_prompt="do\n it ", agent="x"))]
+    steps = [
+        run.step("a", content="1"),
+        run.step(NewStep("b", {"v": 1}, "old", edge_prompt="do\n it ", agent="x")),
+    ]
     messages = run.messages("b")
     new = run.poke({"v": 2}, "new")
     assert (2, "b", {"v": 2}, "new", "do\n it ", "x", (steps[1].ref,), (steps[0].ref,)) == (
@@ -1127,7 +1291,11 @@ def test_a_poke(thread: Thread, run: Run) -> None:
     assert [steps[0], new] == list(run.replay())
     assert messages[:2] == run.messages("b")[:2]
     newer = run.poke(content="newer", edge_prompt="other", agent="y")
-    assert ("other", "y", (steps[1].ref, new.ref)) == (newer.edge_prompt, newer.agent, newer.attempts)
+    assert ("other", "y", (steps[1].ref, new.ref)) == (
+        newer.edge_prompt,
+        newer.agent,
+        newer.attempts,
+    )
     assert run.poke(edge_prompt="", agent="").edge_prompt == ""
     assert read(thread, read(thread, steps[1].ref)["payload"]["content"])["payload"] == "old"
     events = thread.last_id()
@@ -1137,12 +1305,19 @@ def test_a_poke(thread: Thread, run: Run) -> None:
 
 def test_what_cannot_be_replaced(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     """Row 66: the start, an end and a compaction are not replaced; a poke that is refused leaves all as it was."""
-    for head, prepare in ((1, lambda: None), (2, lambda: run.compact("sum")), (3, lambda: (run.end(), run.resume()))):
+    for head, prepare in (
+        (1, lambda: None),
+        (2, lambda: run.compact("sum")),
+        (3, lambda: (run.end(), run.resume())),
+    ):
         prepare()
         before = dump(raw)
         with pytest.raises(ConflictError) as caught:
             run.poke(content="x")
-        assert ("run 1 has no last step to replace", head) == (caught.value.what, caught.value.actual)
+        assert ("run 1 has no last step to replace", head) == (
+            caught.value.what,
+            caught.value.actual,
+        )
         assert before == dump(raw)
     run.step("a")
     before = dump(raw)
@@ -1269,7 +1444,11 @@ def test_a_fork_of_what_ended(thread: Thread, run: Run, status: str) -> None:
     grow(run, "a", "b")
     STOPS[status](run)
     fork = run.fork()
-    assert ("active", None, status) == (fork.info().status, fork.info().completed_at_ms, run.info().status)
+    assert ("active", None, status) == (
+        fork.info().status,
+        fork.info().completed_at_ms,
+        run.info().status,
+    )
     assert fork.step("b").number == 2
     assert 2 in ids(thread.runs.active())
 
@@ -1306,7 +1485,10 @@ def test_compaction(thread: Thread, run: Run, raw: apsw.Connection) -> None:
     run.end()
     assert ("Second", [second, last]) == run.chain()
     messages = run.messages("b")
-    assert "Second\n\n## What Happened Since Your Last Turn\n\n### Step 6: a\n" in messages[1]["content"]
+    assert (
+        "Second\n\n## What Happened Since Your Last Turn\n\n### Step 6: a\n"
+        in messages[1]["content"]
+    )
     assert "What happened: ☃" not in json.dumps(messages, ensure_ascii=False)
     with eventq.open(thread.path) as other:
         assert run.chain() == other.runs.get(1).chain()
@@ -1324,9 +1506,13 @@ def test_an_empty_compaction(run: Run) -> None:
 # --- the task, and the roles ---
 
 
-@pytest.mark.parametrize("text", ["commit", "Write code, then commit.", "commitment", "", "COMMIT", "commit\n\ncommit"])
+@pytest.mark.parametrize(
+    "text", ["commit", "Write code, then commit.", "commitment", "", "COMMIT", "commit\n\ncommit"]
+)
 @pytest.mark.parametrize("told", [False, True])
-def test_the_task_is_stated_unless_the_start_says_that_it_is(thread: Thread, text: str, told: bool) -> None:
+def test_the_task_is_stated_unless_the_start_says_that_it_is(
+    thread: Thread, text: str, told: bool
+) -> None:
     """Row 71: whatever a role's text holds, the task is added to it, or not when the start says so; nothing is guessed."""
     run = thread.runs.start("w", "commit", system={"a": text, "b": "B"}, task_in_system=told)
     whole = "\n\n".join(filter(None, [text, "commit"]))
@@ -1359,7 +1545,12 @@ def test_roles_that_have_messages(thread: Thread, run: Run, raw: apsw.Connection
     run.attempt("nobody")  # a failed attempt is no step
     assert refused(run, "nobody") == words.format("nobody", "coder, tester")
     grow(run, "z", "coder", "y", "z")
-    assert [message["role"] for message in run.messages("y")] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in run.messages("y")] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert refused(run, "nobody") == words.format("nobody", "coder, tester, z, y")
     assert refused(run.fork(2), "y") == words.format("y", "coder, tester, z")
     run.compact("sum")
@@ -1371,10 +1562,15 @@ def test_roles_that_have_messages(thread: Thread, run: Run, raw: apsw.Connection
 
 
 @pytest.mark.parametrize("system", [None, {}])
-def test_a_run_that_declares_no_roles_has_any(thread: Thread, system: dict[str, str] | None) -> None:
+def test_a_run_that_declares_no_roles_has_any(
+    thread: Thread, system: dict[str, str] | None
+) -> None:
     """Without system texts nobody says which roles there are: each may be asked, before its first step too."""
     run = thread.runs.start("w", "the task", system=system)
-    assert run.messages("anybody") == [{"role": "system", "content": "the task"}, {"role": "user", "content": ""}]
+    assert run.messages("anybody") == [
+        {"role": "system", "content": "the task"},
+        {"role": "user", "content": ""},
+    ]
     grow(run, "a")
     assert len(run.messages("b")) == 2
 
@@ -1382,7 +1578,9 @@ def test_a_run_that_declares_no_roles_has_any(thread: Thread, system: dict[str, 
 @pytest.mark.parametrize("value", ["no", 0, [], 1.0])
 def test_a_start_that_says_rubbish_of_its_task_is_damaged(value: object) -> None:
     """Row 16: a field that is there and is not what it must be is damage, not a default."""
-    data = spelled({"type": "start", "payload": {"name": "n", "taskInSystem": value}, "refs": [MISSING]})
+    data = spelled(
+        {"type": "start", "payload": {"name": "n", "taskInSystem": value}, "refs": [MISSING]}
+    )
     with pytest.raises(DamagedError, match="is no node of a run"):
         nodes.decode(data, "it")
 
@@ -1437,7 +1635,9 @@ def test_keys(thread: Thread, run: Run, raw: apsw.Connection, clock: Clock) -> N
             "agent": "y",
         }
         head = words.pop("expected_head", None)
-        return run.step(NewStep(words.pop("role", "a"), **(told | words)), expected_head=head, key="k")
+        return run.step(
+            NewStep(words.pop("role", "a"), **(told | words)), expected_head=head, key="k"
+        )
 
     first = again(attempts=[NewStep("a")])
     clock.move(60)
@@ -1455,7 +1655,9 @@ def test_keys(thread: Thread, run: Run, raw: apsw.Connection, clock: Clock) -> N
         {"role": "c"}, {"meta": {"a": [2, 1]}}, {"content": "y"}, {"refs": []}, {"edge_prompt": ""}, {"agent": ""},
     ]  # fmt: skip
     for words in odd:
-        with pytest.raises(ConflictError, match=f"the key was used for another step: turn {first.turn_id}") as caught:
+        with pytest.raises(
+            ConflictError, match=f"the key was used for another step: turn {first.turn_id}"
+        ) as caught:
             again(**words)
         assert first.turn_id == caught.value.actual
     assert before == dump(raw)
@@ -1520,7 +1722,9 @@ def test_events(thread: Thread, run: Run) -> None:
     assert [1, *range(2, 11)] == [event.id for event in thread.peek(limit=None)]
 
 
-def test_an_event_that_is_refused_undoes_its_step(thread: Thread, run: Run, raw: apsw.Connection) -> None:
+def test_an_event_that_is_refused_undoes_its_step(
+    thread: Thread, run: Run, raw: apsw.Connection
+) -> None:
     """Row 11: step and event are one transaction: a source that cannot be one leaves nothing of the step."""
     grow(run, "a")
     before = dump(raw)
@@ -1554,42 +1758,78 @@ def test_changes_that_are_undone(thread: Thread, run: Run, raw: apsw.Connection)
         raise KeyError
     assert before == dump(raw)
     steps = nodes_of(run)
-    assert (3, (steps[1].ref, steps[0].ref)) == ((step := run.step("c", content="undone")).number, step.ancestors)
+    assert (3, (steps[1].ref, steps[0].ref)) == (
+        (step := run.step("c", content="undone")).number,
+        step.ancestors,
+    )
 
 
 BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
     "a role that is empty": (lambda _, run: run.step(""), "role is empty"),
     "a role of two lines": (lambda _, run: run.step("a\nb"), "control character"),
     "the role of the end": (lambda _, run: run.step("__end__"), "'__end__' is no role"),
-    "the role of a compaction": (lambda _, run: run.step("__compact__"), "'__compact__' is no role"),
+    "the role of a compaction": (
+        lambda _, run: run.step("__compact__"),
+        "'__compact__' is no role",
+    ),
     "a meta of a set": (lambda _, run: run.step("a", {1, 2}), "is of type set"),
-    "a meta of a number that is none": (lambda _, run: run.step("a", [float("nan")]), "JSON has no word"),
+    "a meta of a number that is none": (
+        lambda _, run: run.step("a", [float("nan")]),
+        "JSON has no word",
+    ),
     "content that is bytes": (lambda _, run: run.step("a", content=b"x"), "content must be text"),  # type: ignore[arg-type]
     "half a character": (lambda _, run: run.step("a", content="\ud800"), "half a character"),
     "half a character in an edge prompt": (
         lambda _, run: run.step(NewStep("a", edge_prompt="\ud800")),
         "half a character",
     ),
-    "an agent that is none": (lambda _, run: run.step(NewStep("a", agent=None)), "agent must be text"),  # type: ignore[arg-type]
-    "refs that are one": (lambda _, run: run.step(NewStep("a", refs=MISSING)), "refs are several names"),
+    "an agent that is none": (
+        lambda _, run: run.step(NewStep("a", agent=None)),  # type: ignore[arg-type]
+        "agent must be text",
+    ),
+    "refs that are one": (
+        lambda _, run: run.step(NewStep("a", refs=MISSING)),
+        "refs are several names",
+    ),
     "a ref that is none": (lambda _, run: run.step(NewStep("a", refs=["x"])), "'x' names no blob"),
     "an extracted ref that is none": (
         lambda _, run: run.step(NewStep("a", extracted={"refs": ["x"]})),
         "'x' names no blob",
     ),
-    "a caller that is none": (lambda thread, _: thread.runs.start("w", "p", parent_state="x"), "'x' names no blob"),
-    "a summary that is none": (lambda _, run: run.step(NewStep("a", compact=5)), "summary must be text"),  # type: ignore[arg-type]
+    "a caller that is none": (
+        lambda thread, _: thread.runs.start("w", "p", parent_state="x"),
+        "'x' names no blob",
+    ),
+    "a summary that is none": (
+        lambda _, run: run.step(NewStep("a", compact=5)),  # type: ignore[arg-type]
+        "summary must be text",
+    ),
     "a key that is empty": (lambda _, run: run.step("a", key=""), "key is empty"),
-    "a prompt that is bytes": (lambda thread, _: thread.runs.start("w", b"p"), "prompt must be text"),  # type: ignore[arg-type]
+    "a prompt that is bytes": (
+        lambda thread, _: thread.runs.start("w", b"p"),  # type: ignore[arg-type]
+        "prompt must be text",
+    ),
     "a name that is empty": (lambda thread, _: thread.runs.start("", "p"), "name is empty"),
-    "a system text of no role": (lambda thread, _: thread.runs.start("w", "p", system={"": "x"}), "role is empty"),
+    "a system text of no role": (
+        lambda thread, _: thread.runs.start("w", "p", system={"": "x"}),
+        "role is empty",
+    ),
     "a system text that is none": (
         lambda thread, _: thread.runs.start("w", "p", system={"a": 1}),  # type: ignore[dict-item]
         "system text of a must be text",
     ),
-    "rounds below 0": (lambda thread, _: thread.runs.start("w", "p", max_rounds=-1), "max_rounds must be a whole"),
-    "a depth that is none": (lambda thread, _: thread.runs.start("w", "p", depth="1"), "depth must be a whole"),  # type: ignore[arg-type]
-    "a cap of 0": (lambda thread, _: thread.runs.start("w", "p", summary_cap=0), "summary_cap must be"),
+    "rounds below 0": (
+        lambda thread, _: thread.runs.start("w", "p", max_rounds=-1),
+        "max_rounds must be a whole",
+    ),
+    "a depth that is none": (
+        lambda thread, _: thread.runs.start("w", "p", depth="1"),  # type: ignore[arg-type]
+        "depth must be a whole",
+    ),
+    "a cap of 0": (
+        lambda thread, _: thread.runs.start("w", "p", summary_cap=0),
+        "summary_cap must be",
+    ),
     "messages of no role": (lambda _, run: run.messages(""), "role is empty"),
     "a task in no system text": (
         lambda thread, _: thread.runs.start("w", "p", task_in_system=True),
@@ -1630,7 +1870,9 @@ def full(thread: Thread) -> Run:
     things = [thread.blobs.put(b"full artifact %d" % number).ref for number in range(4)]
     child = thread.runs.start("full child", "full prompt of the child")
     child.step(NewStep("a", content="full inner work", refs=things[:1]))
-    run = thread.runs.start("full", "full prompt", system={"a": "full system a", "b": "full system b"})
+    run = thread.runs.start(
+        "full", "full prompt", system={"a": "full system a", "b": "full system b"}
+    )
     run.step(NewStep("a", content="full first", refs=things[1:2]))
     run.attempt(NewStep("b", content="full failed", refs=things[2:3]))
     run.step(NewStep("b", content="full second", child=child.end().ref, compact="full summary"))
@@ -1684,7 +1926,10 @@ def test_the_tip_of_a_fork_goes(thread: Thread, clock: Clock) -> None:
     fork.context.delete()
     clock.move(2 * DAY)
     gone = [mine.ref, failed, name_of(b"mine too")]
-    gone += [name_of(spelled({"type": "content", "payload": f"mine{more}", "refs": []})) for more in ("", " as well")]
+    gone += [
+        name_of(spelled({"type": "content", "payload": f"mine{more}", "refs": []}))
+        for more in ("", " as well")
+    ]
     assert (1, 5, tuple(sorted(ref[12:] for ref in gone))) == collect(thread, 3600)
     assert shared == list(run.replay())
 
@@ -1709,7 +1954,11 @@ def test_a_start_stays(path: str, clock: Clock) -> None:
     """Row 48: the start of a run is a root of its own, wherever its head is."""
     with eventq.open(path) as thread:
         run = full(thread)
-        alter(path, "UPDATE contexts SET head_id = NULL WHERE context_id = 2", "DELETE FROM context_log")
+        alter(
+            path,
+            "UPDATE contexts SET head_id = NULL WHERE context_id = 2",
+            "DELETE FROM context_log",
+        )
         clock.move(1000 * DAY)
         thread.check = list  # type: ignore[method-assign]
         thread.gc(apply=True, grace=0)
@@ -1823,7 +2072,9 @@ def sound(path: str) -> str:
     with eventq.open(path) as thread:
         run = thread.runs.start("w", "prompt" * 20, system={"a": "system" * 20})
         run.step(NewStep("a", content="first" * 20, refs=[thread.blobs.put(b"artifact" * 20).ref]))
-        run.attempt(NewStep("a", content="failed" * 20, refs=[thread.blobs.put(b"of an attempt" * 20).ref]))
+        run.attempt(
+            NewStep("a", content="failed" * 20, refs=[thread.blobs.put(b"of an attempt" * 20).ref])
+        )
         run.step(NewStep("a", content="second", compact="summary" * 20))
         run.end()
         other = thread.runs.start("w", "q")
@@ -1909,7 +2160,9 @@ def test_faults_that_are_not_said(sound: str, what: str) -> None:
     assert found(sound) != []
 
 
-@pytest.mark.parametrize("what", [what for what in FAULTS if what.startswith("6: ") and "active" not in what])
+@pytest.mark.parametrize(
+    "what", [what for what in FAULTS if what.startswith("6: ") and "active" not in what]
+)
 def test_faults_that_a_reader_is_told(sound: str, what: str) -> None:
     """Invariant 6: a check by a reader says it too."""
     alter(sound, FAULTS[what][0])
@@ -1935,15 +2188,21 @@ def test_nodes_that_are_forged(path: str) -> None:
             forged.step()
             forged.step(ancestors=ancestors)
             forged.run()
-            fresh(f"turn {forged.context.head_id()} names other ancestors than the turn before it leads to")
+            fresh(
+                f"turn {forged.context.head_id()} names other ancestors than the turn before it leads to"
+            )
         forged = Elsewhere(thread, forged=1)
         forged.step(ancestors=[one])
         forged.run()
-        fresh(f"turn {forged.context.head_id()} names other ancestors than the turn before it leads to")
+        fresh(
+            f"turn {forged.context.head_id()} names other ancestors than the turn before it leads to"
+        )
         forged = Elsewhere(thread, forged=2)
         forged.step(start=other.start)
         forged.run()
-        fresh(f"turn {forged.context.head_id()} names {other.start} as its start, not {forged.start}")
+        fresh(
+            f"turn {forged.context.head_id()} names {other.start} as its start, not {forged.start}"
+        )
         forged = Elsewhere(thread, forged=3)
         turn = forged.plant("eventq.start", "start", {"name": "x"}, [name_of(b"p")])
         forged.run()
@@ -1951,7 +2210,9 @@ def test_nodes_that_are_forged(path: str) -> None:
         bare = Elsewhere(thread, forged=4)
         bare.context = thread.contexts.create()
         state = thread.blobs.get(one) or b""
-        turn = bare.context.append(NewTurn(state, type_id="eventq.state", refs=thread.blobs.refs(one)))
+        turn = bare.context.append(
+            NewTurn(state, type_id="eventq.state", refs=thread.blobs.refs(one))
+        )
         bare.run()
         fresh(f"turn {turn.turn_id} is a step without a start")
         for data in (
@@ -1966,7 +2227,9 @@ def test_nodes_that_are_forged(path: str) -> None:
             junk.run()
             fresh(f"turn {turn.turn_id}: {turn.ref} is no node of a run")
         junk = Elsewhere(thread, forged=6)
-        turn = junk.context.append(NewTurn(b'{"type":"content","payload":"","refs":[]}', type_id="eventq.state"))
+        turn = junk.context.append(
+            NewTurn(b'{"type":"content","payload":"","refs":[]}', type_id="eventq.state")
+        )
         junk.run()
         fresh(f"turn {turn.turn_id} ")
 
@@ -1989,9 +2252,15 @@ def test_a_start_without_a_prompt(path: str) -> None:
         data = b'{"payload":{"name":"x"},"refs":[],"type":"start"}'
         turn = elsewhere.context.append(NewTurn(data, type_id="eventq.start"))
         elsewhere.run()
-        assert [fault for fault in thread.check() if f"turn {turn.turn_id}: {turn.ref} is no node" in fault] != []
+        assert [
+            fault
+            for fault in thread.check()
+            if f"turn {turn.turn_id}: {turn.ref} is no node" in fault
+        ] != []
         with pytest.raises(DamagedError):
-            nodes.decode(turn.payload or b'{"payload":{"name":"x"},"refs":[],"type":"start"}', turn.ref)
+            nodes.decode(
+                turn.payload or b'{"payload":{"name":"x"},"refs":[],"type":"start"}', turn.ref
+            )
 
 
 def test_refs_that_are_forged(path: str) -> None:
@@ -2012,7 +2281,10 @@ def test_refs_that_are_forged(path: str) -> None:
 def story(run: Run) -> tuple[Any, ...]:
     """Give all that is told of a run but its ids and its times of change."""
     info = run.info()
-    steps = [(step.number, step.ref, step.role, step.meta, step.content, step.attempts) for step in run.replay()]
+    steps = [
+        (step.number, step.ref, step.role, step.meta, step.content, step.attempts)
+        for step in run.replay()
+    ]
     return (
         info.name, info.group, info.status, info.depth, info.head, info.start, info.completed_at_ms, steps, run.prompt(),
         run.start_node(), run.chain()[0], run.messages("a"), run.read(),
@@ -2046,20 +2318,40 @@ def test_packs_carry_runs(thread: Thread, tmp_path: Path, clock: Clock) -> None:
             fork = into.runs.get("a fork")
             assert found[0] == fork.info().fork_of
             if not others:
-                assert day == [ids(into.runs.history("2026-03-18")), list(into.runs.history_entries("2026-03-18"))]
+                assert day == [
+                    ids(into.runs.history("2026-03-18")),
+                    list(into.runs.history_entries("2026-03-18")),
+                ]
             before = {
                 table: into.database.run(f"SELECT * FROM {table} ORDER BY 1, 2")
-                for table in ("runs", "run_attempts", "turns", "contexts", "context_log", "blob_refs")
+                for table in (
+                    "runs",
+                    "run_attempts",
+                    "turns",
+                    "contexts",
+                    "context_log",
+                    "blob_refs",
+                )
             }
             again = into.import_pack(folder)
-            assert (again.blobs, again.turns, again.contexts, again.moved, again.notes) == (0, 0, 0, 0, ())
-            assert before == {table: into.database.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in before}
+            assert (again.blobs, again.turns, again.contexts, again.moved, again.notes) == (
+                0,
+                0,
+                0,
+                0,
+                (),
+            )
+            assert before == {
+                table: into.database.run(f"SELECT * FROM {table} ORDER BY 1, 2") for table in before
+            }
             run = into.runs.get(found[0])
             head = run.info().head
             assert (head, len(run.step("a").attempts)) == (nodes_of(run)[-1].ancestors[0], 1)
             clock.move(1000 * DAY)
             into.gc(apply=True, grace=0)
-            assert [story(run) for run in runs[1:]] == [story(into.runs.get(which)) for which in found[1:]]
+            assert [story(run) for run in runs[1:]] == [
+                story(into.runs.get(which)) for which in found[1:]
+            ]
             assert into.check() == []
             clock.at = 1773829900.0
 

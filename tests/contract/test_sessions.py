@@ -47,7 +47,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 def spell(entry: Any) -> bytes:
     """Give an entry as session files have it."""
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def lines(*entries: Any) -> bytes:
@@ -62,7 +64,11 @@ def pixels(seed: int, size: int = 900) -> bytes:
 
 def image(seed: int, size: int = 900) -> dict[str, Any]:
     """Give an image block."""
-    return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(pixels(seed, size)).decode()}
+    return {
+        "type": "image",
+        "mimeType": "image/png",
+        "data": base64.b64encode(pixels(seed, size)).decode(),
+    }
 
 
 def says(text: str, *images: Any, **more: Any) -> dict[str, Any]:
@@ -125,7 +131,18 @@ TEXTS = st.one_of(
 )  # fmt: skip
 DATA = st.one_of(
     st.binary(min_size=4, max_size=40).map(lambda data: base64.b64encode(data).decode()),
-    st.sampled_from(["QUJD" * 20, "QUJDRA==", "QUJDRB==", "QUJDRA=", "QUJD\nQUJD", "QUJDQUJD====", "", "-_-_-_-_"]),
+    st.sampled_from(
+        [
+            "QUJD" * 20,
+            "QUJDRA==",
+            "QUJDRB==",
+            "QUJDRA=",
+            "QUJD\nQUJD",
+            "QUJDQUJD====",
+            "",
+            "-_-_-_-_",
+        ]
+    ),
     TEXTS,
 )
 URLS = st.one_of(
@@ -148,7 +165,10 @@ KEYS = st.one_of(
     st.text(CHARACTERS, max_size=3),
 )  # fmt: skip
 NUMBERS = st.one_of(
-    st.integers(-9, 9), st.integers(), st.floats(allow_nan=True), st.sampled_from([10**400, -(2**63), 1e22, -0.0])
+    st.integers(-9, 9),
+    st.integers(),
+    st.floats(allow_nan=True),
+    st.sampled_from([10**400, -(2**63), 1e22, -0.0]),
 )
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),
@@ -182,15 +202,24 @@ SPELLED = st.builds(
     lambda value, escaped, tight: json.dumps(
         value, ensure_ascii=escaped, separators=(",", ":") if tight else None
     ).encode("utf-8", "surrogatepass"),
-    VALUES.map(lambda value: value if isinstance(value, dict) else {"type": "message", "content": value}),
+    VALUES.map(
+        lambda value: value if isinstance(value, dict) else {"type": "message", "content": value}
+    ),
     st.sampled_from([False, False, False, True]),
     st.sampled_from([True, True, True, False]),
 )
 LINES = st.lists(
-    st.tuples(st.one_of(SPELLED, SPELLED, ODD, st.binary(max_size=9)), st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"])),
+    st.tuples(
+        st.one_of(SPELLED, SPELLED, ODD, st.binary(max_size=9)),
+        st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"]),
+    ),
     max_size=6,
 )
-FILES = st.builds(lambda pairs, whole: b"".join(map(b"".join, pairs))[: None if whole else -1], LINES, st.booleans())
+FILES = st.builds(
+    lambda pairs, whole: b"".join(map(b"".join, pairs))[: None if whole else -1],
+    LINES,
+    st.booleans(),
+)
 
 
 @pytest.fixture
@@ -202,7 +231,11 @@ def folder() -> Iterator[str]:
 
 
 once = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -234,7 +267,9 @@ def fetched(thread: eventq.Thread) -> None:
 @example(b"\n", 1)
 @example(b"\n\n\n", 0.5)
 @example(b"{}", 0.5)
-def test_any_file_comes_back(small: None, thread: eventq.Thread, folder: str, data: bytes, cut: float) -> None:
+def test_any_file_comes_back(
+    small: None, thread: eventq.Thread, folder: str, data: bytes, cut: float
+) -> None:
     """The very bytes come back of any session, imported as it grows, and after a collection; again adds nothing.
 
     What holds no JSON object is refused, and leaves nothing.
@@ -283,7 +318,9 @@ def test_an_escaped_ref_beside_its_image(thread: eventq.Thread, tmp_path: Path) 
     """A text that names, escaped, an image of its own entry comes back escaped, also where both have one length."""
     url = "data:image/png;base64," + "A" * (81 - 22)  # as long as the ref with one escape
     digits = blake3(url.encode()).hexdigest()
-    data = lines(b'{"image_url":"' + url.encode() + b'","text":"blob\\u003ablake3:' + digits.encode() + b'"}')
+    data = lines(
+        b'{"image_url":"' + url.encode() + b'","text":"blob\\u003ablake3:' + digits.encode() + b'"}'
+    )
     thread.sessions.import_file(write(tmp_path, data), name="s")
     assert export(thread, "s") == data
 
@@ -292,7 +329,9 @@ def test_a_ref_beside_its_image(thread: eventq.Thread, tmp_path: Path) -> None:
     """A ref in the place of an image comes back as the ref, also beside that very image, where both have one length."""
     url = "data:image/png;base64," + "A" * (76 - 22)
     ref = f"blob:blake3:{blake3(url.encode()).hexdigest()}"
-    data = lines([0], {"a": {"image_url": url}, "b": {"image_url": ref}}, {"a": {"image_url": url}, "b": ref})
+    data = lines(
+        [0], {"a": {"image_url": url}, "b": {"image_url": ref}}, {"a": {"image_url": url}, "b": ref}
+    )
     thread.sessions.import_file(write(tmp_path, data), name="s")
     assert export(thread, "s") == data
 
@@ -309,13 +348,17 @@ HUGE = [
 
 
 @pytest.mark.parametrize("entry", HUGE, ids=range(len(HUGE)))
-def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, tmp_path: Path, entry: Any) -> None:
+def test_lines_of_more_than_500_000_characters(
+    thread: eventq.Thread, tmp_path: Path, entry: Any
+) -> None:
     """A line with more than 500,000 characters comes back exactly; one that can be externalized leaves a small payload."""
     data = lines(HEADER, entry, says("after"))
     thread.sessions.import_file(write(tmp_path, data), name="s")
     assert export(thread, "s") == data
     kept = turns(thread, "s")[1]
-    whole = "\\ud83d'" not in str(entry)  # half a character is no UTF-8, so its line is kept as it is
+    whole = "\\ud83d'" not in str(
+        entry
+    )  # half a character is no UTF-8, so its line is kept as it is
     assert kept.type_id == (ENTRY if whole else LINE)
     assert len(kept.payload or b"") <= (4 * MAX_CHARS if whole else len(data))
     if whole:
@@ -327,7 +370,16 @@ def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, tmp_path: 
 def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread, tmp_path: Path) -> None:
     """An entry as session files spell it is a turn `session/entry` of that text; anything else a turn of its line."""
     entry = says("é \U0001f600 / \x7f", n=[1, 2.5, None, True, 10**30])
-    odd = [b'{"a": 1}', b'{"a":1,"a":2}', b"", b"no JSON", b"[1]", b'{"a":1}\r', b'{"a":"\\u00e9"}', spell({FULL: 1})]
+    odd = [
+        b'{"a": 1}',
+        b'{"a":1,"a":2}',
+        b"",
+        b"no JSON",
+        b"[1]",
+        b'{"a":1}\r',
+        b'{"a":"\\u00e9"}',
+        spell({FULL: 1}),
+    ]
     data = lines(HEADER, entry, *odd) + spell({"torn": 1})
     found = thread.sessions.import_file(write(tmp_path, data))
     assert found.entries == found.added == 11
@@ -335,7 +387,12 @@ def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread, tmp_path: 
     assert found.raw == len(odd)
     said = turns(thread, found.context_id)
     assert [turn.type_id for turn in said] == [ENTRY, ENTRY, *[LINE] * len(odd), ENTRY]
-    assert [turn.payload for turn in said] == [spell(HEADER), spell(entry), *odd, spell({"torn": 1})]
+    assert [turn.payload for turn in said] == [
+        spell(HEADER),
+        spell(entry),
+        *odd,
+        spell({"torn": 1}),
+    ]
     assert [turn.flags for turn in said] == [0] * 10 + [NO_NEWLINE]
 
 
@@ -346,7 +403,10 @@ def test_images_are_blobs_and_payloads_small(thread: eventq.Thread, tmp_path: Pa
     data = lines(HEADER, *entries, {"image_url": url})
     found = thread.sessions.import_file(write(tmp_path, data))
     assert (found.entries, found.added, found.blobs) == (12, 12, 4)
-    hashes = [blake3(raw).hexdigest() for raw in (pixels(1, 50_000), pixels(2, 3_000), pixels(3, 3_000), url.encode())]
+    hashes = [
+        blake3(raw).hexdigest()
+        for raw in (pixels(1, 50_000), pixels(2, 3_000), pixels(3, 3_000), url.encode())
+    ]
     assert [thread.blobs.get(name) for name in hashes[:1]] == [pixels(1, 50_000)]
     assert all(thread.blobs.has(name) for name in hashes)
     said = turns(thread, "abc")
@@ -375,7 +435,9 @@ def test_base64_that_would_not_come_back_stays(thread: eventq.Thread, tmp_path: 
     assert export(thread, "s") == data
 
 
-def test_an_image_that_would_not_come_back_stays_in_its_line(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_an_image_that_would_not_come_back_stays_in_its_line(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """A line with an image that is spelled otherwise is kept as it is, image and all; what was put for it is collected."""
     data = lines(spell(says("x", image(1))).replace(b'"x"', b'"\\u0078"'))
     thread.sessions.import_file(write(tmp_path, data), name="s")
@@ -407,13 +469,17 @@ def test_entries_that_hold_refs_already(thread: eventq.Thread, tmp_path: Path) -
     assert export(thread, "s") == data
 
 
-def test_a_session_that_is_exported_and_imported_elsewhere(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_session_that_is_exported_and_imported_elsewhere(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """What one thread exports another imports, to the same turns."""
     data = lines(HEADER, says("x", image(1)), {"partialJson": [1], "content": "y" * 600_000})
     thread.sessions.import_file(write(tmp_path, data), name="s")
     with eventq.open(eventq.init(tmp_path / "other")) as other:
         other.sessions.import_file(write(tmp_path, export(thread, "s"), "again.jsonl"), name="s")
-        assert [turn.hash for turn in turns(other, "s")] == [turn.hash for turn in turns(thread, "s")]
+        assert [turn.hash for turn in turns(other, "s")] == [
+            turn.hash for turn in turns(thread, "s")
+        ]
         assert other.check() == []
 
 
@@ -455,7 +521,10 @@ SESSIONS = {
 
 def entry_with(number: str, block: dict[str, Any]) -> bytes:
     """Give a line of an assistant's message whose cost is spelled as a number is, beside an image."""
-    return b'{"type":"message","message":{"cost":%s,"content":[%s]}}' % (number.encode(), spell(block))
+    return b'{"type":"message","message":{"cost":%s,"content":[%s]}}' % (
+        number.encode(),
+        spell(block),
+    )
 
 
 @pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda text: text[:30])
@@ -475,10 +544,14 @@ def test_a_number_keeps_its_text(thread: eventq.Thread, tmp_path: Path, number: 
 
 
 @pytest.mark.parametrize("tool", SESSIONS)
-def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tmp_path: Path, tool: str) -> None:
+def test_sessions_as_their_tools_write_them(
+    thread: eventq.Thread, tmp_path: Path, tool: str
+) -> None:
     """No line of a session as each tool spells it, costs and all, is kept as raw text; the images are one blob."""
     told = [
-        line.replace("IMAGE", spell(image(1, 3_000)).decode()).replace("DATA", image(1, 3_000)["data"])
+        line.replace("IMAGE", spell(image(1, 3_000)).decode()).replace(
+            "DATA", image(1, 3_000)["data"]
+        )
         for line in SESSIONS[tool]
     ]
     data = "".join(f"{line}\n" for line in told).encode()
@@ -489,18 +562,24 @@ def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tmp_path: Pat
     assert export(thread, "s") == data
 
 
-@pytest.mark.parametrize("number", ["0.00005", "1e400", "9" * 5000, "-0"], ids=lambda text: text[:10])
+@pytest.mark.parametrize(
+    "number", ["0.00005", "1e400", "9" * 5000, "-0"], ids=lambda text: text[:10]
+)
 def test_numbers_in_what_is_removed(thread: eventq.Thread, tmp_path: Path, number: str) -> None:
     """The numbers of a removed value, and a count of lines that is no plain one, come back as they were written."""
     data = lines(
         HEADER,
-        b'{"a":[1,{"partialJson":{"x":[%s,{"y":"\xc3\xa9","z":[]}]}}],"b":%s}' % (number.encode(), number.encode()),
-        b'{"jsonlEvents":%s,"lineCount":%s,"content":"%s"}' % (number.encode(), number.encode(), b"x\\n" * 300_000),
+        b'{"a":[1,{"partialJson":{"x":[%s,{"y":"\xc3\xa9","z":[]}]}}],"b":%s}'
+        % (number.encode(), number.encode()),
+        b'{"jsonlEvents":%s,"lineCount":%s,"content":"%s"}'
+        % (number.encode(), number.encode(), b"x\\n" * 300_000),
     )
     found = thread.sessions.import_file(write(tmp_path, data))
     assert (found.blobs, found.raw) == (3, 0)
     assert kinds(thread, "abc") == [ENTRY] * 3
-    assert (turns(thread, "abc")[1].payload or b"").startswith(b'{"a":[1,{}],"b":%s,' % number.encode())
+    assert (turns(thread, "abc")[1].payload or b"").startswith(
+        b'{"a":[1,{}],"b":%s,' % number.encode()
+    )
     assert export(thread, "abc") == data
 
 
@@ -515,7 +594,11 @@ def test_numbers_are_plain_for_programs(thread: eventq.Thread, tmp_path: Path) -
 
 def test_a_number_at_any_depth(thread: eventq.Thread, tmp_path: Path) -> None:
     """A number as deep as an entry is looked into keeps its text like any other."""
-    data = lines(HEADER, b'{"a":' * 400 + b"1E5" + b"}" * 400, b'{"a":' + b"[" * 400 + b"-0" + b"]" * 400 + b"}")
+    data = lines(
+        HEADER,
+        b'{"a":' * 400 + b"1E5" + b"}" * 400,
+        b'{"a":' + b"[" * 400 + b"-0" + b"]" * 400 + b"}",
+    )
     assert thread.sessions.import_file(write(tmp_path, data)).raw == 0
     assert export(thread, "abc") == data
 
@@ -529,7 +612,8 @@ NUMBER_TEXTS = st.builds(
     st.one_of(st.just(""), st.builds(str.__add__, st.sampled_from(["e", "E", "e+", "E-"]), DIGITS)),
 ) | st.sampled_from(ODD_NUMBERS)
 PLAIN_TEXTS = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.sampled_from(["1E5", "x" * 99, '"-0"'])
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+    st.sampled_from(["1E5", "x" * 99, '"-0"']),
 ).map(lambda text: json.dumps(text, ensure_ascii=False))
 WORDS = st.one_of(
     NUMBER_TEXTS,
@@ -542,7 +626,9 @@ WORDS = st.one_of(
         st.binary(min_size=6, max_size=40).map(lambda data: base64.b64encode(data).decode()),
     ),
 )
-NAMES = st.sampled_from(["a", "b", "content", "lineCount", "partialJson", "jsonlEvents", "image_url", "é"])
+NAMES = st.sampled_from(
+    ["a", "b", "content", "lineCount", "partialJson", "jsonlEvents", "image_url", "é"]
+)
 JSON_TEXTS = st.recursive(
     WORDS,
     lambda inner: (
@@ -557,8 +643,15 @@ JSON_TEXTS = st.recursive(
 
 @once
 @given(st.lists(JSON_TEXTS, min_size=1, max_size=5))
-@example([b'{"content":"' + b"y" * 99 + b'","lineCount":1E0}\n', b'{"partialJson":[1e400,"\xc3\xa9"],"b":-0}\n'])
-def test_no_number_keeps_a_line_raw(small: None, thread: eventq.Thread, folder: str, told: list[bytes]) -> None:
+@example(
+    [
+        b'{"content":"' + b"y" * 99 + b'","lineCount":1E0}\n',
+        b'{"partialJson":[1e400,"\xc3\xa9"],"b":-0}\n',
+    ]
+)
+def test_no_number_keeps_a_line_raw(
+    small: None, thread: eventq.Thread, folder: str, told: list[bytes]
+) -> None:
     """Whatever numbers stand wherever in the entries of a file, each is an entry, and the very bytes come back."""
     if "s" in {one.name for one in thread.contexts}:
         thread.contexts.delete("s")
@@ -596,12 +689,16 @@ def test_lines_that_are_kept_raw_are_counted(thread: eventq.Thread, tmp_path: Pa
         f"5 lines, the first is line 3, are {RAW}",
     )
     assert export(thread, "abc") == lines(HEADER, says("x"), *odd) + b'{"torn'
-    again = thread.sessions.import_file(write(tmp_path, lines(HEADER, says("x"), *odd) + b'{"torn":1}\n[0]\n'))
+    again = thread.sessions.import_file(
+        write(tmp_path, lines(HEADER, says("x"), *odd) + b'{"torn":1}\n[0]\n')
+    )
     assert (again.added, again.raw) == (2, 1)
     assert again.notes == (f"line 9 is {RAW}",)
 
 
-def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_last_line_that_is_whole_is_not_called_torn(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """A last entry without a newline that is kept raw for its blanks is counted like any other, and not called torn."""
     data = lines(HEADER) + b'{"a": 1}'
     found = thread.sessions.import_file(write(tmp_path, data))
@@ -617,7 +714,10 @@ def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread, tmp
     [
         (b"", "it is empty"),
         (random.Random(7).randbytes(3_000), "JSON object"),
-        (b"Dear diary,\n\ntoday I wrote text.\n" * 40, "none of its first 120 lines is a JSON object"),
+        (
+            b"Dear diary,\n\ntoday I wrote text.\n" * 40,
+            "none of its first 120 lines is a JSON object",
+        ),
         (b"\n\n\n", "none of its first 3 lines is a JSON object"),
         (b'[1]\n"x"\n17\nnull\n', "none of its first 4 lines is a JSON object"),
         (b'{"type":"session","id":"ab', "its first line is no JSON object"),
@@ -627,7 +727,9 @@ def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread, tmp
     ],
     ids=range(9),
 )
-def test_what_is_no_session_is_refused(thread: eventq.Thread, tmp_path: Path, data: bytes, why: str) -> None:
+def test_what_is_no_session_is_refused(
+    thread: eventq.Thread, tmp_path: Path, data: bytes, why: str
+) -> None:
     """A file that does not begin with a JSON object on a line of its own, within 500 lines, is refused, untouched."""
     path = write(tmp_path, data)
     before = rows(thread)
@@ -640,7 +742,9 @@ def test_what_is_no_session_is_refused(thread: eventq.Thread, tmp_path: Path, da
     assert rows(thread) == before
 
 
-def test_a_session_here_is_left_alone_by_what_is_none(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_session_here_is_left_alone_by_what_is_none(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """A file that was emptied, or overwritten by something else, is refused, and the session here is as it was."""
     path = write(tmp_path, lines(HEADER, says("x")))
     thread.sessions.import_file(path, name="s")
@@ -677,7 +781,13 @@ def test_a_file_that_has_grown(thread: eventq.Thread, tmp_path: Path) -> None:
     head = thread.contexts.head("abc")
     more = data + lines(says("two", image(1)), says("three", image(2)))
     found = thread.sessions.import_file(write(tmp_path, more))
-    assert (found.context_id, found.entries, found.added, found.blobs, found.notes) == (first.context_id, 4, 2, 1, ())
+    assert (found.context_id, found.entries, found.added, found.blobs, found.notes) == (
+        first.context_id,
+        4,
+        2,
+        1,
+        (),
+    )
     assert [turn.turn_id for turn in turns(thread, "abc")][1] == head
     assert export(thread, "abc") == more
     assert len(list(thread.contexts)) == 1
@@ -715,7 +825,9 @@ def test_a_torn_line_that_went_on_otherwise(thread: eventq.Thread, tmp_path: Pat
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("with_newline", [True, False])
-def test_a_file_that_differs(thread: eventq.Thread, tmp_path: Path, at: int, with_newline: bool) -> None:
+def test_a_file_that_differs(
+    thread: eventq.Thread, tmp_path: Path, at: int, with_newline: bool
+) -> None:
     """A file that differs in a line is a ConflictError that names the line; nothing is changed."""
     entries = [HEADER, says("one", image(1)), says("two")]
     data = lines(*entries)
@@ -723,14 +835,18 @@ def test_a_file_that_differs(thread: eventq.Thread, tmp_path: Path, at: int, wit
     thread.sessions.import_file(write(tmp_path, data), name="s")
     before = rows(thread)
     changed = [*entries[:at], says("other", image(5)), *entries[at + 1 :], says("more", image(6))]
-    with pytest.raises(ConflictError, match=f"line {at + 1} of .* is not that of the session 's' here") as caught:
+    with pytest.raises(
+        ConflictError, match=f"line {at + 1} of .* is not that of the session 's' here"
+    ) as caught:
         thread.sessions.import_file(write(tmp_path, lines(*changed)), name="s")
     assert caught.value.actual == thread.contexts.head("s")
     assert rows(thread) == before
     assert export(thread, "s") == data
 
 
-def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_whole_last_line_is_not_taken_for_a_torn_one(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """A line in the middle that has no newline here, as something followed, is never replaced."""
     thread.sessions.import_file(write(tmp_path, b'{"a":1}'), name="s")
     context = thread.contexts.get("s")
@@ -773,7 +889,9 @@ def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: in
         (b'{"type":"session","id":"../../x"}\r', "x.jsonl", "../../x"),
     ],
 )
-def test_the_name_of_a_session(thread: eventq.Thread, tmp_path: Path, first: Any, file: str, name: str) -> None:
+def test_the_name_of_a_session(
+    thread: eventq.Thread, tmp_path: Path, first: Any, file: str, name: str
+) -> None:
     """A context has the id of the session's first entry, or the file's name without its end; never a number."""
     if isinstance(first, dict):
         first = json.dumps(first).encode()
@@ -795,7 +913,10 @@ def test_a_name_that_is_given(thread: eventq.Thread, tmp_path: Path) -> None:
 
 def test_two_files_are_two_sessions(thread: eventq.Thread, tmp_path: Path) -> None:
     """Two sessions with the same images share the blobs, and nothing else."""
-    one, two = lines(HEADER, says("x", image(1))), lines({**HEADER, "id": "def"}, says("y", image(1)))
+    one, two = (
+        lines(HEADER, says("x", image(1))),
+        lines({**HEADER, "id": "def"}, says("y", image(1))),
+    )
     assert thread.sessions.import_file(write(tmp_path, one)).blobs == 1
     assert thread.sessions.import_file(write(tmp_path, two)).blobs == 0
     assert (export(thread, "abc"), export(thread, "def")) == (one, two)
@@ -847,7 +968,9 @@ def test_somebody_appends_between_two_batches(
     assert export(thread, "abc") == lines(*entries)
 
 
-def test_a_batch_is_one_change(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_one_change(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row 85: an import that ends amid a transaction leaves the lines of those before, and no blob of its own."""
     monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
@@ -870,7 +993,9 @@ def test_a_batch_is_one_change(thread: eventq.Thread, tmp_path: Path, monkeypatc
     assert export(thread, "abc") == lines(*entries)
 
 
-def test_batches_of_bytes(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_bytes(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction holds some MiB of lines, or 500 of them, so that a large file never waits in memory whole."""
     seen = []
     real = sessions._batches
@@ -965,21 +1090,27 @@ def holds(ref: str, *more: str) -> dict[str, Any]:
 def test_refs_of_another_tool_become_known(thread: eventq.Thread, tmp_path: Path) -> None:
     """With the folder of another tool's blobs its refs can be read and rehydrated; the export still has the refs."""
     one, two, url = pixels(1), pixels(2, 1_200_000), b"data:image/png;base64,QUJD"
-    data = lines(HEADER, holds(foreign(one), foreign(two)), holds(foreign(one)), {"image_url": foreign(url)})
+    data = lines(
+        HEADER, holds(foreign(one), foreign(two)), holds(foreign(one)), {"image_url": foreign(url)}
+    )
     found = thread.sessions.import_file(write(tmp_path, data), blobs=shelf(tmp_path, one, two, url))
     assert (found.added, found.blobs, found.notes) == (4, 3, ())
     for _ in range(2):
         assert thread.read(foreign(one)).data == one
         assert thread.read(foreign(two)).data == two
         stored = [json.loads(turn.payload or b"") for turn in turns(thread, "abc")]
-        assert thread.rehydrate(stored[1]) == holds(base64.b64encode(one).decode(), base64.b64encode(two).decode())
+        assert thread.rehydrate(stored[1]) == holds(
+            base64.b64encode(one).decode(), base64.b64encode(two).decode()
+        )
         assert thread.rehydrate(stored[3]) == {"image_url": url.decode()}
         assert export(thread, "abc") == data
         collect(thread)
     assert thread.sessions.import_file(write(tmp_path, data), blobs=shelf(tmp_path)).added == 0
 
 
-def test_refs_of_another_tool_in_a_line_that_is_spelled_otherwise(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_refs_of_another_tool_in_a_line_that_is_spelled_otherwise(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """The blobs that a line with blanks names are kept as well as those of an entry."""
     data = lines(json.dumps(holds(foreign(pixels(1)))).encode())
     thread.sessions.import_file(write(tmp_path, data), name="s", blobs=shelf(tmp_path, pixels(1)))
@@ -990,7 +1121,9 @@ def test_refs_of_another_tool_in_a_line_that_is_spelled_otherwise(thread: eventq
     assert thread.read(foreign(pixels(1))).data == pixels(1)
 
 
-def test_blobs_of_another_tool_that_are_missing_or_damaged(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_blobs_of_another_tool_that_are_missing_or_damaged(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """A blob that is not in the folder, or is another's bytes, is noted once, and its ref kept."""
     folder = shelf(tmp_path, pixels(1))
     gone, bad, odd = foreign(b"gone"), foreign(b"bad"), foreign(b"odd")
@@ -1018,9 +1151,18 @@ def test_blobs_of_another_tool_that_are_missing_or_damaged(thread: eventq.Thread
 def test_a_blob_that_the_folder_gets_later(thread: eventq.Thread, tmp_path: Path) -> None:
     """What was missing is found by an entry that comes later, and then for all that name it."""
     data = lines(holds(foreign(pixels(1))))
-    assert len(thread.sessions.import_file(write(tmp_path, data), name="s", blobs=shelf(tmp_path)).notes) == 1
+    assert (
+        len(
+            thread.sessions.import_file(
+                write(tmp_path, data), name="s", blobs=shelf(tmp_path)
+            ).notes
+        )
+        == 1
+    )
     more = data + lines(holds(foreign(pixels(1))))
-    found = thread.sessions.import_file(write(tmp_path, more), name="s", blobs=shelf(tmp_path, pixels(1)))
+    found = thread.sessions.import_file(
+        write(tmp_path, more), name="s", blobs=shelf(tmp_path, pixels(1))
+    )
     assert (found.blobs, found.notes) == (1, ())
     assert thread.rehydrate(json.loads(turns(thread, "s")[0].payload or b"")) == holds(
         base64.b64encode(pixels(1)).decode()
@@ -1036,7 +1178,9 @@ def test_importing_again_with_the_folder(thread: eventq.Thread, tmp_path: Path) 
     assert thread.read(foreign(pixels(1))).data == pixels(1)
 
 
-def test_malformed_refs_open_no_file(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_refs_open_no_file(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A ref that is none comes back untouched, and no file is opened for it, in the folder or outside."""
     (tmp_path / "x").write_bytes(b"outside")
     folder = shelf(tmp_path, pixels(1))
@@ -1052,7 +1196,9 @@ def test_malformed_refs_open_no_file(thread: eventq.Thread, tmp_path: Path, monk
         return real(path, *given, **more)
 
     monkeypatch.setattr(sessions, "open", noted, raising=False)
-    data = lines(*map(holds, bad), *({"image_url": ref} for ref in bad), says(sound), {"data": sound})
+    data = lines(
+        *map(holds, bad), *({"image_url": ref} for ref in bad), says(sound), {"data": sound}
+    )
     path = write(tmp_path, data)
     found = thread.sessions.import_file(path, name="s", blobs=folder)
     assert opened == [path]
@@ -1086,7 +1232,9 @@ def test_malformed_refs_open_no_file(thread: eventq.Thread, tmp_path: Path, monk
     ],
     ids=range(14),
 )
-def test_a_text_that_mentions_a_blob_keeps_it(thread: eventq.Thread, tmp_path: Path, entry: Any) -> None:
+def test_a_text_that_mentions_a_blob_keeps_it(
+    thread: eventq.Thread, tmp_path: Path, entry: Any
+) -> None:
     """Row 84: a blob that is only mentioned, also in what was cut off, is kept, and the text stays what it is."""
     thread.blobs.put(MENTIONED)
     thread.blobs.put(b"mentioned nowhere")
@@ -1112,7 +1260,9 @@ def test_a_mention_of_a_blob_that_is_not_here(thread: eventq.Thread, tmp_path: P
     collect(thread)
 
 
-def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """An entry with a ref in the place of an image comes back with the ref, also when its blob is stored later."""
     data = lines(holds(MENTION))
     path = write(tmp_path, data)
@@ -1199,7 +1349,9 @@ def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
         assert reader.rehydrate(json.loads(turn.payload or b"")) == entry
 
 
-def test_an_import_inside_a_transaction_that_is_undone(thread: eventq.Thread, tmp_path: Path) -> None:
+def test_an_import_inside_a_transaction_that_is_undone(
+    thread: eventq.Thread, tmp_path: Path
+) -> None:
     """Row 85: an import inside a transaction that is undone leaves nothing, not even the context."""
     path = write(tmp_path, lines(HEADER, says("x", image(1))))
     before = rows(thread)

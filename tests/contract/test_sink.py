@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from eventq import system
 from eventq.errors import DiskError, EventqError, InputError, LogicError, UsageError
 from eventq.output import sink as module
-from eventq.output.sink import COLUMNS, HEAD, PENDING, SPILL, SWALLOWED, OutputSink, Sanitizer, Window
+from eventq.output.sink import (
+    COLUMNS,
+    HEAD,
+    PENDING,
+    SPILL,
+    SWALLOWED,
+    OutputSink,
+    Sanitizer,
+    Window,
+)
 from tests.conftest import Clock
 
 if TYPE_CHECKING:
@@ -65,7 +74,11 @@ class Kept:
     @property
     def story(self) -> list[str]:
         """The calls, several writes as one."""
-        return [call for at, call in enumerate(self.calls) if call != "write" or self.calls[at - 1] != "write"]
+        return [
+            call
+            for at, call in enumerate(self.calls)
+            if call != "write" or self.calls[at - 1] != "write"
+        ]
 
 
 def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
@@ -80,7 +93,9 @@ def sanitized(*chunks: bytes | str) -> bytes:
     return b"".join([*(made.feed(chunk) for chunk in chunks), made.end()])
 
 
-def view(data: bytes, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS, step: int = 0) -> bytes:
+def view(
+    data: bytes, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS, step: int = 0
+) -> bytes:
     """Give what a window shows of a stream, given at once or in steps."""
     window = Window(spill, head, columns)
     for at in range(0, len(data), step or len(data) or 1):
@@ -89,7 +104,9 @@ def view(data: bytes, spill: int = SPILL, head: int = HEAD, columns: int = COLUM
     return window.text()
 
 
-def capture(*chunks: bytes | str, spill: int = 100, head: int = 0, columns: int = 0) -> tuple[Captured, Kept]:
+def capture(
+    *chunks: bytes | str, spill: int = 100, head: int = 0, columns: int = 0
+) -> tuple[Captured, Kept]:
     """Give what a sink with a small window makes of a stream, and the artifact that it might have written."""
     kept = Kept()
     sink = OutputSink(kept.open, spill=spill, head=head, columns=columns)
@@ -214,7 +231,9 @@ class Outcome(NamedTuple):
     seen: str
 
 
-def model(data: bytes, spill: int, head: int, columns: int, *, keep: bool, swallowed: int) -> Outcome:
+def model(
+    data: bytes, spill: int, head: int, columns: int, *, keep: bool, swallowed: int
+) -> Outcome:
     """Give what a sink should give, from the whole stream."""
     clean = model_sanitize(data, swallowed)
     cut, capped = model_cap(clean, columns)
@@ -232,7 +251,9 @@ def model(data: bytes, spill: int, head: int, columns: int, *, keep: bool, swall
 def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, keep: bool) -> Outcome:
     """Give what a sink gives for chunks; what it said beforehand must have been true."""
     kept, seen = Kept(), list[str]()
-    sink = OutputSink(kept.open, spill=spill, head=head, columns=columns, on_chunk=seen.append, keep=keep)
+    sink = OutputSink(
+        kept.open, spill=spill, head=head, columns=columns, on_chunk=seen.append, keep=keep
+    )
     early = b""
     for chunk in chunks:
         sink.push(chunk)
@@ -263,7 +284,11 @@ BITS = st.sampled_from([
 STREAMS = st.one_of(
     st.lists(BITS, max_size=60).map(b"".join),
     st.lists(BITS, min_size=20, max_size=60).map(b"".join),
-    st.builds(lambda bits, times: b"".join(bits) * times, st.lists(BITS, min_size=1, max_size=12), st.integers(5, 40)),
+    st.builds(
+        lambda bits, times: b"".join(bits) * times,
+        st.lists(BITS, min_size=1, max_size=12),
+        st.integers(5, 40),
+    ),
     st.binary(max_size=80),
 )
 CUTS = st.lists(st.integers(0, 900), max_size=30)
@@ -275,10 +300,14 @@ HEADS = st.one_of(st.integers(0, 40), st.integers(1, 200))
 
 
 @settings(max_examples=700, deadline=None)
-@given(STREAMS, CUTS, SPILLS, HEADS, st.sampled_from([0, 4, 5, 7, 16, 40, 69, 70, 71]), st.booleans())
+@given(
+    STREAMS, CUTS, SPILLS, HEADS, st.sampled_from([0, 4, 5, 7, 16, 40, 69, 70, 71]), st.booleans()
+)
 @example(b"", [], 0, 0, 0, True)
 @example(b"a" * 768, [767], 100, 20, 0, False)
-def test_any_splitting(data: bytes, cuts: list[int], spill: int, head: int, columns: int, keep: bool) -> None:
+def test_any_splitting(
+    data: bytes, cuts: list[int], spill: int, head: int, columns: int, keep: bool
+) -> None:
     """Whatever the cuts, a sink gives what a naive model gives for the whole stream, everywhere."""
     expected = model(data, spill, head, columns, keep=keep, swallowed=SWALLOWED)
     assert expected == outcome([data], spill, head, columns, keep=keep)
@@ -290,7 +319,9 @@ def test_any_splitting(data: bytes, cuts: list[int], spill: int, head: int, colu
 def test_byte_by_byte(data: bytes, spill: int, head: int, columns: int) -> None:
     """A stream that comes a byte at a time gives the same too."""
     expected = model(data, spill, head, columns, keep=False, swallowed=SWALLOWED)
-    assert expected == outcome([data[at : at + 1] for at in range(len(data))], spill, head, columns, keep=False)
+    assert expected == outcome(
+        [data[at : at + 1] for at in range(len(data))], spill, head, columns, keep=False
+    )
 
 
 @settings(max_examples=400, deadline=None)
@@ -448,10 +479,15 @@ def test_cut_between_characters(before: int) -> None:
     kept = line[:765] if before == 766 else line[: 765 if before == 761 else before]
     assert kept + "…\n".encode() == view(line + b"\n")
     assert (
-        kept.decode() + "…" == capture(*(line[at : at + 1] for at in range(len(line))), spill=999, columns=768)[0].text
+        kept.decode() + "…"
+        == capture(*(line[at : at + 1] for at in range(len(line))), spill=999, columns=768)[0].text
     )
     done, _ = capture(line + b"\n", spill=5000, columns=768)
-    assert (len(line) - len(kept), len(line) + 1, 2) == (done.capped, done.total_bytes, done.total_lines)
+    assert (len(line) - len(kept), len(line) + 1, 2) == (
+        done.capped,
+        done.total_bytes,
+        done.total_lines,
+    )
 
 
 def test_held_back() -> None:
@@ -475,7 +511,12 @@ def test_no_columns() -> None:
 def test_capped_is_not_truncated() -> None:
     """A result whose lines were cut is not truncated, and still names an artifact, which has the lines whole."""
     done, kept = capture(b"one\n", b"x" * 20, b"yyy\ntwo\n", columns=10, spill=100)
-    assert (done.text, done.truncated, done.capped, done.artifact_id) == ("one\nxxxxxxx…\ntwo\n", False, 16, "7")
+    assert (done.text, done.truncated, done.capped, done.artifact_id) == (
+        "one\nxxxxxxx…\ntwo\n",
+        False,
+        16,
+        "7",
+    )
     assert kept.written == b"one\n" + b"x" * 20 + b"yyy\ntwo\n"
 
 
@@ -603,7 +644,10 @@ def test_artifact_opens_late() -> None:
     assert (kept.story, kept.written) == (["open", "write"], b"a" * 60 + b"b" * 40 + b"c")
     sink.push(b"d" * 30)
     assert sink.dump().artifact_id == "7"
-    assert (kept.story, kept.written) == (["open", "write", "seal"], b"a" * 60 + b"b" * 40 + b"c" + b"d" * 30)
+    assert (kept.story, kept.written) == (
+        ["open", "write", "seal"],
+        b"a" * 60 + b"b" * 40 + b"c" + b"d" * 30,
+    )
 
 
 def test_the_end_overflows() -> None:
@@ -635,7 +679,12 @@ def test_no_artifact() -> None:
     sink = OutputSink(spill=100, head=0)
     sink.push(b"line\n" * 50)
     done = sink.dump()
-    assert (done.text, done.truncated, done.artifact_id, done.error) == ("line\n" * 20, True, None, None)
+    assert (done.text, done.truncated, done.artifact_id, done.error) == (
+        "line\n" * 20,
+        True,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -656,7 +705,12 @@ def test_artifact_fails(breaks: str, story: list[str], error: Exception, why: st
     for _ in range(50):
         sink.push(b"line\n")
     done = sink.dump()
-    assert ("line\n" * 20, True, None, why) == (done.text, done.truncated, done.artifact_id, done.error)
+    assert ("line\n" * 20, True, None, why) == (
+        done.text,
+        done.truncated,
+        done.artifact_id,
+        done.error,
+    )
     assert [call.format(why) for call in story] == kept.story
 
 

@@ -74,18 +74,38 @@ def test_append_gives_the_turn_as_stored(thread: Thread, context: Context, clock
     assert first == Turn(1, 0, 0, "message", 1, 0, hash_of(b"one"), 3, 0, 1773829800123)
     clock.move(60)
     second = context.append(
-        NewTurn("zwölf", type_id="tool.call", type_version=U32, encoding=7, flags=U32, refs=[first.ref]), key="k"
+        NewTurn(
+            "zwölf", type_id="tool.call", type_version=U32, encoding=7, flags=U32, refs=[first.ref]
+        ),
+        key="k",
     )
     text = "zwölf".encode()
     assert second == Turn(2, 1, 1, "tool.call", U32, 7, hash_of(text), 6, U32, 1773829860123)
     assert second.ref == "blob:blake3:" + hash_of(text)
-    third = context.append(NewTurn({"b": 1, "a": [1.5, None]}, canonical="eventq-json-1", type_id="", type_version=0))
+    third = context.append(
+        NewTurn({"b": 1, "a": [1.5, None]}, canonical="eventq-json-1", type_id="", type_version=0)
+    )
     data = b'{"a":[1.5,null],"b":1}'
-    assert third == Turn(3, 2, 2, "", 0, 0, hash_of(data), len(data), 0, 1773829860123, "eventq-json-1")
+    assert third == Turn(
+        3, 2, 2, "", 0, 0, hash_of(data), len(data), 0, 1773829860123, "eventq-json-1"
+    )
     expected = [
         Turn(1, 0, 0, "message", 1, 0, hash_of(b"one"), 3, 0, 1773829800123, payload=b"one"),
         Turn(2, 1, 1, "tool.call", U32, 7, hash_of(text), 6, U32, 1773829860123, payload=text),
-        Turn(3, 2, 2, "", 0, 0, hash_of(data), len(data), 0, 1773829860123, "eventq-json-1", payload=data),
+        Turn(
+            3,
+            2,
+            2,
+            "",
+            0,
+            0,
+            hash_of(data),
+            len(data),
+            0,
+            1773829860123,
+            "eventq-json-1",
+            payload=data,
+        ),
     ]
     assert expected == list(context.last())
     assert expected == [thread.contexts.turn(number) for number in (1, 2, 3)]
@@ -129,7 +149,9 @@ class Drips:
         ([], "eventq-json-1", b"[]"),
     ],
 )
-def test_payloads(thread: Thread, context: Context, payload: Any, canonical: str | None, stored: bytes) -> None:
+def test_payloads(
+    thread: Thread, context: Context, payload: Any, canonical: str | None, stored: bytes
+) -> None:
     """Bytes of any shape, text, binary files and canonical values come back as exactly their bytes."""
     turn = context.append(NewTurn(payload() if callable(payload) else payload, canonical=canonical))
     assert (hash_of(stored), len(stored), canonical) == (turn.hash, turn.size, turn.canonical)
@@ -137,7 +159,9 @@ def test_payloads(thread: Thread, context: Context, payload: Any, canonical: str
     assert stored == thread.blobs.get(turn.ref)
 
 
-def test_equal_payloads_are_one_blob(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_equal_payloads_are_one_blob(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """Equal bytes in many turns and contexts are stored once; the turns are different ones."""
     other = thread.contexts.create()
     assert [c.append(b"same").turn_id for c in (context, context, other)] == [1, 2, 3]
@@ -169,7 +193,9 @@ def test_ids_are_never_reused(thread: Thread, context: Context, clock: Clock) ->
     assert ids(context.last()) == [1, 4]
 
 
-def test_an_undone_append_leaves_nothing(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_an_undone_append_leaves_nothing(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """What a rolled back `write` had appended is gone, every row of it, and ids go on without a gap."""
     grow(context, 2)
     before = dump(raw)
@@ -214,7 +240,10 @@ def test_a_parent_is_earlier_than_its_child(context: Context, raw: apsw.Connecti
     ]:
         values = (turn_id, parent, depth, jump, jump_depth)
         with pytest.raises(apsw.ConstraintError, match="CHECK constraint failed"):
-            raw.execute(f"INSERT INTO turns ({COLUMNS}) VALUES (?, ?, ?, ?, ?, 'x', 1, NULL, 0, NULL, 1, 0, 0)", values)
+            raw.execute(
+                f"INSERT INTO turns ({COLUMNS}) VALUES (?, ?, ?, ?, ?, 'x', 1, NULL, 0, NULL, 1, 0, 0)",
+                values,
+            )
     assert before == dump(raw)
 
 
@@ -233,7 +262,12 @@ def test_an_explicit_parent(thread: Thread, context: Context) -> None:
     assert ids(other.last()) == [4, 5]
     assert context.append(b"c", parent=0).parent_turn_id == 7
     assert context.append(b"d", parent=8).parent_turn_id == 8
-    assert [(m.old_turn_id, m.new_turn_id) for m in context.history()][-4:] == [(3, 6), (6, 7), (7, 8), (8, 9)]
+    assert [(m.old_turn_id, m.new_turn_id) for m in context.history()][-4:] == [
+        (3, 6),
+        (6, 7),
+        (7, 8),
+        (8, 9),
+    ]
     empty = thread.contexts.create()
     assert empty.append(b"e", parent=2).depth + 1 == 3
     assert ids(empty.last()) == [1, 2, 10]
@@ -245,13 +279,17 @@ def test_an_expected_head(thread: Thread, context: Context, raw: apsw.Connection
     assert context.append(b"x", expected_head=1).turn_id == 2
     before = dump(raw)
     for expected in (0, 1, 3, LARGEST_ID):
-        with pytest.raises(ConflictError, match=f"the head of context 1 is turn 2, not {expected} - ") as caught:
+        with pytest.raises(
+            ConflictError, match=f"the head of context 1 is turn 2, not {expected} - "
+        ) as caught:
             context.append(b"new", expected_head=expected)
         assert caught.value.actual == 2
     with pytest.raises(ConflictError) as caught:
         thread.contexts.create().append(b"new", expected_head=2)
     assert caught.value.actual == 0
-    raw.execute("DELETE FROM contexts WHERE context_id = 2; UPDATE sqlite_sequence SET seq = 1 WHERE name = 'contexts'")
+    raw.execute(
+        "DELETE FROM contexts WHERE context_id = 2; UPDATE sqlite_sequence SET seq = 1 WHERE name = 'contexts'"
+    )
     assert before == dump(raw)
 
 
@@ -278,21 +316,39 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"expected_head": 1 << 63}, UsageError, "expected_head must be a whole number"),
     *(({"expected_head": value}, UsageError, "expected_head must be") for value in NO_NUMBERS),
     *(({name: -1}, InputError, f"{name} must be a whole number from 0 to") for name in NUMBERS),
-    *(({name: 1 << 32}, InputError, f"{name} must be a whole number from 0 to") for name in NUMBERS),
-    *(({name: 1 << 64}, InputError, f"{name} must be a whole number from 0 to") for name in NUMBERS),
-    *(({name: v}, InputError, f"{name} must be a whole") for name in NUMBERS for v in [None, *NO_NUMBERS]),
+    *(
+        ({name: 1 << 32}, InputError, f"{name} must be a whole number from 0 to")
+        for name in NUMBERS
+    ),
+    *(
+        ({name: 1 << 64}, InputError, f"{name} must be a whole number from 0 to")
+        for name in NUMBERS
+    ),
+    *(
+        ({name: v}, InputError, f"{name} must be a whole")
+        for name in NUMBERS
+        for v in [None, *NO_NUMBERS]
+    ),
     ({"type_id": 7}, InputError, "type_id must be text, not int"),
     ({"type_id": None}, InputError, "type_id must be text, not NoneType"),
     ({"type_id": "a\nb"}, InputError, "type_id holds a control character"),
     ({"type_id": "\ud800"}, InputError, "type_id holds half a character"),
     ({"type_id": "x" * 65537}, InputError, "type_id is too long"),
-    ({"expect_hash": hash_of(b"other")}, InputError, f"hash is {hash_of(b'new')}, not the {hash_of(b'other')} that"),
+    (
+        {"expect_hash": hash_of(b"other")},
+        InputError,
+        f"hash is {hash_of(b'new')}, not the {hash_of(b'other')} that",
+    ),
     ({"expect_hash": "x"}, InputError, "'x' names no blob"),
     ({"expect_hash": hash_of(b"new").upper()}, InputError, "names no blob"),
     ({"expect_size": 4}, InputError, "the payload has 3 bytes, not the 4 that were declared"),
     ({"expect_size": 2}, InputError, "the payload has 3 bytes, not the 2 that were declared"),
     ({"refs": [MISSING]}, UnknownBlobError, f"missing blob {MISSING}"),
-    ({"refs": [MISSING], "source": "self", "key": "k"}, UnknownBlobError, f"missing blob {MISSING}"),
+    (
+        {"refs": [MISSING], "source": "self", "key": "k"},
+        UnknownBlobError,
+        f"missing blob {MISSING}",
+    ),
     ({"refs": ["artifact://1"]}, InputError, "names no blob"),
     ({"refs": MISSING}, InputError, "refs are several names"),
     ({"key": ""}, InputError, "key is empty"),
@@ -336,7 +392,9 @@ def test_a_parent_is_a_number(context: Context, raw: apsw.Connection, value: Any
     assert before == dump(raw)
 
 
-@pytest.mark.parametrize("payload", [None, 7, 1.5, ["x"], {"a": 1}, "\ud800", "ok\udfff", io.StringIO("text")])
+@pytest.mark.parametrize(
+    "payload", [None, 7, 1.5, ["x"], {"a": 1}, "\ud800", "ok\udfff", io.StringIO("text")]
+)
 def test_payloads_that_are_refused(context: Context, raw: apsw.Connection, payload: Any) -> None:
     """What is neither bytes nor text nor a binary file is refused, half characters too."""
     before = dump(raw)
@@ -362,7 +420,9 @@ def test_declared_hash_and_size(context: Context) -> None:
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-@pytest.mark.parametrize("words", [{"parent": 99}, {"expected_head": 7}, {"refs": [MISSING]}, {"expect_size": 1}])
+@pytest.mark.parametrize(
+    "words", [{"parent": 99}, {"expected_head": 7}, {"refs": [MISSING]}, {"expect_size": 1}]
+)
 def test_a_refused_append_of_megabytes(
     thread: Thread, context: Context, raw: apsw.Connection, words: dict[str, Any], as_file: bool
 ) -> None:
@@ -415,12 +475,15 @@ def test_the_greatest_depth(path: str, raw: apsw.Connection) -> None:
         context.append(b"x")
         for number, depth in ((2, U32 - 1), (3, U32)):
             raw.execute(
-                f"INSERT INTO turns ({COLUMNS}) VALUES (?, 1, ?, 1, 0, 'x', 1, NULL, 0, NULL, 1, 0, 0)", (number, depth)
+                f"INSERT INTO turns ({COLUMNS}) VALUES (?, 1, ?, 1, 0, 'x', 1, NULL, 0, NULL, 1, 0, 0)",
+                (number, depth),
             )
         assert context.append(b"the last", parent=2).depth == U32
         before = dump(raw)
         for parent in (None, 3):
-            with pytest.raises(LogicError, match=r"is at the greatest depth there is, 4294967295 - fork"):
+            with pytest.raises(
+                LogicError, match=r"is at the greatest depth there is, 4294967295 - fork"
+            ):
                 context.append(b"new", parent=parent)
         assert before == dump(raw)
         assert context.append(b"new", parent=1).depth == 1
@@ -464,14 +527,18 @@ def test_the_last_id_of_others(path: str, raw: apsw.Connection, table: str) -> N
 # --- keys ---
 
 
-def test_the_same_key_is_the_same_turn(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_the_same_key_is_the_same_turn(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """§1: same key, same bytes: the first turn again; nothing is stored and the head stays where it is."""
     first = context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
     grow(context, 2)
     before = dump(raw)
     assert first == context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
     assert first == context.append(NewTurn("one", type_id="t", flags=3), key="k", expected_head=999)
-    assert first == context.append(NewTurn(io.BytesIO(b"one"), type_id="t", flags=3), key="k", parent=2, source="self")
+    assert first == context.append(
+        NewTurn(io.BytesIO(b"one"), type_id="t", flags=3), key="k", parent=2, source="self"
+    )
     with thread.write():
         assert first == context.append(NewTurn(b"one", type_id="t", flags=3), key="k")
     assert before == dump(raw)
@@ -479,14 +546,20 @@ def test_the_same_key_is_the_same_turn(thread: Thread, context: Context, raw: ap
     assert context.append(NewTurn(b"one", type_id="t", flags=3), key="K").turn_id == 5
 
 
-@pytest.mark.parametrize("words", [{"type_id": "u"}, {"type_version": 2}, {"encoding": 1}, {"flags": 1}])
-def test_a_key_for_another_turn(context: Context, raw: apsw.Connection, words: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "words", [{"type_id": "u"}, {"type_version": 2}, {"encoding": 1}, {"flags": 1}]
+)
+def test_a_key_for_another_turn(
+    context: Context, raw: apsw.Connection, words: dict[str, Any]
+) -> None:
     """Same key, other bytes or another type: refused, with the first turn's id."""
     grow(context, 1)
     context.append(b"one", key="k")
     before = dump(raw)
     for payload, more in ((b"two", {}), (b"one", words), (b"", {})):
-        with pytest.raises(ConflictError, match="key 'k' was used for another payload: turn 2 - use a new key") as got:
+        with pytest.raises(
+            ConflictError, match="key 'k' was used for another payload: turn 2 - use a new key"
+        ) as got:
             append(context, payload, key="k", **more)
         assert got.value.actual == 2
     assert before == dump(raw)
@@ -532,7 +605,9 @@ def test_expired_keys_are_forgotten(context: Context, clock: Clock, raw: apsw.Co
     assert raw.execute("SELECT count(*) FROM turn_keys").fetchall() == [(100 - 60 + 30,)]
     for number in range(30, 60):
         context.append(b"x", key=f"new {number}")
-    assert raw.execute("SELECT count(*) FROM turn_keys WHERE key LIKE 'new %'").fetchall() == [(60,)]
+    assert raw.execute("SELECT count(*) FROM turn_keys WHERE key LIKE 'new %'").fetchall() == [
+        (60,)
+    ]
     assert raw.execute("SELECT count(*) FROM turn_keys").fetchall() == [(60,)]
     assert context.append(b"x", key="new 0").turn_id == 101
 
@@ -566,7 +641,9 @@ def test_emit(thread: Thread, context: Context) -> None:
     thread.subscribe("w", "true", filter="subtype = 'turn'")
     thread.push("self", "record", "something else", "note")
     context.append(b"silent")
-    turn = context.append(NewTurn("zwölf", type_id="tüp", type_version=2, encoding=3), source="self")
+    turn = context.append(
+        NewTurn("zwölf", type_id="tüp", type_version=2, encoding=3), source="self"
+    )
     (event,) = thread.pop("w", 0)
     assert (event.id, event.source, event.type, event.subtype) == (2, "self", "record", "turn")
     assert {
@@ -587,13 +664,19 @@ def test_emit(thread: Thread, context: Context) -> None:
     assert [(3, source)] == [(event.id, event.source) for event in thread.pop("w", 2)]
 
 
-@pytest.mark.parametrize("table", ["turns", "context_log", "contexts", "blobs", "blob_bytes", "turn_keys", "events"])
-def test_an_append_is_atomic(thread: Thread, context: Context, raw: apsw.Connection, table: str) -> None:
+@pytest.mark.parametrize(
+    "table", ["turns", "context_log", "contexts", "blobs", "blob_bytes", "turn_keys", "events"]
+)
+def test_an_append_is_atomic(
+    thread: Thread, context: Context, raw: apsw.Connection, table: str
+) -> None:
     """Row 108, §1: blob, turn, head, its log, key and event: when one of them fails, none is there."""
     grow(context, 2)
     before = dump(raw)
     what = "UPDATE" if table == "contexts" else "INSERT"
-    raw.execute(f"CREATE TRIGGER broken AFTER {what} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
+    raw.execute(
+        f"CREATE TRIGGER broken AFTER {what} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END"
+    )
     with pytest.raises(StoreError, match="broken"):
         context.append(b"new", key="k", source="self")
     with thread.write(), pytest.raises(StoreError, match="broken"):
@@ -606,7 +689,9 @@ def test_an_append_is_atomic(thread: Thread, context: Context, raw: apsw.Connect
 # --- inside `write` ---
 
 
-def test_appends_inside_write_commit_together(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_appends_inside_write_commit_together(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """Rows 22, 108: turns, head moves, forks, overlays and events of one `write` are seen together or not at all."""
     grow(context, 1)
     before = dump(raw)
@@ -731,7 +816,9 @@ def test_a_cursor_of_another_branch(tree: Tree) -> None:
         for turn_id in sorted(tree.all.difference(chain)):
             with pytest.raises(ConflictError) as caught:
                 context.before(turn_id)
-            assert f"turn {turn_id} is not on the chain that ends at turn {head}" == caught.value.what
+            assert (
+                f"turn {turn_id} is not on the chain that ends at turn {head}" == caught.value.what
+            )
             assert head == caught.value.actual
             assert not context.has(turn_id)
             with pytest.raises(ConflictError, match="is not on the chain"):
@@ -758,7 +845,10 @@ def test_windows_by_depth(tree: Tree) -> None:
                 found += ids(page)
                 cursor = page.next_cursor
             assert chain == found
-        assert (ids(context.range(LARGEST_ID, LARGEST_ID)), context.range(1 << 40).next_cursor) == ([], None)
+        assert (ids(context.range(LARGEST_ID, LARGEST_ID)), context.range(1 << 40).next_cursor) == (
+            [],
+            None,
+        )
 
 
 def test_replay_and_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -794,7 +884,9 @@ def test_ancestors(tree: Tree) -> None:
     for context, chain in tree:
         assert [*chain, 0, 0] == [context.ancestor(depth) for depth in range(len(chain) + 2)]
         assert context.ancestor(LARGEST_ID) == 0
-        assert {turn: turn in chain for turn in tree.all} == {turn: context.has(turn) for turn in tree.all}
+        assert {turn: turn in chain for turn in tree.all} == {
+            turn: context.has(turn) for turn in tree.all
+        }
 
 
 def test_common_ancestors_and_diffs(tree: Tree) -> None:
@@ -810,7 +902,10 @@ def test_common_ancestors_and_diffs(tree: Tree) -> None:
                 ids(diff.mine),
                 ids(diff.theirs),
             )
-            assert (len(mine) - len(shared), len(theirs) - len(shared)) == (len(diff.mine), len(diff.theirs))
+            assert (len(mine) - len(shared), len(theirs) - len(shared)) == (
+                len(diff.mine),
+                len(diff.theirs),
+            )
     (trunk, chain), (_, leaf) = tree.chains["trunk"], tree.chains["leaf"]
     assert chain[5] == trunk.at(chain[9]).common_ancestor(tree.chains["leaf"][0].at(leaf[8]))
 
@@ -892,13 +987,18 @@ def test_payloads_are_left_out_on_request(tree: Tree, thread: Thread) -> None:
             (t.turn_id, t.hash, t.size, t.patch, t.tombstone) for t in bare
         ]
         assert all((turn.payload is None) == turn.tombstone for turn in full)
-        assert [t.hash for t in full if not t.tombstone] == [hash_of(t.payload or b"") for t in full if not t.tombstone]
+        assert [t.hash for t in full if not t.tombstone] == [
+            hash_of(t.payload or b"") for t in full if not t.tombstone
+        ]
 
 
 def test_large_payloads(thread: Thread, context: Context) -> None:
     """Turns of 200 KB, with much in common, come back whole through every way of reading."""
     base = os.urandom(200_000)
-    texts = [json.dumps({"n": n, "doc": base[: 60_000 - n].hex(), "tail": n * 7}).encode() for n in range(30)]
+    texts = [
+        json.dumps({"n": n, "doc": base[: 60_000 - n].hex(), "tail": n * 7}).encode()
+        for n in range(30)
+    ]
     texts += [os.urandom(200_000) for _ in range(5)]
     with thread.write():
         for text in texts:
@@ -956,10 +1056,17 @@ def test_overlays_as_of_each_seq(context: Context, raw: apsw.Connection) -> None
             assert (2, payload, patch, payload is None, name, len(payload or b"")) == (
                 turn.turn_id, turn.payload, turn.patch, turn.tombstone, turn.hash, turn.size,
             )  # fmt: skip
-    newest = [context.last(), context.last(as_of=8), context.last(as_of=LARGEST_ID), context.before(3, as_of=None)]
+    newest = [
+        context.last(),
+        context.last(as_of=8),
+        context.last(as_of=LARGEST_ID),
+        context.before(3, as_of=None),
+    ]
     assert [page.turns[1].payload for page in newest] == [b""] * 4
     assert [context.turns.turn(2, as_of=0).payload] == [b"0"]
-    assert raw.execute("SELECT count(*), count(blob_id) + 1 FROM turn_patches").fetchall() == [(8, 6)]
+    assert raw.execute("SELECT count(*), count(blob_id) + 1 FROM turn_patches").fetchall() == [
+        (8, 6)
+    ]
 
 
 def test_overlays_show_on_every_branch(thread: Thread, context: Context) -> None:
@@ -975,7 +1082,9 @@ def test_overlays_show_on_every_branch(thread: Thread, context: Context) -> None
     assert said(context.last(as_of=1)) == [b"1: 0", b"patched", b"1: 2"]
 
 
-def test_only_turns_of_the_chain_are_patched(thread: Thread, context: Context, raw: apsw.Connection) -> None:
+def test_only_turns_of_the_chain_are_patched(
+    thread: Thread, context: Context, raw: apsw.Connection
+) -> None:
     """`Context.patch` refuses a turn that is not on its chain; `Contexts.patch` takes any turn there is."""
     grow(context, 3)
     fork = context.fork(at=2)
@@ -1011,7 +1120,12 @@ def test_only_turns_of_the_chain_are_patched(thread: Thread, context: Context, r
     ],
 )
 def test_a_refused_patch_changes_nothing(
-    thread: Thread, context: Context, raw: apsw.Connection, payload: Any, words: dict[str, Any], error: type[Exception]
+    thread: Thread,
+    context: Context,
+    raw: apsw.Connection,
+    payload: Any,
+    words: dict[str, Any],
+    error: type[Exception],
 ) -> None:
     """An overlay that cannot be is refused, and no table changes."""
     grow(context, 1)
@@ -1030,11 +1144,20 @@ def test_overlays_keep_both_payloads(thread: Thread, context: Context, clock: Cl
     context.tombstone(1)
     clock.move(3 * DAY)
     assert thread.gc(apply=True, grace=0).hashes == ()
-    assert [context.last(as_of=seq).turns[0].payload for seq in range(3)] == [b"under", b"over", None]
-    assert [thread.blobs.get(hash_of(b)) for b in (b"ref of it", b"ref over it")] == [b"ref of it", b"ref over it"]
+    assert [context.last(as_of=seq).turns[0].payload for seq in range(3)] == [
+        b"under",
+        b"over",
+        None,
+    ]
+    assert [thread.blobs.get(hash_of(b)) for b in (b"ref of it", b"ref over it")] == [
+        b"ref of it",
+        b"ref over it",
+    ]
 
 
-def test_a_replay_does_not_see_later_overlays(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_does_not_see_later_overlays(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A replay that is under way shows no overlay that came after it began; the next one does."""
     monkeypatch.setattr(turns_module, "PAGE_TURNS", 2)
     grow(context, 9)

@@ -89,7 +89,9 @@ def test_a_thread_that_was_brought_up_to_date_says_so(
             call(held)
         assert "not one of eventq" not in str(caught.value)
         with open(os.path.join(held.path, "logs", "thread.log")) as file:
-            noted = [line.partition("[ERROR] ")[2].rstrip("\n") for line in file if "[ERROR]" in line]
+            noted = [
+                line.partition("[ERROR] ")[2].rstrip("\n") for line in file if "[ERROR]" in line
+            ]
         assert set(noted) == {f"database: {caught.value}"}
         assert len(noted) >= times
 
@@ -124,8 +126,12 @@ def test_what_still_works_goes_on(held: eventq.Thread) -> None:
 
 
 @pytest.mark.parametrize("upgraded", [False, True])
-@pytest.mark.parametrize("text", ["colour = 'red'", '"content2" = 1', "abs(content, 2) = 1", "id = "])
-def test_the_fault_of_a_filter_is_still_the_filters(held: eventq.Thread, text: str, upgraded: bool) -> None:
+@pytest.mark.parametrize(
+    "text", ["colour = 'red'", '"content2" = 1', "abs(content, 2) = 1", "id = "]
+)
+def test_the_fault_of_a_filter_is_still_the_filters(
+    held: eventq.Thread, text: str, upgraded: bool
+) -> None:
     """A filter that names an unknown column, or fails for another reason of its own, is refused as a filter."""
     if upgraded:
         upgrade(held.path)
@@ -145,7 +151,9 @@ def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> N
 def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> None:
     """Where the version is what it was, a missing table is damage: named, with no advice to begin anew."""
     upgrade(held.path, "DROP TABLE subscriptions", migrate.SCHEMA)
-    with pytest.raises(DamagedError, match=r"lacks a table or a column \(no such table: subscriptions\) - restore"):
+    with pytest.raises(
+        DamagedError, match=r"lacks a table or a column \(no such table: subscriptions\) - restore"
+    ):
         held.subscriptions()
 
 
@@ -153,11 +161,15 @@ def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> Non
 def test_opening_what_a_newer_eventq_wrote(path: str, read_only: bool) -> None:
     """Opened again by a program that is too old, the thread asks for a newer program, and stays as it is."""
     upgrade(path, TABLE.format("subscriptions"))
-    with pytest.raises(DamagedError, match=rf"a newer eventq \(schema {migrate.SCHEMA + 1}\) - upgrade eventq"):
+    with pytest.raises(
+        DamagedError, match=rf"a newer eventq \(schema {migrate.SCHEMA + 1}\) - upgrade eventq"
+    ):
         eventq.open(path, read_only=read_only)
 
 
-def test_an_upgrade_while_an_older_program_migrates(original: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upgrade_while_an_older_program_migrates(
+    original: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two programs that migrate an old thread at once the older one does not take the newer one's for its own."""
     apply = migrate.apply
 

@@ -35,7 +35,12 @@ def push(thread: eventq.Thread, count: int) -> None:
 def test_info_of_an_empty_thread(thread: eventq.Thread) -> None:
     """An empty thread has no events, no consumers, and a database."""
     info = thread.info()
-    assert (info.path, info.event_count, info.subscriptions, info.last_id) == (thread.path, 0, (), 0)
+    assert (info.path, info.event_count, info.subscriptions, info.last_id) == (
+        thread.path,
+        0,
+        (),
+        0,
+    )
     assert info.db_bytes > 0
     assert info.mirror_bytes == 0
 
@@ -82,7 +87,9 @@ def test_pending_of_a_large_thread(thread: eventq.Thread) -> None:
 # --- prune ---
 
 
-@pytest.mark.parametrize(("keep", "left"), [(0, []), (1, [10]), (4, [7, 8, 9, 10]), (10, None), (99, None)])
+@pytest.mark.parametrize(
+    ("keep", "left"), [(0, []), (1, [10]), (4, [7, 8, 9, 10]), (10, None), (99, None)]
+)
 def test_prune_keeps_the_newest(thread: eventq.Thread, keep: int, left: list[int] | None) -> None:
     """`keep_last` deletes all but the newest, and gives the number of the deleted."""
     push(thread, 10)
@@ -92,8 +99,12 @@ def test_prune_keeps_the_newest(thread: eventq.Thread, keep: int, left: list[int
     assert thread.prune(keep_last=keep) == 0
 
 
-@pytest.mark.parametrize(("before", "first"), [(0, 1), (1, 1), (5, 5), (10, 10), (11, None), ((1 << 63) - 1, None)])
-def test_prune_deletes_what_is_before(thread: eventq.Thread, before: int, first: int | None) -> None:
+@pytest.mark.parametrize(
+    ("before", "first"), [(0, 1), (1, 1), (5, 5), (10, 10), (11, None), ((1 << 63) - 1, None)]
+)
+def test_prune_deletes_what_is_before(
+    thread: eventq.Thread, before: int, first: int | None
+) -> None:
     """`before_id` deletes the events with smaller ids, and leaves ids and newest id alone."""
     push(thread, 10)
     thread.prune(before_id=before)
@@ -172,17 +183,29 @@ def filled(path: str) -> str:
     [
         ("INSERT INTO events VALUES (0, '', 's', 't', NULL, '')", "event 0 has an id below 1"),
         ("INSERT INTO events VALUES (-7, '', 's', 't', NULL, '')", "event -7 has an id below 1"),
-        ("INSERT INTO events VALUES (6, '', 's', 't', NULL, x'00')", "event 6 has content that is not text"),
+        (
+            "INSERT INTO events VALUES (6, '', 's', 't', NULL, x'00')",
+            "event 6 has content that is not text",
+        ),
         ("INSERT INTO events VALUES (6, '', '', 't', NULL, '')", "event 6 has no source"),
         ("INSERT INTO events VALUES (6, '', x'00', 't', NULL, '')", "event 6 has no source"),
         ("INSERT INTO events VALUES (6, '', 's', '', NULL, '')", "event 6 has no type"),
         ("INSERT INTO events VALUES (6, '', 's', x'00', NULL, '')", "event 6 has no type"),
         ("INSERT INTO events VALUES (6, x'00', 's', 't', NULL, '')", "event 6 has no time"),
-        ("UPDATE consumer_progress SET last_acked_id = 6", "consumer 'w' has acked 6, but the newest event is 5"),
-        ("UPDATE consumer_progress SET last_acked_id = -1", "consumer 'w' has acked -1, but the newest event is 5"),
+        (
+            "UPDATE consumer_progress SET last_acked_id = 6",
+            "consumer 'w' has acked 6, but the newest event is 5",
+        ),
+        (
+            "UPDATE consumer_progress SET last_acked_id = -1",
+            "consumer 'w' has acked -1, but the newest event is 5",
+        ),
         ("DELETE FROM events WHERE id = 1", "key 'k1' names event 1, which is not stored"),
         ("INSERT INTO event_keys VALUES ('x', 99)", "key 'x' names event 99, which is not stored"),
-        ("INSERT INTO event_keys VALUES (x'41ff', 99)", "key 'x'41ff'' names event 99, which is not stored"),
+        (
+            "INSERT INTO event_keys VALUES (x'41ff', 99)",
+            "key 'x'41ff'' names event 99, which is not stored",
+        ),
         (
             "UPDATE subscription_state SET scanned_after = 2, scanned_id = 4, scanned_filter = 'type = ''note'''",
             "consumer 'w' would skip event 3: its watermark is 4",
@@ -193,7 +216,9 @@ def filled(path: str) -> str:
         ),
     ],
 )
-def test_check_says_what_is_wrong_in_the_database(filled: str, raw: apsw.Connection, sql: str, sentence: str) -> None:
+def test_check_says_what_is_wrong_in_the_database(
+    filled: str, raw: apsw.Connection, sql: str, sentence: str
+) -> None:
     """Each broken invariant of the database has its one sentence."""
     raw.execute(sql)
     assert faults(filled) == [sentence]
@@ -276,7 +301,9 @@ ODD_ROWS = {
 
 
 @pytest.mark.parametrize("what", ODD_ROWS)
-def test_rows_of_other_tools_are_shown_and_named(filled: str, raw: apsw.Connection, what: str) -> None:
+def test_rows_of_other_tools_are_shown_and_named(
+    filled: str, raw: apsw.Connection, what: str
+) -> None:
     """`info` shows what other tools may have stored, `check` has a sentence for it, and all others go on."""
     sql, shown, sentences = ODD_ROWS[what]
     raw.execute(sql)
@@ -284,9 +311,16 @@ def test_rows_of_other_tools_are_shown_and_named(filled: str, raw: apsw.Connecti
         with eventq.open(filled, read_only=read_only) as thread:
             first, other = thread.info().subscriptions
             assert (first.consumer_id, first.last_acked_id) == ("w", 2)
-            assert (other.consumer_id, other.handler_cmd, other.filter, other.last_acked_id) == shown
+            assert (
+                other.consumer_id,
+                other.handler_cmd,
+                other.filter,
+                other.last_acked_id,
+            ) == shown
             assert (other.attempts, other.max_attempts, other.timeout) == (0, 5, None)
-            assert (other.stalled == "its consumer id is not text") == ("id that is not text: delete" in str(sentences))
+            assert (other.stalled == "its consumer id is not text") == (
+                "id that is not text: delete" in str(sentences)
+            )
             assert (other.stalled == "its consumer id is empty") == (other.consumer_id == "")
             assert [known.consumer_id for known in thread.subscriptions()] == ["w", shown[0]]
             assert thread.check() == sentences
@@ -300,7 +334,9 @@ def test_ids_that_another_tool_left_out_cost_nothing(
     filled: str, raw: apsw.Connection, far: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However far on an event is that another tool has stored, a push, a rebuilt mirror and `check` step over the gap."""
-    raw.execute("INSERT INTO events VALUES (?, '2026-01-01T00:00:00.000Z', 's', 't', NULL, 'far')", (far,))
+    raw.execute(
+        "INSERT INTO events VALUES (?, '2026-01-01T00:00:00.000Z', 's', 't', NULL, 'far')", (far,)
+    )
     with eventq.open(filled) as thread:
         steps = []
         one = thread.database.one
@@ -332,7 +368,9 @@ OBJECTS = {
 
 @pytest.mark.parametrize("sql", OBJECTS)
 @pytest.mark.parametrize("made_by", ["eventq", "the older tool"])
-def test_check_names_what_others_have_put_into_the_file(filled: str, original: str, made_by: str, sql: str) -> None:
+def test_check_names_what_others_have_put_into_the_file(
+    filled: str, original: str, made_by: str, sql: str
+) -> None:
     """A trigger, view, table or index that is not eventq's has its sentence, also in a thread of the older tool."""
     path = filled if made_by == "eventq" else original
     raw = apsw.Connection(os.path.join(path, "events.db"))
@@ -341,8 +379,14 @@ def test_check_names_what_others_have_put_into_the_file(filled: str, original: s
     raw.close()
     with eventq.open(path, read_only=True) as thread:
         found = [text for text in thread.check() if "mirror" not in text and "event " not in text]
-    names = [OBJECTS[sql]] if OBJECTS[sql] else [f"table '{name}'" for name in ("r", "r_node", "r_parent", "r_rowid")]
-    assert sorted(found) == [f"the database has a {name} that is not eventq's: drop it" for name in names]
+    names = (
+        [OBJECTS[sql]]
+        if OBJECTS[sql]
+        else [f"table '{name}'" for name in ("r", "r_node", "r_parent", "r_rowid")]
+    )
+    assert sorted(found) == [
+        f"the database has a {name} that is not eventq's: drop it" for name in names
+    ]
 
 
 def test_check_accepts_what_sqlite_and_the_older_tool_make(original: str) -> None:
@@ -358,14 +402,23 @@ def test_check_accepts_what_sqlite_and_the_older_tool_make(original: str) -> Non
 @pytest.mark.parametrize(
     ("sql", "sentence"),
     [
-        ("DROP TRIGGER turns_are_immutable", "the database lacks its trigger 'turns_are_immutable': restore a backup"),
-        ("DROP INDEX turns_by_blob", "the database lacks its index 'turns_by_blob': restore a backup"),
+        (
+            "DROP TRIGGER turns_are_immutable",
+            "the database lacks its trigger 'turns_are_immutable': restore a backup",
+        ),
+        (
+            "DROP INDEX turns_by_blob",
+            "the database lacks its index 'turns_by_blob': restore a backup",
+        ),
         (
             "DROP INDEX turns_by_blob; CREATE INDEX turns_by_blob ON turns (flags)",
             "the index 'turns_by_blob' is not the one that eventq made: restore a backup",
         ),
         ("ALTER TABLE pins ADD COLUMN x", "the table 'pins' has a column 'x' that is not eventq's"),
-        ("ALTER TABLE pins ADD COLUMN x AS (1)", "the table 'pins' has a column 'x' that is not eventq's"),
+        (
+            "ALTER TABLE pins ADD COLUMN x AS (1)",
+            "the table 'pins' has a column 'x' that is not eventq's",
+        ),
         ("DELETE FROM sqlite_sequence", "the newest event is 5, but the counter of ids is at None"),
         (
             "UPDATE sqlite_sequence SET seq = 2 WHERE name = 'events'; DELETE FROM consumer_progress",
@@ -373,7 +426,9 @@ def test_check_accepts_what_sqlite_and_the_older_tool_make(original: str) -> Non
         ),
     ],
 )
-def test_check_names_what_was_changed_or_lost(filled: str, raw: apsw.Connection, sql: str, sentence: str) -> None:
+def test_check_names_what_was_changed_or_lost(
+    filled: str, raw: apsw.Connection, sql: str, sentence: str
+) -> None:
     """What eventq made and is not there any more, or is another one, has its sentence."""
     raw.execute(sql)
     assert sentence in faults(filled)
@@ -418,7 +473,10 @@ def swap(texts: list[str]) -> list[str]:
         (drop_line, "lacks event 3, before line 3"),
         (swap, "lacks event 2, before line 2"),
         (lambda t: [*t[:2], t[2].replace('"3"', '"?"'), *t[3:]], "line 3 differs from event 3"),
-        (lambda t: [*t, t[4].replace('"id":5', '"id":6')], "line 6 holds event 6, which does not exist"),
+        (
+            lambda t: [*t, t[4].replace('"id":5', '"id":6')],
+            "line 6 holds event 6, which does not exist",
+        ),
     ],
 )
 def test_check_says_what_is_wrong_in_the_mirror(
@@ -479,4 +537,6 @@ def test_check_counts_what_was_pruned(filled: str) -> None:
     texts = lines(filled)
     with open(os.path.join(filled, "events.jsonl"), "w") as file:
         file.writelines(drop_line(texts))
-    assert faults(filled) == ["events.jsonl lacks event 3, before line 3; run 'eventq mirror rebuild'"]
+    assert faults(filled) == [
+        "events.jsonl lacks event 3, before line 3; run 'eventq mirror rebuild'"
+    ]

@@ -80,7 +80,9 @@ def test_an_artifact(full: eventq.Thread) -> None:
 def test_an_artifact_that_is_not_whole(full: eventq.Thread) -> None:
     """Row 91: what is open, has failed or lost its writer is read as far as it is, and is not complete."""
     writer = full.artifacts.allocate()
-    assert full.read("artifact://2") == Content("artifact://2", "text/plain", b"", None, complete=False)
+    assert full.read("artifact://2") == Content(
+        "artifact://2", "text/plain", b"", None, complete=False
+    )
     writer.write(b"so far")
     writer.fail("so")
     for limit in (None, 1):
@@ -88,7 +90,9 @@ def test_an_artifact_that_is_not_whole(full: eventq.Thread) -> None:
             "artifact://2", "text/plain", b"so far", None, complete=False
         )
     partial = full.artifacts.allocate()
-    full.database.run("UPDATE artifacts SET owner = NULL WHERE artifact_id = ?", (int(partial.artifact_id),))
+    full.database.run(
+        "UPDATE artifacts SET owner = NULL WHERE artifact_id = ?", (int(partial.artifact_id),)
+    )
     assert full.read("artifact://3").complete is False
     said = ["artifact://2 is failed (so)", "artifact://3 is partial", "artifact://4 is open"]
     full.artifacts.allocate()
@@ -133,7 +137,10 @@ def test_more_than_a_hundred(thread: eventq.Thread) -> None:
         == f"Artifact 200 not found. Available: {named}, and 3 more"
     )
     named = ", ".join(sorted(f"{n}-x" for n in range(103))[:100])
-    assert wrong(thread, "agent://y", UnknownOutputError) == f"Not found: y\nAvailable: {named}, and 3 more"
+    assert (
+        wrong(thread, "agent://y", UnknownOutputError)
+        == f"Not found: y\nAvailable: {named}, and 3 more"
+    )
 
 
 def test_there_is_nothing(thread: eventq.Thread) -> None:
@@ -141,7 +148,10 @@ def test_there_is_nothing(thread: eventq.Thread) -> None:
     for url in ("artifact://0", "agent://0-Scout", "agent://x?q=.a"):
         assert wrong(thread, url, LogicError) == "No artifacts directory found"
     info = thread.outputs.put("Scout", "x")
-    assert wrong(thread, "artifact://0", UnknownArtifactError) == "Artifact 0 not found. Available: none"
+    assert (
+        wrong(thread, "artifact://0", UnknownArtifactError)
+        == "Artifact 0 not found. Available: none"
+    )
     thread.database.run("DELETE FROM agent_outputs")
     thread.artifacts.put(b"x")
     assert wrong(thread, info.url, UnknownOutputError) == "Not found: 0-Scout\nAvailable: none"
@@ -175,7 +185,9 @@ def test_an_output(full: eventq.Thread) -> None:
         "AGENT://0-Scout.0-Child",
         "agent://0-Scout%2E0%2dChild",
     ):
-        assert full.read(url) == Content(url, "text/markdown", b"# plain\n\ntext", None, complete=True)
+        assert full.read(url) == Content(
+            url, "text/markdown", b"# plain\n\ntext", None, complete=True
+        )
     for url in (
         "agent://0-Scout?",
         "agent://0-Scout?q=",
@@ -255,7 +267,9 @@ def test_versions(full: eventq.Thread) -> None:
 def test_what_is_no_json(full: eventq.Thread, data: bytes) -> None:
     """Row 100: whatever is no JSON is an error that names the output; read whole it is what it is."""
     info = full.outputs.put("x", data)
-    assert wrong(full, info.url + "/a", LogicError).startswith(f"Output {info.output_id} is not valid JSON: ")
+    assert wrong(full, info.url + "/a", LogicError).startswith(
+        f"Output {info.output_id} is not valid JSON: "
+    )
     assert full.read(info.url).data == data
 
 
@@ -296,7 +310,9 @@ def test_a_number_beyond_all_numbers(full: eventq.Thread) -> None:
 def test_a_blob(thread: eventq.Thread) -> None:
     """A ref is a URL too: it gives the bytes, also where nothing else was ever stored."""
     blob = thread.blobs.put(b"one\ntwo")
-    assert thread.read(blob.ref) == Content(blob.ref, "application/octet-stream", b"one\ntwo", None, complete=True)
+    assert thread.read(blob.ref) == Content(
+        blob.ref, "application/octet-stream", b"one\ntwo", None, complete=True
+    )
     assert thread.read(blob.ref, offset=2).data == b"two"
 
 
@@ -309,7 +325,9 @@ def test_a_blob_by_another_name(thread: eventq.Thread) -> None:
     assert wrong(thread, f"blob:sha256:{hashlib.sha256(b'other').hexdigest()}", UnknownBlobError)
     for _ in range(2):
         assert thread.produced.name_blob(blob.hash, sha256.digest()) is True
-        assert thread.read(url) == Content(url, "application/octet-stream", b"bytes", None, complete=True)
+        assert thread.read(url) == Content(
+            url, "application/octet-stream", b"bytes", None, complete=True
+        )
     assert thread.produced.get(url) == thread.produced.get(blob.ref) == b"bytes"
     assert thread.produced.blob_hash(url) == thread.produced.blob_hash(blob.ref) == blob.hash
     assert thread.produced.blob_hash(f"blob:blake3:{sha256.hexdigest()}") is None
@@ -383,7 +401,14 @@ URLS = st.one_of(
     st.lists(st.sampled_from(PARTS), max_size=10).map("".join),
     st.tuples(
         st.sampled_from(
-            ["artifact://", "agent://", "agent://0-Scout/", "agent://0-Scout?q=", "agent://1-List?", "blob:"]
+            [
+                "artifact://",
+                "agent://",
+                "agent://0-Scout/",
+                "agent://0-Scout?q=",
+                "agent://1-List?",
+                "blob:",
+            ]
         ),
         st.text(st.characters(exclude_categories=[]), max_size=30),
     ).map("".join),
@@ -404,7 +429,9 @@ LINES = st.none() | st.integers(-1, 9) | st.sampled_from([1 << 62, 1 << 63, 1 <<
 @example("agent://0-Scout?" + "&" * 50_000, None, None)
 @example("agent://0-Scout?q=%" + HALF, None, None)
 @example("agent://0-Scout" + HALF + "%41", None, None)
-def test_any_text_as_a_url(full: eventq.Thread, url: str, offset: int | None, limit: int | None) -> None:
+def test_any_text_as_a_url(
+    full: eventq.Thread, url: str, offset: int | None, limit: int | None
+) -> None:
     """Whatever text is given as a URL, and whatever lines of it, there is content or an error of eventq's."""
     for source in (full.produced, None):
         try:
@@ -417,7 +444,9 @@ def test_any_text_as_a_url(full: eventq.Thread, url: str, offset: int | None, li
 
 @given(
     st.lists(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(lambda key: key.strip("/")),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(
+            lambda key: key.strip("/")
+        ),
         min_size=1,
         max_size=4,
     )
@@ -463,7 +492,10 @@ TEXTS: Any = st.one_of(
     st.binary(max_size=60),
     st.text(st.sampled_from("ab\n\r\u2028"), max_size=40).map(str.encode),
     st.tuples(st.lists(LENGTHS, max_size=8), st.sampled_from([b"", b"x", b"xy"])).map(
-        lambda told: b"".join(b"%d" % (n % 10) * length + b"\n" for n, length in enumerate(told[0])) + told[1]
+        lambda told: (
+            b"".join(b"%d" % (n % 10) * length + b"\n" for n, length in enumerate(told[0]))
+            + told[1]
+        )
     ),
 )
 
@@ -529,7 +561,9 @@ def test_pages_are_the_whole(thread: eventq.Thread, kind: str) -> None:
     (b"", 2, 0), (b"a", 2, 1), (b"a\n", 3, 1), (b"a\nb", 3, 2), (b"a\nb\n", 4, 2), (b"\n\n", 9, 2), (b"a", 1 << 62, 1),
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_such_line(thread: eventq.Thread, kind: str, data: bytes, offset: int, count: int) -> None:
+def test_no_such_line(
+    thread: eventq.Thread, kind: str, data: bytes, offset: int, count: int
+) -> None:
     """Row 104: a line that is not there is an error that says so."""
     url = place(thread, kind, data)
     for limit in (None, 1):
@@ -538,7 +572,9 @@ def test_no_such_line(thread: eventq.Thread, kind: str, data: bytes, offset: int
         assert kind != "artifact" or said.endswith(f" it has {count} lines")
 
 
-@pytest.mark.parametrize(("data", "offset", "count"), [(b"", 2, 0), (b"a\n", 2, 1), (b"a\n", 3, 1), (b"a\nb\n", 3, 2)])
+@pytest.mark.parametrize(
+    ("data", "offset", "count"), [(b"", 2, 0), (b"a\n", 2, 1), (b"a\n", 3, 1), (b"a\nb\n", 3, 2)]
+)
 @pytest.mark.parametrize("kind", ["agent", "blob"])
 def test_no_such_line_is_the_same_for_all(
     thread: eventq.Thread, kind: str, data: bytes, offset: int, count: int

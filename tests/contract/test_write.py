@@ -23,7 +23,9 @@ class OopsError(Exception):
 def wakes(thread: eventq.Thread) -> list[tuple[str, int, int]]:
     """Return the list in which the commits that subscribers learn of are noted."""
     noted: list[tuple[str, int, int]] = []
-    thread.database.subscribe("test", lambda commit: noted.append((commit.source, commit.first, commit.last)))
+    thread.database.subscribe(
+        "test", lambda commit: noted.append((commit.source, commit.first, commit.last))
+    )
     return noted
 
 
@@ -91,7 +93,9 @@ def test_after_effects_come_after_the_outermost_commit(
         ]
 
 
-def test_nothing_follows_a_rollback(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+def test_nothing_follows_a_rollback(
+    thread: eventq.Thread, wakes: list[tuple[str, int, int]]
+) -> None:
     """What was undone is neither mirrored nor noted, and wakes nobody."""
     with pytest.raises(OopsError), thread.write():
         with thread.write():
@@ -101,7 +105,9 @@ def test_nothing_follows_a_rollback(thread: eventq.Thread, wakes: list[tuple[str
     assert (mirrored(thread), wakes) == (1, [("b", 1, 1)])
 
 
-def test_an_inner_block_may_fail_alone(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+def test_an_inner_block_may_fail_alone(
+    thread: eventq.Thread, wakes: list[tuple[str, int, int]]
+) -> None:
     """An inner block that is undone takes its own work with it, and the outer one goes on."""
     with thread.write():
         thread.push("self", "note", "a")
@@ -223,7 +229,9 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
         assert (mirrored(thread), thread.check()) == (1, [])
 
 
-def test_subscribers_learn_of_a_transaction_once(thread: eventq.Thread, wakes: list[tuple[str, int, int]]) -> None:
+def test_subscribers_learn_of_a_transaction_once(
+    thread: eventq.Thread, wakes: list[tuple[str, int, int]]
+) -> None:
     """However much is pushed inside `write()`, each learns of it once, with the last source."""
     with thread.write():
         thread.push("a", "t", "1")
@@ -270,7 +278,9 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
         del outer, inner
         assert (thread.database.depth, thread.database.connection.get_autocommit()) == (0, True)
         assert other.push("self", "note", "kept").id == 1
-        thread.database.connection.execute("BEGIN IMMEDIATE")  # an interrupt struck before anybody knew of it
+        thread.database.connection.execute(
+            "BEGIN IMMEDIATE"
+        )  # an interrupt struck before anybody knew of it
         assert thread.push("self", "note", "kept too").id == 2
         assert [event.content for event in other.peek()] == ["kept", "kept too"]
 
@@ -332,7 +342,11 @@ def test_a_push_that_fails_half_way_is_not_committed_by_who_caught_it(
 
 def test_a_durable_block_inside_a_relaxed_one_is_refused(thread: eventq.Thread) -> None:
     """It would promise what the commit around it does not hold; the other way round the outer one decides."""
-    with pytest.raises(LogicError, match="inside a relaxed one"), thread.database.write(relaxed=True), thread.write():
+    with (
+        pytest.raises(LogicError, match="inside a relaxed one"),
+        thread.database.write(relaxed=True),
+        thread.write(),
+    ):
         pass
     with thread.write(), thread.database.write(relaxed=True):
         thread.push("self", "note", "x")

@@ -173,7 +173,9 @@ class PowerVFS(apsw.VFS):
 class Calls:
     """The module `os` as a module of eventq sees it, with the n-th `write` failing or cut short."""
 
-    def __init__(self, real: ModuleType, number: int, *, short: int | None = None, lasting: bool = False) -> None:
+    def __init__(
+        self, real: ModuleType, number: int, *, short: int | None = None, lasting: bool = False
+    ) -> None:
         self._real = real
         self._left = number
         self._short = short

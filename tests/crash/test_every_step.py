@@ -118,19 +118,25 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("work", [push, push_many, rebuild, prune, subscribe])
-def test_a_process_may_be_killed_at_any_step(work: Callable[[str], None], template: str, tmp_path: Path) -> None:
+def test_a_process_may_be_killed_at_any_step(
+    work: Callable[[str], None], template: str, tmp_path: Path
+) -> None:
     """Wherever it is killed: the old events are there, the new ones whole or absent, and the next push makes all whole."""
     assert sweep(work, template, tmp_path) > 15
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("work", [push, push_many, rebuild, prune, subscribe])
-def test_a_process_may_be_killed_at_every_step(work: Callable[[str], None], template: str, tmp_path: Path) -> None:
+def test_a_process_may_be_killed_at_every_step(
+    work: Callable[[str], None], template: str, tmp_path: Path
+) -> None:
     """The same, at every call that Python makes."""
     assert sweep(work, template, tmp_path, every=True) > 300
 
 
-def sweep(work: Callable[[str], None], template: str, tmp_path: Path, *, every: bool = False) -> int:
+def sweep(
+    work: Callable[[str], None], template: str, tmp_path: Path, *, every: bool = False
+) -> int:
     """Kill a piece of work at one step after another, each time on a fresh copy; return the number of steps."""
     path = str(tmp_path / "thread")
     number = 0
@@ -161,7 +167,9 @@ def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(adoption, "ROTATE_LINES", 2)
     path = originals_mirror
     connection = apsw.Connection(os.path.join(path, "events.db"))
-    connection.execute("INSERT INTO events (source, type, content) VALUES ('a', 'b', '4'), ('a', 'b', '5')").fetchall()
+    connection.execute(
+        "INSERT INTO events (source, type, content) VALUES ('a', 'b', '4'), ('a', 'b', '5')"
+    ).fetchall()
     connection.close()
     write_as_original(path, "events.jsonl", 4, 5)
     with eventq.open(path) as thread:  # migrations are killed elsewhere
@@ -189,9 +197,13 @@ def test_taking_over_a_mirror_may_be_killed_at_every_step(
         found = sound(path)
         assert found[:5] == ["one", "two", "3", "4", "5"]
         assert len(mirror_lines(path)) == len(found) + 1
-        kept = {found.name: found.read_bytes() for found in (Path(path) / "original-mirror").iterdir()}
+        kept = {
+            found.name: found.read_bytes() for found in (Path(path) / "original-mirror").iterdir()
+        }
         assert kept == old
-        assert not [name for name in os.listdir(path) if "adopt" in name or name == "original-mirror-2"]
+        assert not [
+            name for name in os.listdir(path) if "adopt" in name or name == "original-mirror-2"
+        ]
     assert number > 20
 
 

@@ -134,10 +134,16 @@ def consumers_are_whole(path: str) -> None:
         assert infos["worker"].last_acked_id in (2, 3, 5)
         assert infos["worker"].attempts in (0, 3)
     if "second" in infos and infos["second"].filter:
-        assert (infos["second"].max_attempts, infos["second"].timeout, infos["second"].last_acked_id) == (7, 3, 5)
+        assert (
+            infos["second"].max_attempts,
+            infos["second"].timeout,
+            infos["second"].last_acked_id,
+        ) == (7, 3, 5)
 
 
-def attempt(path: str, vfs: FaultyVFS, scenario: Callable[[eventq.Thread, Outcome], None]) -> tuple[Outcome, bool]:
+def attempt(
+    path: str, vfs: FaultyVFS, scenario: Callable[[eventq.Thread, Outcome], None]
+) -> tuple[Outcome, bool]:
     """Run a scenario on an armed disk; give what was promised and whether it was refused, always in eventq's words."""
     outcome = Outcome([], [])
     thread = eventq.open(path)
@@ -174,7 +180,9 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
             outcome, refused = attempt(path, vfs, scenario)
             vfs.disarm()
         assert refused or outcome.promised == outcome.tried
-        if vfs.failed == "write":  # without its last write a transaction is not there; after a failed sync it may be
+        if (
+            vfs.failed == "write"
+        ):  # without its last write a transaction is not there; after a failed sync it may be
             assert contents(path) == OLD + outcome.promised
         whole(path, outcome, single=scenario in (push, keyed_push))
         consumers_are_whole(path)
@@ -212,7 +220,9 @@ def test_the_same_thread_goes_on_after_a_refusal(
                 failed = vfs.failed
                 vfs.disarm()
                 before = [event.content for event in thread.peek(limit=None)]
-                assert before == OLD + outcome.promised  # the connection that failed does not see what it gave up
+                assert (
+                    before == OLD + outcome.promised
+                )  # the connection that failed does not see what it gave up
                 later = thread.push("self", "test", "later")
                 assert thread.check() == []
                 assert [event.content for event in thread.peek(limit=None)] == [*before, "later"]
@@ -223,7 +233,11 @@ def test_the_same_thread_goes_on_after_a_refusal(
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_key_is_used_once_however_often_its_push_is_repeated(
-    error: type[Exception], template: str, tmp_path: Path, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception],
+    template: str,
+    tmp_path: Path,
+    vfs: FaultyVFS,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A keyed push that failed may be repeated blindly: there is one event in the end."""
     number, failed = 0, "?"

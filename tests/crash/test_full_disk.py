@@ -86,10 +86,23 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "os.execv(sys.argv[1], sys.argv[1:])\n"
     )
-    words = ["push", "--thread", path, "--source", "self", "--type", "t", "--content", "x" * 100_000]
+    words = [
+        "push",
+        "--thread",
+        path,
+        "--source",
+        "self",
+        "--type",
+        "t",
+        "--content",
+        "x" * 100_000,
+    ]
     for extra in ([], ["--json"]):
         done = subprocess.run(
-            [sys.executable, "-c", code, *system.python(*words, *extra)], capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", code, *system.python(*words, *extra)],
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert (done.returncode, done.stdout) == (1, "")
         error = json.loads(done.stderr)["error"] if extra else done.stderr
@@ -106,7 +119,9 @@ def small(tmp_path: Path) -> Iterator[tuple[str, int]]:
     place = tmp_path / "small"
     place.mkdir()
     mounted = (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True).returncode
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+        ).returncode
         == 0
     )
     yield str(place), 0 if mounted else 400_000

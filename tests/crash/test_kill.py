@@ -88,7 +88,9 @@ def victims(
         at, count = int(next(falls)), int(next(counts))
         by_call = (number + odd) % 2
         process = start(code, path, str(at if by_call else 0), str(number))
-        out = read_lines(process, None if by_call else count)  # 1 is "go": it may be anywhere in its first step
+        out = read_lines(
+            process, None if by_call else count
+        )  # 1 is "go": it may be anywhere in its first step
         out += kill(process)
         lines = out.decode().split("\n")
         assert lines[0] == "go"
@@ -109,14 +111,18 @@ def singles(path: str, rounds: int, seed: int) -> None:
     """Kill pushers of single events and check their promises."""
     said = victims(SINGLES, path, rounds, seed, (1, 3000), 60)
     with eventq.open(path) as thread:
-        stored = {event.id: event.content.split(" x")[0].strip() for event in thread.peek(limit=None)}
+        stored = {
+            event.id: event.content.split(" x")[0].strip() for event in thread.peek(limit=None)
+        }
     promised = [line.split(" ", 1) for lines in said for line in lines]
     assert promised
     for number, text in promised:
         assert stored[int(number)] == text
     texts = [text for text in stored.values() if text != "the next push"]
     assert len(set(texts)) == len(texts)
-    for round_, lines in enumerate(said):  # at most the one event that was under way is there unpromised
+    for round_, lines in enumerate(
+        said
+    ):  # at most the one event that was under way is there unpromised
         assert sum(text.startswith(f"{round_} ") for text in texts) - len(lines) in (0, 1)
 
 
@@ -153,7 +159,9 @@ def rebuilds(path: str, rounds: int, seed: int) -> None:
     for number in range(rounds):
         text = "\n".join(mirror_lines(path)) + "\n"
         cut = text.index("\n", len(text) // 3) + 1
-        with open(os.path.join(path, f"events-20200101-{number:06}.jsonl"), "w", encoding="utf-8") as file:
+        with open(
+            os.path.join(path, f"events-20200101-{number:06}.jsonl"), "w", encoding="utf-8"
+        ) as file:
             file.write(text[:cut])
         with open(os.path.join(path, "events.jsonl"), "w", encoding="utf-8") as file:
             file.write(text[cut:])
@@ -172,7 +180,9 @@ def prunes(path: str, rounds: int, seed: int) -> None:
     with eventq.open(path) as thread:
         ids = [event.id for event in thread.peek(limit=None)]
         assert ids == list(range(ids[0], thread.last_id() + 1))
-        pruned = [int(line.split()[1]) for lines in said for line in lines if line.startswith("pruned")]
+        pruned = [
+            int(line.split()[1]) for lines in said for line in lines if line.startswith("pruned")
+        ]
         assert ids[0] >= max(pruned, default=0)
         stored = [line.split() for lines in said for line in lines if line.startswith("stored")]
         assert max((int(last) for _, _, last in stored), default=0) <= thread.last_id()
@@ -186,7 +196,11 @@ def inits(folder: str, rounds: int, seed: int) -> None:
     for number in range(rounds):
         path = os.path.join(folder, str(number))
         code = INIT
-        said = victims(code, path, 1, seed * 1000 + number, (1, 1), 1) if number % 2 else [_fall_at(path, number * 17)]
+        said = (
+            victims(code, path, 1, seed * 1000 + number, (1, 1), 1)
+            if number % 2
+            else [_fall_at(path, number * 17)]
+        )
         if eventq.exists(path):
             assert contents(path) == []
         else:
@@ -194,7 +208,15 @@ def inits(folder: str, rounds: int, seed: int) -> None:
             eventq.init(path)
         finished += said == [["made"]]
         assert sound(path) == []
-        left = {"events.db", "events.db-shm", "events.db-wal", "events.jsonl", "logs", "run", "events.db.new"}
+        left = {
+            "events.db",
+            "events.db-shm",
+            "events.db-wal",
+            "events.jsonl",
+            "logs",
+            "run",
+            "events.db.new",
+        }
         assert set(os.listdir(path)) <= left
     assert finished < rounds
 
@@ -209,7 +231,9 @@ KINDS = [singles, batches, rotations, rebuilds, prunes, inits]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_process_takes_nothing_with_it_that_was_promised(kind: object, tmp_path: Path) -> None:
+def test_a_killed_process_takes_nothing_with_it_that_was_promised(
+    kind: object, tmp_path: Path
+) -> None:
     """Whoever is killed, and wherever: the promised is there, whole, and the next push makes the mirror exact."""
     path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
     kind(path, ROUNDS, 11)  # type: ignore[operator]
@@ -218,7 +242,9 @@ def test_a_killed_process_takes_nothing_with_it_that_was_promised(kind: object, 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20, 30))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_process_takes_nothing_with_it_in_many_rounds(kind: object, seed: int, tmp_path: Path) -> None:
+def test_a_killed_process_takes_nothing_with_it_in_many_rounds(
+    kind: object, seed: int, tmp_path: Path
+) -> None:
     """The same at other moments."""
     path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
     kind(path, 60, seed)  # type: ignore[operator]

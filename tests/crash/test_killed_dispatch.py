@@ -41,7 +41,10 @@ def test_the_handler_of_a_killed_supervisor_is_waited_for_and_never_doubled(box:
     until(lambda: not box.held(), "the lock died with its holder")
     for number in range(3):
         box.thread.push("self", "test", str(number))
-    until(lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"), "the next supervisor waits")
+    until(
+        lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"),
+        "the next supervisor waits",
+    )
     assert box.held()
     assert len(box.trace("start")) == 1
     os.close(os.open(path, os.O_WRONLY))
@@ -93,7 +96,8 @@ def test_a_reused_pid_is_not_taken_for_an_orphan(box: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    "note", ["", "handler\n", "supervisor x\nhandler x y\n", "\0\0\0", "handler 99999999999999999999 1\n"]
+    "note",
+    ["", "handler\n", "supervisor x\nhandler x y\n", "\0\0\0", "handler 99999999999999999999 1\n"],
 )
 def test_rubbish_in_a_lock_file_holds_nobody_up(note: str, box: Box) -> None:
     """What the lock file says is only a hint: the system's lock is what counts."""

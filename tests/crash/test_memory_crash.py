@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _CHANCE = random.Random(21)
 SMALL = _CHANCE.randbytes(10_000)
-TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(6_000))[:200_000]
+TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(6_000))[
+    :200_000
+]
 LARGE = _CHANCE.randbytes(3 << 20)
 OPEN = TEXT[50_000:90_000]
 DEAD = [b"dead", TEXT[:150_000], _CHANCE.randbytes(1_200_000)]
@@ -60,7 +62,11 @@ def template(tmp_path: Path) -> str:
         for data in DEAD:
             fork.append(data)
         fork.delete()
-        for table, column in (("turns", "created_at_ms"), ("blobs", "touched_at_ms"), ("context_log", "at_ms")):
+        for table, column in (
+            ("turns", "created_at_ms"),
+            ("blobs", "touched_at_ms"),
+            ("context_log", "at_ms"),
+        ):
             if table == "turns":  # immutable
                 thread.database.run("DROP TRIGGER turns_are_immutable")
             thread.database.run(f"UPDATE {table} SET {column} = 0")
@@ -141,13 +147,16 @@ def again(path: str, name: str, *, done: bool) -> None:
             WORKS[name](thread)
         assert thread.check() == []
         if name == "append":
-            assert (len(list(thread.contexts.get("main").replay())), thread.last_id()) == (3, 1)  # thanks to its key
+            assert (len(list(thread.contexts.get("main").replay())), thread.last_id()) == (
+                3,
+                1,
+            )  # thanks to its key
         thread.gc(apply=True, grace=0)
         assert thread.check() == []
         assert all(thread.blobs.get(blake3(data).hexdigest()) == data for data in OLD)
-        assert thread.database.one("SELECT count(*) FROM turns") == 2 + (name in ("append", "append_text", "seal")) * (
-            1 + (name == "append_text" and done)
-        )
+        assert thread.database.one("SELECT count(*) FROM turns") == 2 + (
+            name in ("append", "append_text", "seal")
+        ) * (1 + (name == "append_text" and done))
         if name.startswith("put"):  # with them the parts that the crash had left
             assert thread.database.one("SELECT count(*) FROM blobs") == 2
         assert thread.database.free_bytes() == 0
@@ -156,7 +165,9 @@ def again(path: str, name: str, *, done: bool) -> None:
 def numbers(count: int, edge: int) -> list[int]:
     """Give the numbers of steps: so many of the first and of the last, and as many between."""
     between = range(1, count + 1, max(1, count // edge))
-    return sorted({*range(1, min(edge, count + 1)), *between, *range(max(1, count - edge), count + 2)})
+    return sorted(
+        {*range(1, min(edge, count + 1)), *between, *range(max(1, count - edge), count + 2)}
+    )
 
 
 def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
@@ -213,7 +224,9 @@ def test_a_disk_that_refuses(
             sound(path)
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"])
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"]
+)
 @pytest.mark.parametrize("name", WORKS)
 def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
     """Rows 11, 24, 55: at whatever step a process is killed, the thread is sound and the work whole or not there."""

@@ -27,10 +27,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CHANCE = random.Random(51)
-NOISE = b"".join(_CHANCE.randbytes(63).replace(b"\n", b"-") + b"\n" for _ in range(4_700))  # lines that end with chunks
+NOISE = b"".join(
+    _CHANCE.randbytes(63).replace(b"\n", b"-") + b"\n" for _ in range(4_700)
+)  # lines that end with chunks
 LARGE = _CHANCE.randbytes(1_500_000)
 OLD = b"old\n" * 20_000
-FILES = {"1.a.log": b"one\n", "2.b.log": NOISE[:150_000], "3.c.partial.log": b"some", "5.a.log": b"one\n"}
+FILES = {
+    "1.a.log": b"one\n",
+    "2.b.log": NOISE[:150_000],
+    "3.c.partial.log": b"some",
+    "5.a.log": b"one\n",
+}
 NOTES = {"1-a.md": b"one", "1-a.v2.md": NOISE[:100_000], "0-Scout.4-b.md": b"four"}
 
 
@@ -129,7 +136,10 @@ def remove(thread: eventq.Thread, _: Told) -> None:
     thread.artifacts.remove(0)
 
 
-WORKS = {work.__name__: work for work in (write, seal_again, put, publish, import_logs, import_notes, remove)}
+WORKS = {
+    work.__name__: work
+    for work in (write, seal_again, put, publish, import_logs, import_notes, remove)
+}
 WHOLE = {NOISE, NOISE[:40_000], NOISE[:100_000], OLD, *FILES.values()}
 
 
@@ -137,7 +147,10 @@ def look(path: str, told: Told, name: str) -> None:
     """Check that the thread is sound, what was acknowledged whole, and that nothing else pretends to be whole."""
     with eventq.open(path) as thread:
         assert thread.check() == []
-        found = {info.artifact_id: (info, thread.artifacts.open(info.artifact_id).read()) for info in thread.artifacts}
+        found = {
+            info.artifact_id: (info, thread.artifacts.open(info.artifact_id).read())
+            for info in thread.artifacts
+        }
         for number, data in told.sealed.items():
             assert (found[number][0].status, found[number][1]) == ("sealed", data)
         for info, data in found.values():
@@ -149,12 +162,23 @@ def look(path: str, told: Told, name: str) -> None:
         if name != "remove":
             assert found["0"][1] == OLD
         if name == "put":
-            assert all(info.status == "sealed" for info, _ in found.values())  # one change: there or not
-        versions = [thread.outputs.read(i.output_id, i.version) for i in thread.outputs if i.output_id == "0-Scout"]
+            assert all(
+                info.status == "sealed" for info, _ in found.values()
+            )  # one change: there or not
+        versions = [
+            thread.outputs.read(i.output_id, i.version)
+            for i in thread.outputs
+            if i.output_id == "0-Scout"
+        ]
         assert versions[: 1 + len(told.published)] == [b"old", *told.published]
         assert versions[1:] in ([], [b"second"], [b"second", LARGE])
         for output in thread.outputs:
-            assert thread.outputs.read(output.output_id, output.version) in (b"old", b"second", LARGE, *NOTES.values())
+            assert thread.outputs.read(output.output_id, output.version) in (
+                b"old",
+                b"second",
+                LARGE,
+                *NOTES.values(),
+            )
         if name in ("import_logs", "import_notes"):
             WORKS[name](thread, Told())
             before = thread.artifacts.list(), thread.outputs.list()
@@ -170,7 +194,9 @@ def numbers(count: int, most: int) -> list[int]:
     """Give numbers of steps: all, or the first and the last and every so many between."""
     edge = most // 4
     between = range(1, count + 1, max(1, count * 2 // most))
-    return sorted({*range(1, min(edge, count) + 1), *between, *range(max(1, count - edge), count + 2)})
+    return sorted(
+        {*range(1, min(edge, count) + 1), *between, *range(max(1, count - edge), count + 2)}
+    )
 
 
 def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
@@ -214,19 +240,25 @@ def test_a_disk_that_refuses(
                 except DiskError:
                     refused = True
                 except EventqError:
-                    assert name == "seal_again"  # see test_artifacts: it says that a transaction was undone
+                    assert (
+                        name == "seal_again"
+                    )  # see test_artifacts: it says that a transaction was undone
                     refused = True
                 failed = vfs.failed
                 vfs.disarm()
                 assert thread.check() == []
                 if name == "write" and refused and (found := thread.artifacts.list()[1:]):
                     # Its failure could be stored, or not: it is not whole in either case.
-                    assert found[0].status in (("failed", "open") if lasting or not told.sealed else ("sealed",))
+                    assert found[0].status in (
+                        ("failed", "open") if lasting or not told.sealed else ("sealed",)
+                    )
         assert refused <= bool(failed)
         assert refused or told.sealed or name not in ("write", "put", "seal_again", "import_logs")
         for owner in ("0:999999999:x",):  # the process is dead by now
             with eventq.open(path) as thread:
-                thread.database.run("UPDATE artifacts SET owner = ? WHERE status = 'open'", (owner,))
+                thread.database.run(
+                    "UPDATE artifacts SET owner = ? WHERE status = 'open'", (owner,)
+                )
         look(path, told, name)
         if number % 8 == 0:
             sound(path)
@@ -234,8 +266,12 @@ def test_a_disk_that_refuses(
     assert outcomes == {False, True}
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"])
-@pytest.mark.parametrize("name", ["write", "put", "publish", "import_logs", "import_notes", "remove"])
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["touching", "every"]
+)
+@pytest.mark.parametrize(
+    "name", ["write", "put", "publish", "import_logs", "import_notes", "remove"]
+)
 def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
     """Rows 90, 91: at whatever step a process is killed, what was acknowledged is there, and nothing else is whole."""
     path = str(tmp_path / "thread")
@@ -305,7 +341,10 @@ def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
             assert len(data) == info.size >= max(whole)
             assert info.lines == -(-len(data) // 16)
             if info.lines > 1:
-                assert b"".join(thread.artifacts.open(number).lines_from(info.lines)) == data[(info.lines - 1) * 16 :]
+                assert (
+                    b"".join(thread.artifacts.open(number).lines_from(info.lines))
+                    == data[(info.lines - 1) * 16 :]
+                )
             assert thread.check() == []
             assert thread.read(f"artifact://{number}", limit=1).complete is False
     with eventq.open(path) as thread:
@@ -370,7 +409,12 @@ def test_an_export_that_is_refused(
     with eventq.open(template) as thread:
         thread.artifacts.put(NOISE, "bash")
         thread.outputs.publish("0-Scout", NOISE)
-        expected = {"0.old.log": OLD, "1.bash.log": NOISE, "0-Scout.md": b"old", "0-Scout.v2.md": NOISE}
+        expected = {
+            "0.old.log": OLD,
+            "1.bash.log": NOISE,
+            "0-Scout.md": b"old",
+            "0-Scout.v2.md": NOISE,
+        }
         number = hits = 0
         while True:
             number += 1

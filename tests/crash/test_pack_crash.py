@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+FILES = [
+    "blobs.idx",
+    "blobs.pack",
+    "eventq.ndjson",
+    "heads.tbl",
+    "turns.idx",
+    "turns.log",
+    "turns.meta",
+]
 # Each child exports and kills itself before its nth call that changes the disk; the last one comes through.
 KILLED = """
 import json, os, signal, sys
@@ -70,7 +78,9 @@ def filled(path: str) -> str:
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Return every file below a folder."""
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()
+    }
 
 
 def killed(filled: str, tmp_path: Path, *words: str) -> int:
@@ -84,7 +94,9 @@ def killed(filled: str, tmp_path: Path, *words: str) -> int:
 
 
 @pytest.mark.parametrize(("calls", "folder"), [("every", "made"), ("named", "new")])
-def test_a_killed_export_is_done_again(calls: str, folder: str, filled: str, tmp_path: Path) -> None:
+def test_a_killed_export_is_done_again(
+    calls: str, folder: str, filled: str, tmp_path: Path
+) -> None:
     """Killed at whatever step, an export into the same folder succeeds, and gives what one without a kill gives."""
     last = killed(filled, tmp_path, calls, folder)
     whole = tree(tmp_path / f"pack-{last}")
@@ -94,7 +106,9 @@ def test_a_killed_export_is_done_again(calls: str, folder: str, filled: str, tmp
         for number in range(1, last):
             pack = tmp_path / f"pack-{number}"
             if (pack / "heads.tbl").exists():
-                assert whole.items() <= tree(pack).items()  # it comes last: where it is, everything is
+                assert (
+                    whole.items() <= tree(pack).items()
+                )  # it comes last: where it is, everything is
             if (pack / "heads.tbl").exists() and not (pack / ".eventq-export" / "names").exists():
                 assert tree(pack) == whole  # killed after its very end
                 with pytest.raises(LogicError, match="holds a pack already"):
@@ -116,7 +130,9 @@ def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> 
         for number in range(1, last):
             for name in names:
                 pack = tmp_path / f"copy-{number}-{name}"
-                shutil.copytree(tmp_path / f"pack-{number}", pack, copy_function=os.link)  # the very files
+                shutil.copytree(
+                    tmp_path / f"pack-{number}", pack, copy_function=os.link
+                )  # the very files
                 path = pack / name
                 seen.add((name, path.exists()))
                 if path.is_dir():
@@ -142,7 +158,9 @@ def test_artifacts_that_were_edited_beside_a_killed_export(filled: str, tmp_path
             seen += 1
             with artifact.open("ab") as file:
                 file.write(b", and a remark")
-            with pytest.raises(LogicError, match=r"artifacts' is there already|holds a pack already"):
+            with pytest.raises(
+                LogicError, match=r"artifacts' is there already|holds a pack already"
+            ):
                 thread.export_pack(tmp_path / f"pack-{number}")
             assert artifact.read_bytes() == b"whole, and a remark"
     assert seen > 1
@@ -155,6 +173,8 @@ def test_an_unfinished_export_is_said(filled: str, tmp_path: Path) -> None:
     for number in range(1, last + 1):
         if (tmp_path / f"pack-{number}" / "blobs.pack").exists():
             with eventq.open(eventq.init(tmp_path / f"other-{number}")) as other:
-                said.append("was killed" in " ".join(other.import_pack(tmp_path / f"pack-{number}").notes))
+                said.append(
+                    "was killed" in " ".join(other.import_pack(tmp_path / f"pack-{number}").notes)
+                )
     assert said[0]
     assert not said[-1]

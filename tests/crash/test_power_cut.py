@@ -52,7 +52,9 @@ class Cuts:
         for path, disk in self._vfs.disks.items():
             with open(os.path.join(target, os.path.basename(path)), "wb") as file:
                 file.write(content(disk))  # type: ignore[operator]
-        with open(os.path.join(self._path, "events.jsonl"), "rb") as file:  # never synced: any part of it may be there
+        with open(
+            os.path.join(self._path, "events.jsonl"), "rb"
+        ) as file:  # never synced: any part of it may be there
             mirror = file.read()
         with open(os.path.join(target, "events.jsonl"), "wb") as file:
             file.write(mirror[: self._chance.randrange(len(mirror) + 1)])

@@ -12,7 +12,17 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.wire.frames import Appended, BlobPut, CreateContext, Failure, GetHead, GetLast, Head, PutBlob, Turns
+from eventq.wire.frames import (
+    Appended,
+    BlobPut,
+    CreateContext,
+    Failure,
+    GetHead,
+    GetLast,
+    Head,
+    PutBlob,
+    Turns,
+)
 from tests.crash.support import numbers
 from tests.race.support import until
 from tests.wire.support import DEADLINE, Process, append
@@ -97,10 +107,15 @@ def massacre(path: str, rounds: int, seed: int) -> int:
                 heads = peer.talk([CreateContext(0)] * PEERS)
             contexts = [head.context_id for head in heads if isinstance(head, Head)]
             assert len(contexts) == PEERS
-            loads = [Load(process, context, seed * 1000 + round_ * 100 + context) for context in contexts]
+            loads = [
+                Load(process, context, seed * 1000 + round_ * 100 + context) for context in contexts
+            ]
             try:
                 until(lambda: all(load.acked for load in loads), "each has a turn")  # noqa: B023
-                until(lambda: sum(len(load.acked) for load in loads) >= count, "so many turns are stored")  # noqa: B023
+                until(
+                    lambda: sum(len(load.acked) for load in loads) >= count,  # noqa: B023
+                    "so many turns are stored",
+                )
             finally:
                 process.process.kill()
                 for load in loads:
@@ -125,10 +140,16 @@ def goes_on(path: str) -> None:
         assert process.end()[0] == 0
     with eventq.open(path) as thread:
         assert thread.check() == []
-        assert thread.contexts.head(1) == after.turn_id == max(int(one.head_turn_id) for one in thread.contexts)
+        assert (
+            thread.contexts.head(1)
+            == after.turn_id
+            == max(int(one.head_turn_id) for one in thread.contexts)
+        )
 
 
-def test_what_a_killed_server_has_acknowledged_is_there(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_server_has_acknowledged_is_there(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Eight pipelining peers, a kill at a random moment, four times on one thread; then a server goes on."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
     assert massacre(path, 4, 1) >= 4 * PEERS

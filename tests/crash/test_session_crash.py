@@ -42,7 +42,9 @@ OLD = entry("one", BASE64[0]) + entry("two") + b'{"torn":"x'  # what was importe
 NEW = (
     OLD
     + b'y"}\n'
-    + b"".join(entry(f"entry {number}", one) for number, one in enumerate([*BASE64, BASE64[1], NAMED]))
+    + b"".join(
+        entry(f"entry {number}", one) for number, one in enumerate([*BASE64, BASE64[1], NAMED])
+    )
     + b'{"odd": 1}\r\n'
     + entry("long " + "x" * 600_000 + NAMED)
     + b'{"torn":'
@@ -118,9 +120,16 @@ def steps_of(place: str, path: str, vfs: FaultyVFS) -> int:
 
 
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"])
+@pytest.mark.parametrize(
+    ("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"]
+)
 def test_a_disk_that_refuses(
-    error: type[Exception], lasting: bool, stride: int, place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception],
+    lasting: bool,
+    stride: int,
+    place: str,
+    vfs: FaultyVFS,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
     path = f"{place}/thread"
@@ -148,7 +157,9 @@ def test_a_disk_that_refuses(
     assert len(set(lines)) > 4  # nothing, the torn line gone, and after each transaction
 
 
-def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_thread_goes_on(
+    place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process whose disk refused once imports again with the thread that it has open."""
     path = f"{place}/thread"
     monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
@@ -187,7 +198,9 @@ def test_a_process_that_is_killed(place: str, stride: int) -> None:
     assert lines[-1] == NEW.count(b"\n") + 1
 
 
-def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_copy_whose_disk_refuses(
+    place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Whichever change fails while a thread is copied, the destination is sound, and copying again completes it."""
     with eventq.open(f"{place}/template") as source:
         work(source, place)

@@ -65,7 +65,9 @@ def same(expected: list[str], actual: list[str]) -> bool:
     """Compare output line by line; `…` stands for any text, and all times are equal."""
     if len(expected) != len(actual):
         return False
-    pairs = zip(expected, (_TIME.sub("2026-01-01T00:00:00.000Z", line) for line in actual), strict=True)
+    pairs = zip(
+        expected, (_TIME.sub("2026-01-01T00:00:00.000Z", line) for line in actual), strict=True
+    )
     return all(re.fullmatch(".*".join(map(re.escape, want.split("…"))), got) for want, got in pairs)
 
 
@@ -92,12 +94,20 @@ def test_quick_start_runs_as_printed(tmp_path: Path, until: Until) -> None:
     (script,), (shown,) = blocks("sh", start), blocks("text", start)
     assert len(script.splitlines()) <= 10
     done = subprocess.run(
-        ["sh"], input=script, cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=120
+        ["sh"],
+        input=script,
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert same(shown.splitlines(), done.stdout.splitlines()), done.stdout
     with eventq.open(tmp_path / "inbox") as thread:
-        until(lambda: thread.info().subscriptions[0].last_acked_id == 1, "the ack of the quick start")
+        until(
+            lambda: thread.info().subscriptions[0].last_acked_id == 1, "the ack of the quick start"
+        )
 
 
 def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
@@ -107,7 +117,12 @@ def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
         name = script.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(script)
     done = subprocess.run(
-        ["python", "main.py"], cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=120
+        ["python", "main.py"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "run `python main.py`, which prints `hello`." in start
@@ -121,7 +136,12 @@ def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
     for block in blocks("console", usage):
         for command, expected in steps(block):
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=300
+                ["bash", "-c", command],
+                cwd=tmp_path,
+                env=environ(),
+                capture_output=True,
+                text=True,
+                timeout=300,
             )
             actual = (done.stdout + done.stderr).splitlines()
             if done.returncode:
@@ -130,7 +150,9 @@ def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
             count += 1
     assert count > 30
     script = "\n".join(blocks("python", usage))
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environ(), capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -157,8 +179,15 @@ def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None
         for content in ("one", "a\nb\\c\\n\t\\", '"}\n{"id":9,', "\\0"):
             thread.push("self", "message", content)
         stored = [event.content for event in thread.peek()]
-    given = environ(EVENTQ_NOTIFIER="none", EVENTQ_THREAD=inbox, EVENTQ_CONSUMER="worker", EVENTQ_LAST_ACKED_ID="0")
-    done = subprocess.run(["sh", "-c", handler(name)], env=given, capture_output=True, text=True, timeout=60)
+    given = environ(
+        EVENTQ_NOTIFIER="none",
+        EVENTQ_THREAD=inbox,
+        EVENTQ_CONSUMER="worker",
+        EVENTQ_LAST_ACKED_ID="0",
+    )
+    done = subprocess.run(
+        ["sh", "-c", handler(name)], env=given, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert [json.loads(line)["content"] for line in done.stdout.splitlines()] == stored
     with eventq.open(inbox) as thread:
@@ -208,7 +237,9 @@ def test_promises_are_numbered_without_gaps() -> None:
     for number, items in promises.items():
         assert items == [str(n) for n in range(1, len(items) + 1)], number
     for name in ("SPEC.md", "docs/glossary.md"):
-        for group in re.findall(r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", _FENCED.sub("", read(name))):
+        for group in re.findall(
+            r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", _FENCED.sub("", read(name))
+        ):
             for number, _, item in (one.partition(".") for one in group.split(", ")):
                 assert not item or item in promises[number], group
 
@@ -216,6 +247,8 @@ def test_promises_are_numbered_without_gaps() -> None:
 def test_environment_variables_are_documented() -> None:
     """docs/reference.md has every variable that the package reads or sets, and no other."""
     used = {
-        name for path in (ROOT / "eventq").rglob("*.py") for name in re.findall(r"EVENTQ_[A-Z_]+", path.read_text())
+        name
+        for path in (ROOT / "eventq").rglob("*.py")
+        for name in re.findall(r"EVENTQ_[A-Z_]+", path.read_text())
     }
     assert set(re.findall(r"EVENTQ_[A-Z_]+", read("docs/reference.md"))) == used - INTERNAL

@@ -85,18 +85,24 @@ class Forks:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", FORKS, str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()]
+                [sys.executable, "-c", FORKS, str(theirs.fileno())],
+                cwd=ROOT,
+                pass_fds=[theirs.fileno()],
             )
         running.keep(self._process.pid)  # it ends with us
 
-    def run(self, argv: list[str], environ: dict[str, str], data: bytes | None) -> tuple[int, bytes, bytes]:
+    def run(
+        self, argv: list[str], environ: dict[str, str], data: bytes | None
+    ) -> tuple[int, bytes, bytes]:
         """Run a command in a fork; return its exit code and what it said."""
         asked = json.dumps({"argv": argv, "environ": environ, "folder": os.getcwd()}).encode()
         with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
             fds = [fd for _ in range(3) for fd in os.pipe()]
             ends = [stack.enter_context(FileIO(fd, "rwrwrw"[n])) for n, fd in enumerate(fds)]
             given, giving, said, saying, complained, complaining = ends
-            socket.send_fds(self._socket, [asked], [given.fileno(), saying.fileno(), complaining.fileno()])
+            socket.send_fds(
+                self._socket, [asked], [given.fileno(), saying.fileno(), complaining.fileno()]
+            )
             for end in (given, saying, complaining):
                 end.close()
             pool.submit(_give, giving, data or b"")
@@ -130,7 +136,9 @@ def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **
 def raw_run(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run eventq and give what it printed as bytes."""
     stdin = None if given is not None else subprocess.DEVNULL
-    return subprocess.run([EVENTQ, *words], input=given, stdin=stdin, capture_output=True, env=environ(), timeout=300)
+    return subprocess.run(
+        [EVENTQ, *words], input=given, stdin=stdin, capture_output=True, env=environ(), timeout=300
+    )
 
 
 def ok(*words: str, given: str | bytes | None = None) -> str:
@@ -142,7 +150,11 @@ def ok(*words: str, given: str | bytes | None = None) -> str:
 
 def objects(*words: str, given: str | bytes | None = None) -> list[dict[str, Any]]:
     """Run eventq with --json and give the objects of its lines."""
-    return [json.loads(line) for line in ok(*words, "--json", given=given).removesuffix("\n").split("\n") if line]
+    return [
+        json.loads(line)
+        for line in ok(*words, "--json", given=given).removesuffix("\n").split("\n")
+        if line
+    ]
 
 
 def refused(code: int, says: str, done: Done) -> None:

@@ -86,18 +86,30 @@ def capture(
 ) -> subprocess.CompletedProcess[bytes]:
     """Capture a command and give what came out."""
     stdin = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
-    call: dict[str, Any] = {"capture_output": True, "env": environ(), "timeout": 120, **stdin, **more}
+    call: dict[str, Any] = {
+        "capture_output": True,
+        "env": environ(),
+        "timeout": 120,
+        **stdin,
+        **more,
+    }
     return subprocess.run([EVENTQ, "capture", *options, "--thread", box, "--", *words], **call)
 
 
-def sh(box: str, script: str, *words: str, options: tuple[str, ...] = (), **more: Any) -> tuple[int, bytes, str]:
+def sh(
+    box: str, script: str, *words: str, options: tuple[str, ...] = (), **more: Any
+) -> tuple[int, bytes, str]:
     """Capture a script of the shell; give the exit code, the output and the errors."""
     done = capture(box, "sh", "-c", script, "sh", *words, options=options, **more)
     return done.returncode, done.stdout, done.stderr.decode()
 
 
 def start(
-    box: str, *words: str, options: tuple[str, ...] = (), setup: Callable[[], object] | None = None, **more: Any
+    box: str,
+    *words: str,
+    options: tuple[str, ...] = (),
+    setup: Callable[[], object] | None = None,
+    **more: Any,
 ) -> subprocess.Popen[bytes]:
     """Start to capture a command, with Ctrl-C as it is wherever the tests are run."""
 
@@ -106,7 +118,12 @@ def start(
         if setup:
             setup()
 
-    call: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    call: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        **more,
+    }
     argv = [EVENTQ, "capture", *options, "--thread", box, "--", *words]
     _started.append(subprocess.Popen(argv, env=environ(), preexec_fn=prepare, **call))  # noqa: PLW1509 (one thread only)
     return _started[-1]
@@ -194,7 +211,9 @@ def test_a_long_output_has_its_exit_code_too(box: str) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--keep",), ("--json",)])
-def test_a_command_that_cannot_be_started(box: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_command_that_cannot_be_started(
+    box: str, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     """127 where there is none, 126 for what may not be executed, with a sentence, nothing on stdout, and no artifact."""
     plain = tmp_path / "plain"
     plain.write_bytes(b"echo x\n")
@@ -243,7 +262,9 @@ def test_without_a_thread_nothing_is_run(tmp_path: Path) -> None:
         (["word"], "'word' is before '--'"),
     ],
 )
-def test_with_wrong_options_nothing_is_run(box: str, tmp_path: Path, options: list[str], says: str) -> None:
+def test_with_wrong_options_nothing_is_run(
+    box: str, tmp_path: Path, options: list[str], says: str
+) -> None:
     """A usage error is a sentence and status 2, before the command is started."""
     done = capture(box, "touch", str(tmp_path / "ran"), options=tuple(options))
     assert (done.returncode, done.stdout) == (2, b"")
@@ -254,7 +275,9 @@ def test_with_wrong_options_nothing_is_run(box: str, tmp_path: Path, options: li
 @pytest.mark.parametrize("words", [[], ["--"], ["ls"]])
 def test_without_a_command_there_is_nothing_to_do(box: str, words: list[str]) -> None:
     """No words after `--`, or no `--`, is status 2 and a sentence."""
-    done = subprocess.run([EVENTQ, "capture", "--thread", box, *words], capture_output=True, env=environ())
+    done = subprocess.run(
+        [EVENTQ, "capture", "--thread", box, *words], capture_output=True, env=environ()
+    )
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"'--'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -263,7 +286,9 @@ def test_without_a_command_there_is_nothing_to_do(box: str, words: list[str]) ->
 @pytest.mark.parametrize("form", [["--thread"], ["--thread="]])
 def test_words_arrive_unchanged(box: str, form: list[str]) -> None:
     """Blanks, quotes, empty words, options, `--` and what is not UTF-8 reach the command as they are, both parsers."""
-    code = "import os, sys; os.write(1, repr([os.fsencode(word) for word in sys.argv[1:]]).encode())"
+    code = (
+        "import os, sys; os.write(1, repr([os.fsencode(word) for word in sys.argv[1:]]).encode())"
+    )
     words = [
         b"a b",
         b"'\"\\$x`",
@@ -302,11 +327,18 @@ def test_long_output_is_bounded_and_kept(box: str) -> None:
         n for n in range(1, 20_001) if not len(head) < n <= len(head) + left_out
     ]
     assert HEAD - 10 < len(match[1]) <= HEAD
-    cat = subprocess.run([EVENTQ, "artifact", "cat", "0", "--thread", box], capture_output=True, env=environ())
+    cat = subprocess.run(
+        [EVENTQ, "artifact", "cat", "0", "--thread", box], capture_output=True, env=environ()
+    )
     assert (cat.returncode, cat.stdout, cat.stderr) == (0, SEQ, b"")
     with eventq.open(box) as thread:
         (info,) = thread.artifacts.list()
-        assert (info.tool, info.status, info.lines, info.hash) == ("sh", "sealed", 20_000, blake3(SEQ).hexdigest())
+        assert (info.tool, info.status, info.lines, info.hash) == (
+            "sh",
+            "sealed",
+            20_000,
+            blake3(SEQ).hexdigest(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -333,7 +365,9 @@ def test_a_budget_that_is_large_enough_keeps_nothing(box: str) -> None:
     assert count(box) == 0
 
 
-@pytest.mark.parametrize(("name", "tool"), [(None, "sh"), ("make", "make"), ("a/b c", "a_b_c"), ("--x", "--x")])
+@pytest.mark.parametrize(
+    ("name", "tool"), [(None, "sh"), ("make", "make"), ("a/b c", "a_b_c"), ("--x", "--x")]
+)
 def test_the_tool_is_the_command_unless_told(box: str, name: str | None, tool: str) -> None:
     """An artifact says what made it: the command's name without its folder, or `--tool`."""
     options = ("--keep", *(() if name is None else (f"--tool={name}",)))
@@ -404,7 +438,11 @@ def test_what_a_terminal_would_obey_is_taken_out(box: str) -> None:
 @pytest.mark.parametrize("options", [(), ("--raw",)])
 def test_what_is_not_utf8_is_replaced(box: str, options: tuple[str, ...]) -> None:
     """Invalid bytes become U+FFFD, also half a character at the very end."""
-    assert sh(box, "printf 'a\\377b\\303\\251\\303'", options=options) == (0, "a\ufffdbé\ufffd".encode(), "")
+    assert sh(box, "printf 'a\\377b\\303\\251\\303'", options=options) == (
+        0,
+        "a\ufffdbé\ufffd".encode(),
+        "",
+    )
 
 
 def test_two_captures_at_the_same_time(box: str, gate: str) -> None:
@@ -412,7 +450,9 @@ def test_two_captures_at_the_same_time(box: str, gate: str) -> None:
     both = []
     for n in ("a", "b"):
         os.mkfifo(gate + n)
-        both.append(start(box, "sh", "-c", f"echo {n}; read x <{gate}{n}; seq -f '%.0f {n}' 100000"))
+        both.append(
+            start(box, "sh", "-c", f"echo {n}; read x <{gate}{n}; seq -f '%.0f {n}' 100000")
+        )
     for process, n in zip(both, ("a", "b"), strict=True):
         assert first(process) == n.encode() + b"\n"
     for n in ("a", "b"):
@@ -434,17 +474,25 @@ def test_two_captures_at_the_same_time(box: str, gate: str) -> None:
 
 def test_the_head_is_shown_while_the_command_runs(box: str, gate: str) -> None:
     """Each whole line is on stdout before the command goes on."""
-    process = start(box, "sh", "-c", f"echo one; read x <{gate}; echo two; read x <{gate}; seq 20000")
+    process = start(
+        box, "sh", "-c", f"echo one; read x <{gate}; echo two; read x <{gate}; seq 20000"
+    )
     for line in (b"one\n", b"two\n"):
         assert first(process) == line
         assert process.poll() is None
         open_gate(gate)
-    assert end(process) == (0, with_note(bounded(b"one\ntwo\n" + SEQ)).removeprefix(b"one\ntwo\n"), "")
+    assert end(process) == (
+        0,
+        with_note(bounded(b"one\ntwo\n" + SEQ)).removeprefix(b"one\ntwo\n"),
+        "",
+    )
 
 
 def test_json_is_silent_until_the_end(box: str, gate: str) -> None:
     """With `--json` nothing of the head is on stdout while the command runs."""
-    process = start(box, "sh", "-c", f"echo one; echo two >{gate}; read x <{gate}", options=("--json",))
+    process = start(
+        box, "sh", "-c", f"echo one; echo two >{gate}; read x <{gate}", options=("--json",)
+    )
     assert process.stdout is not None
     Path(gate).read_bytes()
     open_gate(gate)
@@ -452,11 +500,17 @@ def test_json_is_silent_until_the_end(box: str, gate: str) -> None:
 
 
 @pytest.mark.parametrize("closing", ["", "exec 1>&- 2>&-;"], ids=["pipe open", "pipe closed"])
-def test_what_a_silent_command_has_printed_is_on_the_disk(box: str, gate: str, until: Until, closing: str) -> None:
+def test_what_a_silent_command_has_printed_is_on_the_disk(
+    box: str, gate: str, until: Until, closing: str
+) -> None:
     """All of it is stored within about a second, while the command still runs, silent or with its output closed."""
     process = start(box, "sh", "-c", f"{LONG}; {closing} read x <{gate}; exit 3")
     with eventq.open(box, read_only=True) as thread:
-        until(lambda: [a.size for a in thread.artifacts] == [len(SEQ)], "what was printed is stored", SOON)
+        until(
+            lambda: [a.size for a in thread.artifacts] == [len(SEQ)],
+            "what was printed is stored",
+            SOON,
+        )
         assert thread.artifacts.get(0).status == "open"
     assert process.poll() is None
     open_gate(gate)
@@ -483,11 +537,19 @@ def test_stdin_is_the_commands(box: str) -> None:
 def test_the_environment_and_the_folder_are_ours(box: str, tmp_path: Path) -> None:
     """The command runs where we are, with our environment and nothing else of ours."""
     done = capture(
-        os.path.relpath(box, tmp_path), "sh", "-c", 'pwd; echo "$SOME"', cwd=tmp_path, env=environ(SOME="a b")
+        os.path.relpath(box, tmp_path),
+        "sh",
+        "-c",
+        'pwd; echo "$SOME"',
+        cwd=tmp_path,
+        env=environ(SOME="a b"),
     )
     assert done.stdout == f"{os.path.realpath(tmp_path)}\na b\n".encode()
     code = "import os; print(*(fd for fd in range(3, 256) if os.path.exists(f'/proc/self/fd/{fd}')), os.getsid(0), os.getpgrp())"
-    assert capture(box, sys.executable, "-c", code).stdout.split() == [b"%d" % os.getsid(0), b"%d" % os.getpgrp()]
+    assert capture(box, sys.executable, "-c", code).stdout.split() == [
+        b"%d" % os.getsid(0),
+        b"%d" % os.getpgrp(),
+    ]
 
 
 def test_a_broken_pipe_ends_a_command(box: str) -> None:
@@ -500,16 +562,32 @@ def test_a_broken_pipe_ends_a_command(box: str) -> None:
         if line.startswith("Sig") and "Q" not in line
     }
     assert masks["SigBlk"] == 0
-    assert not masks["SigIgn"] & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGCHLD - 1)
+    assert not masks["SigIgn"] & (
+        1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1 | 1 << signal.SIGCHLD - 1
+    )
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(box: str, tmp_path: Path, closed: str) -> None:
     """With our streams closed the command runs all the same, its output is kept, and no file of ours is written to."""
     script = f'exec "$@" {closed}'
-    words = [EVENTQ, "capture", "--keep", "--thread", box, "--", "sh", "-c", f"{LONG}; echo err >&2; cat; exit 6"]
+    words = [
+        EVENTQ,
+        "capture",
+        "--keep",
+        "--thread",
+        box,
+        "--",
+        "sh",
+        "-c",
+        f"{LONG}; echo err >&2; cat; exit 6",
+    ]
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *words], stdin=subprocess.DEVNULL, capture_output=True, env=environ(), timeout=60
+        ["sh", "-c", script, "sh", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environ(),
+        timeout=60,
     )
     data = SEQ + b"err\n"
     assert done.returncode == 6
@@ -520,10 +598,20 @@ def test_closed_streams(box: str, tmp_path: Path, closed: str) -> None:
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda n: n.name
+)
 def test_a_signal_goes_on_to_the_command(box: str, tmp_path: Path, number: signal.Signals) -> None:
     """What would end us is the command's to answer: what it says at its end is taken, and its exit code is ours."""
-    process = start(box, sys.executable, "-c", NOTING, str(tmp_path / "log"), str(int(number)), options=("--keep",))
+    process = start(
+        box,
+        sys.executable,
+        "-c",
+        NOTING,
+        str(tmp_path / "log"),
+        str(int(number)),
+        options=("--keep",),
+    )
     assert first(process) == b"ready\n"
     process.send_signal(number)
     assert end(process) == (7, b"told %d\n" % number + LAST % 0, "")
@@ -539,7 +627,9 @@ def test_a_signal_that_the_command_does_not_answer_ends_it(box: str) -> None:
     assert kept(box) == b"ready\n"
 
 
-def test_a_signal_that_the_command_ignores_ends_nothing(box: str, tmp_path: Path, until: Until) -> None:
+def test_a_signal_that_the_command_ignores_ends_nothing(
+    box: str, tmp_path: Path, until: Until
+) -> None:
     """Each signal is passed on each time; none of them ends the capture."""
     log = tmp_path / "log"
     words = [str(int(n)) for n in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)]
@@ -570,7 +660,9 @@ def test_what_we_ignore_the_command_ignores(box: str, tmp_path: Path) -> None:
 
 def test_an_ignored_sigchld_does_not_lose_the_exit_code(box: str) -> None:
     """Whoever starts us with SIGCHLD ignored still learns how the command ended."""
-    process = start(box, "sh", "-c", "exit 3", setup=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    process = start(
+        box, "sh", "-c", "exit 3", setup=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    )
     assert end(process) == (3, b"", "")
 
 
@@ -599,9 +691,13 @@ class Terminal:
     def interrupts(self, until: Until, *, by_key: bool) -> bytes:
         """Interrupt once, and give how often the command was told until it left."""
         if by_key:
-            self.process.send_signal(signal.SIGSTOP)  # so that what it would pass on comes late enough to be counted
+            self.process.send_signal(
+                signal.SIGSTOP
+            )  # so that what it would pass on comes late enough to be counted
             os.write(self.ours, b"\x03")
-            until(lambda: self.log.read_bytes() == b"2\n", "the terminal interrupts the command", SOON)
+            until(
+                lambda: self.log.read_bytes() == b"2\n", "the terminal interrupts the command", SOON
+            )
             self.process.send_signal(signal.SIGCONT)
         else:
             self.process.send_signal(signal.SIGINT)
@@ -611,13 +707,17 @@ class Terminal:
         return self.log.read_bytes()
 
 
-def test_the_key_of_a_terminal_interrupts_the_command_once(box: str, tmp_path: Path, until: Until) -> None:
+def test_the_key_of_a_terminal_interrupts_the_command_once(
+    box: str, tmp_path: Path, until: Until
+) -> None:
     """Ctrl-C reaches everything at the terminal by itself: the command is not told by us as well."""
     terminal = Terminal(box, tmp_path / "log", stdin=True)
     assert terminal.interrupts(until, by_key=True) == b"2\n"
 
 
-def test_a_key_interrupts_once_also_with_another_stdin(box: str, tmp_path: Path, until: Until) -> None:
+def test_a_key_interrupts_once_also_with_another_stdin(
+    box: str, tmp_path: Path, until: Until
+) -> None:
     """With stdin from elsewhere, as in a pipeline, Ctrl-C still comes from the terminal, and once."""
     terminal = Terminal(box, tmp_path / "log", stdin=False)
     assert terminal.interrupts(until, by_key=True) == b"2\n"
@@ -642,10 +742,17 @@ def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until
             if size is None:
                 read_lines(process, 1)  # and it has perhaps no number yet
             else:
-                until(lambda: [i for i in thread.artifacts.list()[before:] if i.size >= size], "so much is stored")  # noqa: B023
+                until(
+                    lambda: [i for i in thread.artifacts.list()[before:] if i.size >= size],  # noqa: B023
+                    "so much is stored",
+                )
         kill(process)
         assert process.returncode == -signal.SIGKILL
-        until(lambda: log.exists() and log.read_bytes() == b"141\n", "SIGPIPE ends the command", SOON)  # noqa: B023
+        until(
+            lambda: log.exists() and log.read_bytes() == b"141\n",  # noqa: B023
+            "SIGPIPE ends the command",
+            SOON,
+        )
     with eventq.open(box) as thread:
         assert thread.check() == []
         found = thread.artifacts.list()
@@ -655,7 +762,9 @@ def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until
         for info in found:
             assert thread.artifacts.open(info.artifact_id).read() == whole[: info.size]
     assert len(found) >= 5
-    cat = subprocess.run([EVENTQ, "artifact", "cat", "0", "--thread", box], capture_output=True, env=environ())
+    cat = subprocess.run(
+        [EVENTQ, "artifact", "cat", "0", "--thread", box], capture_output=True, env=environ()
+    )
     assert (cat.returncode, cat.stderr) == (0, b"[Incomplete: artifact://0 is partial]\n")
     assert cat.stdout == whole[: found[0].size]
     assert sh(box, LONG) == (0, with_note(bounded(SEQ), len(found)), "")
@@ -665,7 +774,9 @@ def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_reader_that_goes_away_ends_nothing(box: str, gate: str, options: tuple[str, ...]) -> None:
+def test_a_reader_that_goes_away_ends_nothing(
+    box: str, gate: str, options: tuple[str, ...]
+) -> None:
     """The command runs to its end, its exit code is passed on, the artifact is whole, and nothing is said."""
     process = start(box, "sh", "-c", f"echo one; read x <{gate}; {LONG}; exit 5", options=options)
     assert process.stdout is not None
@@ -700,7 +811,10 @@ def test_a_reader_that_wants_one_line(box: str) -> None:
     script = '{ "$@"; echo $? >&2; } | head -1'
     words = [EVENTQ, "capture", "--thread", box, "--", "sh", "-c", f"echo one; {LONG}; exit 5"]
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *words], stdin=subprocess.DEVNULL, capture_output=True, env=environ()
+        ["sh", "-c", script, "sh", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environ(),
     )
     assert (done.stdout, done.stderr) == (b"one\n", b"5\n")
     assert kept(box) == b"one\n" + SEQ
@@ -735,7 +849,11 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
     process = start(box, "sh", "-c", script, options=("--keep",))
     command, left = int(first(process)), int(first(process))
     try:
-        until(lambda: not os.path.exists(f"/proc/{command}"), "the command is over, and that was seen", SOON)
+        until(
+            lambda: not os.path.exists(f"/proc/{command}"),
+            "the command is over, and that was seen",
+            SOON,
+        )
         process.terminate()
         try:
             assert process.wait(SOON) == 3
@@ -753,7 +871,9 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
 @pytest.mark.parametrize("room", [100_000, 1_500_000, 4_500_000])
 def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple[str, ...]) -> None:
     """What is shown is complete and bounded, without a URL; stderr says why; the exit code is the command's."""
-    noise = b"".join(os.urandom(32).hex().encode() + b"\n" for _ in range(200_000))  # 13 MB, 7 of them on the disk
+    noise = b"".join(
+        os.urandom(32).hex().encode() + b"\n" for _ in range(200_000)
+    )  # 13 MB, 7 of them on the disk
     (tmp_path / "noise").write_bytes(noise)
     setup = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))  # noqa: E731
     process = start(box, "sh", "-c", f"cat {tmp_path}/noise; exit 4", options=options, setup=setup)

@@ -64,19 +64,60 @@ def test_no_command_at_all_shows_help() -> None:
         (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
         (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
         (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
-        (["push", "--thread", "INBOX", "--source", "a", "--type", "b"], "--content or --content-file"),
+        (
+            ["push", "--thread", "INBOX", "--source", "a", "--type", "b"],
+            "--content or --content-file",
+        ),
         (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
         (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
         (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
         (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
-        (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "seconds"),
-        (["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"], "--thread is empty"),
-        (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"], "--source is empty"),
-        (["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"], "control character"),
-        (["push", "--thread", "INBOX", "--source", "me", "--type", "b", "--content", "c", "--strict-source"], "source"),
+        (
+            [
+                "pop",
+                "--thread",
+                "INBOX",
+                "--consumer",
+                "w",
+                "--last-event-id",
+                "0",
+                "--wait",
+                "soon",
+            ],
+            "seconds",
+        ),
+        (
+            ["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"],
+            "--thread is empty",
+        ),
+        (
+            ["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
+            "--source is empty",
+        ),
+        (
+            ["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"],
+            "control character",
+        ),
+        (
+            [
+                "push",
+                "--thread",
+                "INBOX",
+                "--source",
+                "me",
+                "--type",
+                "b",
+                "--content",
+                "c",
+                "--strict-source",
+            ],
+            "source",
+        ),
     ],
 )
-def test_a_mistake_in_the_command_is_one_line_and_status_2(inbox: str, words: list[str], says: str) -> None:
+def test_a_mistake_in_the_command_is_one_line_and_status_2(
+    inbox: str, words: list[str], says: str
+) -> None:
     """Whoever finds it, click or eventq, a usage error has the one form, also as JSON; nothing is stored."""
     words = [inbox if word == "INBOX" else word for word in words]
     done = run(*words)
@@ -115,12 +156,31 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
     """With --json each command gives one JSON object."""
     fresh = str(tmp_path / "fresh")
     assert json.loads(run("init", fresh, "--json").out) == {"thread": fresh}
-    words = ["subscribe", "--thread", inbox, "--consumer", "w", "--handler", "true", "--filter", "id > 0", "--json"]
-    assert json.loads(run(*words).out) == {"consumer_id": "w", "handler_cmd": "true", "filter": "id > 0"}
-    assert json.loads(run("resume", "--thread", inbox, "--consumer", "w", "--json").out) == {"consumer_id": "w"}
+    words = [
+        "subscribe",
+        "--thread",
+        inbox,
+        "--consumer",
+        "w",
+        "--handler",
+        "true",
+        "--filter",
+        "id > 0",
+        "--json",
+    ]
+    assert json.loads(run(*words).out) == {
+        "consumer_id": "w",
+        "handler_cmd": "true",
+        "filter": "id > 0",
+    }
+    assert json.loads(run("resume", "--thread", inbox, "--consumer", "w", "--json").out) == {
+        "consumer_id": "w"
+    }
     assert json.loads(run("check", "--thread", inbox, "--json").out) == {"ok": True, "faults": []}
     assert json.loads(run("mirror", "rebuild", "--thread", inbox, "--json").out) == {"count": 3}
-    assert json.loads(run("prune", "--thread", inbox, "--keep-last", "1", "--force", "--json").out) == {"count": 2}
+    assert json.loads(
+        run("prune", "--thread", inbox, "--keep-last", "1", "--force", "--json").out
+    ) == {"count": 2}
     info = json.loads(run("info", "--thread", inbox, "--json").out)
     assert info["event_count"] == 1
     assert info["newest_id"] == 3
@@ -157,11 +217,16 @@ def test_an_empty_batch_is_a_success(inbox: str) -> None:
         ('{"source":"a","type":"b","content":"c","key":[]}', "key is not a string"),
         ('{"source":"a","type":"b","content":"\\ud800"}', "lone surrogate"),
         ('{"source":"a","type":"b","content":NaN}', "NaN"),
-        ('{"source":"a","type":"b","content":' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
+        (
+            '{"source":"a","type":"b","content":' + "[" * 100_000 + "]" * 100_000 + "}",
+            "nested too deep",
+        ),
         (b'{"source":"a","type":"b","content":"\xff"}', "not UTF-8"),
     ],
 )
-def test_a_bad_line_refuses_the_batch_and_is_named(inbox: str, line: str | bytes, says: str) -> None:
+def test_a_bad_line_refuses_the_batch_and_is_named(
+    inbox: str, line: str | bytes, says: str
+) -> None:
     """Whatever is wrong with one line, nothing of the batch is stored, and the line is named by its number."""
     good = b'{"source":"a","type":"b","content":"c"}\n'
     bad = line if isinstance(line, bytes) else line.encode()
@@ -175,9 +240,17 @@ def test_a_bad_line_refuses_the_batch_and_is_named(inbox: str, line: str | bytes
 
 @pytest.mark.parametrize(
     ("value", "kept"),
-    [("1.50", "1.50"), ("[1, 2]", "[1, 2]"), ('{"a": "é"}', '{"a": "é"}'), ("true", "true"), ("9" * 5000, "9" * 5000)],
+    [
+        ("1.50", "1.50"),
+        ("[1, 2]", "[1, 2]"),
+        ('{"a": "é"}', '{"a": "é"}'),
+        ("true", "true"),
+        ("9" * 5000, "9" * 5000),
+    ],
 )
-def test_content_that_is_no_string_is_kept_as_it_was_written(inbox: str, value: str, kept: str) -> None:
+def test_content_that_is_no_string_is_kept_as_it_was_written(
+    inbox: str, value: str, kept: str
+) -> None:
     """Numbers, arrays and objects keep their JSON text, byte for byte; of a repeated key the last one counts."""
     line = f'{{"source":"a", "content" : "old", "type":"b" , "content" :  {value} , "more": [1]}}'
     assert run("push", "--thread", inbox, "--batch", given=line).code == 0
@@ -208,7 +281,12 @@ def test_a_hook_stores_the_object_once_and_is_always_silent(inbox: str) -> None:
     for given in (text, text, after, "{}", "nonsense", "", "[" * 100_000, b"\xff"):
         done = run("hook", "--thread", inbox, given=given)
         assert (done.code, done.out, done.err) == (0, "", "")
-    for words in (["hook"], ["hook", "--thread", "/nowhere"], ["hook", "--what"], ["hook", "--thread", inbox, "x"]):
+    for words in (
+        ["hook"],
+        ["hook", "--thread", "/nowhere"],
+        ["hook", "--what"],
+        ["hook", "--thread", inbox, "x"],
+    ):
         done = run(*words, given=text)
         assert (done.code, done.out, done.err) == (0, "", "")
     with eventq.open(inbox) as thread:
@@ -246,7 +324,9 @@ def test_bash_completes_commands_and_options() -> None:
     COMP_WORDS=(eventq sub) COMP_CWORD=1; _eventq_completion eventq; echo "${COMPREPLY[@]}"
     COMPREPLY=() COMP_WORDS=(thread pop --con) COMP_CWORD=2; _thread_completion thread; echo "${COMPREPLY[@]}"
     """
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+    )
     assert done.stdout.split() == ["subscribe", "--consumer"]
 
 
@@ -279,8 +359,12 @@ def test_a_closed_pipe_ends_a_command_quietly(inbox: str) -> None:
     with eventq.open(inbox) as thread:
         thread.push_many([("self", "record", "x" * 1000)] * 1000)
     for words in ("peek --last-event-id 0 --limit 5000", "tail -n 2000 -f"):
-        script = f"{EVENTQ} {words} --thread {inbox} | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+        script = (
+            f"{EVENTQ} {words} --thread {inbox} | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
+        )
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+        )
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -288,7 +372,10 @@ def test_a_full_stdout_is_an_error(inbox: str) -> None:
     """What could not be printed is not a success."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [EVENTQ, "peek", "--thread", inbox, "--last", "1"], stdout=full, stderr=subprocess.PIPE, env=environ()
+            [EVENTQ, "peek", "--thread", inbox, "--last", "1"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environ(),
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: stdout could not be written")
@@ -314,22 +401,32 @@ def test_a_stdout_that_does_not_block_is_waited_for(inbox: str) -> None:
         assert (process.stderr.read(), process.wait()) == (b"", 0)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["help"], ["help", "push"], ["push", "--help"], ["--version"], ["-V"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["help"], ["help", "push"], ["push", "--help"], ["--version"], ["-V"]]
+)
 def test_a_help_or_version_that_could_not_be_printed_is_an_error(words: list[str]) -> None:
     """A full disk is a sentence here as well."""
     for more in ([], ["--json"] if words[0] == "push" else []):
         with open("/dev/full", "wb") as full:
-            done = subprocess.run([EVENTQ, *more, *words], stdout=full, stderr=subprocess.PIPE, env=environ())
+            done = subprocess.run(
+                [EVENTQ, *more, *words], stdout=full, stderr=subprocess.PIPE, env=environ()
+            )
         assert done.returncode == (2 if more else 1)
         assert b"Traceback" not in done.stderr
-        assert done.stderr.startswith(b'{"error":' if more else b"Error: stdout could not be written: No space left")
+        assert done.stderr.startswith(
+            b'{"error":' if more else b"Error: stdout could not be written: No space left"
+        )
 
 
 def test_no_control_character_of_others_reaches_the_terminal(inbox: str) -> None:
     """What other tools put into a thread is escaped by `info` and `check`, a line each."""
     with apsw.Connection(os.path.join(inbox, "events.db")) as raw:
-        raw.execute("INSERT INTO subscriptions VALUES ('a' || char(10, 27) || '[31m', 'x' || char(7), '(' || char(27))")
-        raw.execute("INSERT INTO consumer_progress VALUES ('a' || char(10, 27) || '[31m', 0, char(27) || 'c')")
+        raw.execute(
+            "INSERT INTO subscriptions VALUES ('a' || char(10, 27) || '[31m', 'x' || char(7), '(' || char(27))"
+        )
+        raw.execute(
+            "INSERT INTO consumer_progress VALUES ('a' || char(10, 27) || '[31m', 0, char(27) || 'c')"
+        )
         raw.execute(f'CREATE VIEW "v{chr(27)}{chr(10)}" AS SELECT 1')
     for words in ("info", "check"):
         done = run(words, "--thread", inbox)
@@ -349,19 +446,43 @@ def test_no_control_character_of_others_reaches_the_terminal(inbox: str) -> None
 )
 def test_a_line_that_is_no_json_is_placed_once(inbox: str, line: str, what: str) -> None:
     """The scanner's own words are made for a place behind them."""
-    assert run("push", "--batch", "--thread", inbox, given=line).err.startswith(f"Error: line 1: not JSON: {what} - ")
+    assert run("push", "--batch", "--thread", inbox, given=line).err.startswith(
+        f"Error: line 1: not JSON: {what} - "
+    )
 
 
 def test_paths_and_names_that_are_not_text_are_refused(inbox: str) -> None:
     """Bytes that are no UTF-8 in an argument are a sentence, not a traceback."""
     for words in (
         [b"info", b"--thread", b"/tmp/\xff"],
-        [b"push", b"--thread", inbox.encode(), b"--source", b"\xff", b"--type", b"t", b"--content", b"c"],
-        [b"push", b"--thread", inbox.encode(), b"--source", b"s", b"--type", b"t", b"--content", b"\xff"],
+        [
+            b"push",
+            b"--thread",
+            inbox.encode(),
+            b"--source",
+            b"\xff",
+            b"--type",
+            b"t",
+            b"--content",
+            b"c",
+        ],
+        [
+            b"push",
+            b"--thread",
+            inbox.encode(),
+            b"--source",
+            b"s",
+            b"--type",
+            b"t",
+            b"--content",
+            b"\xff",
+        ],
         [b"peek", b"--thread", inbox.encode(), b"--last", b"1", b"--filter", b"type = '\xff'"],
         [b"subscribe", b"--thread", inbox.encode(), b"--consumer", b"w", b"--handler", b"\xff"],
     ):
-        done = subprocess.run([EVENTQ.encode(), *words], capture_output=True, env=environ(), timeout=300)
+        done = subprocess.run(
+            [EVENTQ.encode(), *words], capture_output=True, env=environ(), timeout=300
+        )
         assert done.returncode in (1, 2)
         assert done.stderr.startswith(b"Error: ")
         assert b"Traceback" not in done.stderr
@@ -369,5 +490,7 @@ def test_paths_and_names_that_are_not_text_are_refused(inbox: str) -> None:
 
 def test_python_m_eventq_is_the_command() -> None:
     """`python -m eventq` works where no script is installed."""
-    done = subprocess.run([sys.executable, "-m", "eventq", "--version"], capture_output=True, text=True, env=environ())
+    done = subprocess.run(
+        [sys.executable, "-m", "eventq", "--version"], capture_output=True, text=True, env=environ()
+    )
     assert (done.returncode, done.stdout) == (0, f"eventq {eventq.__version__}\n")

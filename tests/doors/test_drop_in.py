@@ -52,8 +52,21 @@ def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: st
         ["mirror", "--verbose", "rebuild"],
         ["mirror", "rebuild", "--verbose"],
     ):
-        assert run(*words, "--thread", inbox, program=program).out == "Rebuilt events.jsonl with 0 events\n"
-    done = run("capture", "--verbose", "--thread", inbox, "--", "echo", "--verbose", "--version", program=program)
+        assert (
+            run(*words, "--thread", inbox, program=program).out
+            == "Rebuilt events.jsonl with 0 events\n"
+        )
+    done = run(
+        "capture",
+        "--verbose",
+        "--thread",
+        inbox,
+        "--",
+        "echo",
+        "--verbose",
+        "--version",
+        program=program,
+    )
     assert (done.code, done.out) == (0, "--verbose --version\n")
 
 
@@ -64,7 +77,10 @@ def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: st
 def test_the_version_is_given_anywhere(inbox: str, words: list[str]) -> None:
     """--version and -V print the version, bare under the name of the older tool, and do nothing else."""
     words = [inbox if word == "INBOX" else word for word in words]
-    for program, shown in ((EVENTQ, f"eventq {eventq.__version__}\n"), (THREAD, f"{eventq.__version__}\n")):
+    for program, shown in (
+        (EVENTQ, f"eventq {eventq.__version__}\n"),
+        (THREAD, f"{eventq.__version__}\n"),
+    ):
         done = run(*words, program=program)
         assert (done.code, done.out, done.err) == (0, shown, "")
     assert contents(inbox) == []
@@ -117,7 +133,17 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    "end", ["\r", "\n", "\r\n", "\r\r\n", "\n\u00a0\n", "\r\u00a0\u2003\ufeff\r", "\n \t\u3000\r\n", "\u00a0\n\u00a0"]
+    "end",
+    [
+        "\r",
+        "\n",
+        "\r\n",
+        "\r\r\n",
+        "\n\u00a0\n",
+        "\r\u00a0\u2003\ufeff\r",
+        "\n \t\u3000\r\n",
+        "\u00a0\n\u00a0",
+    ],
 )
 def test_lines_end_and_are_blank_as_in_the_older_tool(inbox: str, program: str, end: str) -> None:
     """CR, LF and CR LF end a line; blanks of Unicode around it count as little as those of ASCII."""
@@ -136,7 +162,9 @@ def test_lines_are_the_same_however_they_are_cut_into_blocks(inbox: str) -> None
             done = run("push", "--thread", inbox, "--batch", given=given)
             assert done.err.startswith("Error: line 2001: "), (end, extra)
     given = "".join(line + end for end in ("\r", "\n", "\r\n", "\n\r") for _ in range(2000))
-    assert run("push", "--thread", inbox, "--batch", "--json", given=given).out.startswith('{"count":8000,')
+    assert run("push", "--thread", inbox, "--batch", "--json", given=given).out.startswith(
+        '{"count":8000,'
+    )
 
 
 def test_blanks_of_unicode_inside_of_texts_are_kept(inbox: str) -> None:
@@ -161,7 +189,9 @@ def test_an_empty_filter_is_shown_as_it_was_given(inbox: str, program: str) -> N
     assert run("subscribe", *words, "--consumer", "b", program=program).code == 0
     assert [
         one["filter"]
-        for one in json.loads(run("info", "--thread", inbox, "--json", program=program).out)["subscriptions"]
+        for one in json.loads(run("info", "--thread", inbox, "--json", program=program).out)[
+            "subscriptions"
+        ]
     ] == ["", None]
     shown = run("info", "--thread", inbox, program=program).out
     assert "  - a\n    handler: true\n    filter:  \n    last_acked_id: 0\n" in shown
@@ -176,7 +206,8 @@ def test_an_empty_filter_is_shown_as_it_was_given(inbox: str, program: str) -> N
 
 
 @pytest.mark.parametrize(
-    "tail", ["home/user/x", "é", "\U0001f600", "a\U0001f600b", "x" * 38 + "\U0001f600", "\U0001f600" * 20]
+    "tail",
+    ["home/user/x", "é", "\U0001f600", "a\U0001f600b", "x" * 38 + "\U0001f600", "\U0001f600" * 20],
 )
 def test_the_name_of_a_task_counts_utf_16_units(tail: str) -> None:
     """A character beyond the Basic Multilingual Plane counts twice, as in the names that are queued already."""
@@ -190,9 +221,15 @@ def test_the_name_of_a_task_counts_utf_16_units(tail: str) -> None:
 
 HINTS = [
     (["info", "--thread", "NOWHERE"], "run '{} init NOWHERE' first"),
-    (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0"], "run '{} subscribe' for it first"),
+    (
+        ["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0"],
+        "run '{} subscribe' for it first",
+    ),
     (["unsubscribe", "--thread", "INBOX", "--consumer", "w"], "run '{} subscribe' for it first"),
-    (["subscribe", "--thread", "INBOX", "--consumer", "there", "--handler", "true"], "run '{} unsubscribe' first"),
+    (
+        ["subscribe", "--thread", "INBOX", "--consumer", "there", "--handler", "true"],
+        "run '{} unsubscribe' first",
+    ),
     (["turn", "last", "nothing", "--thread", "INBOX"], "see '{} context ls'"),
     (["push", "--what"], "run '{} push --help'"),
     (["pish"], "run '{} --help'"),
@@ -200,7 +237,9 @@ HINTS = [
 
 
 @pytest.mark.parametrize(("words", "hint"), HINTS, ids=[" ".join(words[:2]) for words, _ in HINTS])
-def test_hints_name_the_program_as_it_was_called(inbox: str, tmp_path: Path, words: list[str], hint: str) -> None:
+def test_hints_name_the_program_as_it_was_called(
+    inbox: str, tmp_path: Path, words: list[str], hint: str
+) -> None:
     """What to do next is a command of the name that the caller used; `python -m eventq` is eventq."""
     with eventq.open(inbox) as thread:
         thread.subscribe("there", "true")
@@ -211,7 +250,9 @@ def test_hints_name_the_program_as_it_was_called(inbox: str, tmp_path: Path, wor
     for name, call in calls.items():
         named = hint.format("thread" if name == "thread" else "eventq")
         for more in ([], ["--json"]):
-            done = subprocess.run([*call, *words, *more], capture_output=True, text=True, env=environ(), timeout=300)
+            done = subprocess.run(
+                [*call, *words, *more], capture_output=True, text=True, env=environ(), timeout=300
+            )
             said = json.loads(done.stderr)["suggestion"] if more else done.stderr
             assert named in said
 
@@ -233,7 +274,9 @@ def test_what_is_shown_names_the_program_as_it_was_called(inbox: str) -> None:
         assert f" {name} init ./inbox\n" in shown
 
 
-@pytest.mark.parametrize("name", ["push", "mirror rebuild", "artifact put", "completion", "cat", "turn append"])
+@pytest.mark.parametrize(
+    "name", ["push", "mirror rebuild", "artifact put", "completion", "cat", "turn append"]
+)
 def test_the_examples_of_help_name_the_program_as_it_was_called(name: str) -> None:
     """An example can be copied as it stands."""
     shown = run(*name.split(), "--help", program=THREAD).out
@@ -249,10 +292,17 @@ def test_the_examples_of_help_name_the_program_as_it_was_called(name: str) -> No
 @pytest.mark.parametrize("name", ["events.db", "events.jsonl"])
 def test_a_file_of_a_thread_leads_to_the_thread(inbox: str, name: str) -> None:
     """Whoever names a file in the directory of a thread is told which directory, not to make another thread there."""
-    for words in (["info"], ["push", "--source", "s", "--type", "t", "--content", "c"], ["peek", "--last", "1"]):
+    for words in (
+        ["info"],
+        ["push", "--source", "s", "--type", "t", "--content", "c"],
+        ["peek", "--last", "1"],
+    ):
         done = run(*words, "--thread", f"{inbox}/{name}")
         assert (done.code, done.out) == (1, "")
-        assert done.err == f"Error: '{inbox}/{name}' is not a thread - give its directory: --thread {inbox}\n"
+        assert (
+            done.err
+            == f"Error: '{inbox}/{name}' is not a thread - give its directory: --thread {inbox}\n"
+        )
     with pytest.raises(eventq.LogicError, match="give its directory: --thread"):
         eventq.open(f"{inbox}/{name}")
 

@@ -79,7 +79,10 @@ def test_the_first_block_is_not_lost(memory: str, words: list[str]) -> None:
     """Looking whether something comes takes nothing away, however it comes."""
     data = os.urandom(3 << 20)
     with subprocess.Popen(
-        [EVENTQ, *words, "--thread", memory], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environ()
+        [EVENTQ, *words, "--thread", memory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environ(),
     ) as process:
         assert process.stdin is not None
         for piece in (data[:1], data[1:70_000], data[70_000:]):

@@ -90,7 +90,9 @@ def test_the_limit_of_a_hook_is_that_of_an_event(inbox: str, size: int) -> None:
     assert count(inbox) == (size <= LIMIT)
 
 
-@pytest.mark.parametrize("given", [b"\x00\x01\xfe\xff" * 1000, b'{"hook_event_name": "Sto', b"\xef\xbb\xbf", b"\x80{}"])
+@pytest.mark.parametrize(
+    "given", [b"\x00\x01\xfe\xff" * 1000, b'{"hook_event_name": "Sto', b"\xef\xbb\xbf", b"\x80{}"]
+)
 def test_a_hook_that_is_given_no_object_is_silent(inbox: str, given: bytes) -> None:
     """Bytes that are no text, and text that was cut off, are for the journal only."""
     done = run("hook", "--thread", inbox, given=given)
@@ -103,7 +105,9 @@ def test_a_hook_that_is_given_no_object_is_silent(inbox: str, given: bytes) -> N
 def test_a_hook_without_its_streams_exits_0(inbox: str, closing: str) -> None:
     """A stream that is closed, or that cannot be read, holds no agent up."""
     script = f'"{EVENTQ}" hook --thread "{inbox}" {closing}; echo $?'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+    )
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -111,12 +115,18 @@ def test_a_hook_without_memory_exits_0(inbox: str) -> None:
     """Where the memory ends before the limit does, nothing is said either."""
     script = f'ulimit -v 400000; "{EVENTQ}" hook --thread "{inbox}" < /dev/zero; echo $?'
     more = environ(EVENTQ_MAX_EVENT_BYTES=str(8 << 30))
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=more, timeout=300)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=more, timeout=300
+    )
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-@pytest.mark.parametrize("words", [("hook",), ("push", "--source", "s", "--type", "t", "--content-file", "-")])
-def test_a_stdin_that_does_not_block_is_waited_for(inbox: str, words: tuple[str, ...], until: Until) -> None:
+@pytest.mark.parametrize(
+    "words", [("hook",), ("push", "--source", "s", "--type", "t", "--content-file", "-")]
+)
+def test_a_stdin_that_does_not_block_is_waited_for(
+    inbox: str, words: tuple[str, ...], until: Until
+) -> None:
     """A pipe that whoever has its other end made non-blocking is read to its end all the same."""
     reader, writer = os.pipe()
     watched = os.dup(reader)
@@ -145,7 +155,9 @@ def test_content_without_end_is_refused_at_the_limit(inbox: str, file: str) -> N
     words = ["push", "--thread", inbox, "--source", "s", "--type", "t", "--content-file", file]
     done, most = measured(*words, given="/dev/zero")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"Error: the event is too large (more than the limit of {LIMIT} bytes) - ")
+    assert done.err.startswith(
+        f"Error: the event is too large (more than the limit of {LIMIT} bytes) - "
+    )
     assert most < 100 * MIB
     assert count(inbox) == 0
 
@@ -188,7 +200,9 @@ def test_the_largest_event_fits_into_a_line_however_it_is_spelled(inbox: str, sp
     times = LIMIT // len(one.encode())
     for more, code in ((0, 0), (1, 1)):
         line = f'{{"source":"s","type":"t","content":"{spelled * (times + more)}"}}'
-        done = run("push", "--thread", inbox, "--batch", given=line, EVENTQ_MAX_EVENT_BYTES=str(LIMIT))
+        done = run(
+            "push", "--thread", inbox, "--batch", given=line, EVENTQ_MAX_EVENT_BYTES=str(LIMIT)
+        )
         assert done.code == code, done.err[:200]
     with eventq.open(inbox) as thread:
         assert [event.content for event in thread.peek()] == [one * times]
@@ -235,7 +249,9 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("words", STREAMED, ids=" ".join)
-def test_what_is_streamed_takes_no_more_memory_when_it_is_longer(inbox: str, words: list[str], tmp_path: Path) -> None:
+def test_what_is_streamed_takes_no_more_memory_when_it_is_longer(
+    inbox: str, words: list[str], tmp_path: Path
+) -> None:
     """Payloads, blobs, artifacts and outputs of any length go through bounded memory."""
     with eventq.open(inbox) as thread:
         thread.contexts.create("main")
@@ -246,7 +262,9 @@ def test_what_is_streamed_takes_no_more_memory_when_it_is_longer(inbox: str, wor
     assert most < 150 * MIB
 
 
-def test_a_line_of_a_session_is_bounded(inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_a_session_is_bounded(
+    inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line that is longer than may be held is refused wherever it stands; those before it can be had again."""
     monkeypatch.setattr("eventq.transfer.sessions.LONGEST", 100)
     lines = [json.dumps({"type": "session", "id": "s", "more": "x" * 57}) for _ in range(3)]
@@ -255,7 +273,9 @@ def test_a_line_of_a_session_is_bounded(inbox: str, tmp_path: Path, monkeypatch:
     with eventq.open(inbox) as thread:
         for place in (0, 2):
             path.write_text("\n".join([*lines[:place], lines[0] + "  ", *lines[place:], ""]))
-            with pytest.raises(eventq.LogicError, match=r"the line is too large \(more than the limit of 100 bytes"):
+            with pytest.raises(
+                eventq.LogicError, match=r"the line is too large \(more than the limit of 100 bytes"
+            ):
                 thread.sessions.import_file(str(path), name=f"s{place}")
         path.write_text("\n".join([*lines, ""]))
         assert thread.sessions.import_file(str(path), name="s2").entries == 3
@@ -274,4 +294,6 @@ def test_a_session_without_end_is_refused(inbox: str) -> None:
     )  # fmt: skip
     code, most = map(int, done.stdout.split())
     assert (code, most < 450 * MIB) == (1, True)
-    assert done.stderr.startswith("Error: the line is too large (more than the limit of 134217728 bytes) - ")
+    assert done.stderr.startswith(
+        "Error: the line is too large (more than the limit of 134217728 bytes) - "
+    )

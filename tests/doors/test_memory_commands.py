@@ -21,7 +21,18 @@ from eventq.cli import groups, inputs, kinds, render, show
 from eventq.cli.graph import draw
 from eventq.errors import UsageError
 from eventq.records import ContextInfo, Turn
-from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, environ, objects, ok, raw_run, refused, run
+from tests.doors.support import (
+    EVENTQ,
+    LARGE,
+    MIXED,
+    NOWHERE,
+    environ,
+    objects,
+    ok,
+    raw_run,
+    refused,
+    run,
+)
 
 COMMANDS = groups.every()
 
@@ -52,7 +63,9 @@ def box(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("data", [b"", MIXED + LARGE], ids=["empty", "binary"])
-def test_the_bytes_of_a_blob_come_out_as_they_went_in(box: str, tmp_path: Path, data: bytes) -> None:
+def test_the_bytes_of_a_blob_come_out_as_they_went_in(
+    box: str, tmp_path: Path, data: bytes
+) -> None:
     """Through stdin or a file, to stdout or to a file, a blob is the same bytes under the same ref."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(data)
@@ -63,13 +76,26 @@ def test_the_bytes_of_a_blob_come_out_as_they_went_in(box: str, tmp_path: Path, 
         assert (told["ref"], told["size"], told["new"]) == (ref, len(data), False)
     done = raw_run("blob", "get", ref, "--thread", box)
     assert (done.returncode, done.stdout, done.stderr) == (0, data, b"")
-    assert ok("blob", "get", ref.removeprefix("blob:blake3:"), "--thread", box, "--output", str(target)) == ""
+    assert (
+        ok(
+            "blob",
+            "get",
+            ref.removeprefix("blob:blake3:"),
+            "--thread",
+            box,
+            "--output",
+            str(target),
+        )
+        == ""
+    )
     assert target.read_bytes() == data
 
 
 def test_a_pipe_that_gives_little_at_a_time_is_read_to_its_end(box: str) -> None:
     """Short reads of stdin are not the end of it."""
-    with subprocess.Popen([EVENTQ, "blob", "put", "--thread", box], stdin=-1, stdout=-1, env=environ()) as put:
+    with subprocess.Popen(
+        [EVENTQ, "blob", "put", "--thread", box], stdin=-1, stdout=-1, env=environ()
+    ) as put:
         assert put.stdin is not None
         assert put.stdout is not None
         for _ in range(50):
@@ -109,7 +135,9 @@ def test_what_a_blob_should_be_is_checked(box: str, tmp_path: Path) -> None:
     refused(1, "could not be read", run(*put, str(tmp_path / "missing")))
     refused(1, "could not be read", run(*put, str(tmp_path)))
     refused(2, "FILE is empty", run(*put, ""))
-    closed = subprocess.run(["sh", "-c", f"{EVENTQ} blob put --thread {box} <&-"], capture_output=True, env=environ())
+    closed = subprocess.run(
+        ["sh", "-c", f"{EVENTQ} blob put --thread {box} <&-"], capture_output=True, env=environ()
+    )
     assert (closed.returncode, closed.stdout) == (1, b"")
     assert b"stdin is closed" in closed.stderr
     with eventq.open(box) as thread:
@@ -119,8 +147,19 @@ def test_what_a_blob_should_be_is_checked(box: str, tmp_path: Path) -> None:
 def test_a_blob_that_is_not_there_is_status_1(box: str, tmp_path: Path) -> None:
     """Every command that names an unknown blob says which is missing, and no file is made; what is no name is status 2."""
     target = tmp_path / "target"
-    for words in (["get"], ["get", "--output", str(target)], ["stat"], ["refs"], ["verify"], ["pin", "--owner", "me"]):
-        refused(1, f"missing blob {NOWHERE}", run("blob", words[0], NOWHERE, *words[1:], "--thread", box))
+    for words in (
+        ["get"],
+        ["get", "--output", str(target)],
+        ["stat"],
+        ["refs"],
+        ["verify"],
+        ["pin", "--owner", "me"],
+    ):
+        refused(
+            1,
+            f"missing blob {NOWHERE}",
+            run("blob", words[0], NOWHERE, *words[1:], "--thread", box),
+        )
         refused(2, "names no blob", run("blob", words[0], "nonsense", *words[1:], "--thread", box))
     assert os.listdir(tmp_path) == ["box"]
     told = json.loads(run("blob", "get", NOWHERE, "--thread", box, "--json").err)
@@ -167,11 +206,16 @@ def test_blobs_are_listed_and_looked_at(box: str) -> None:
     (told,) = objects("blob", "stat", parent, "--thread", box)
     assert told in listed
     assert (told["ref"], told["size"], told["codec"]) == (parent, 600, "zstd")
-    assert ok("blob", "stat", ref, "--thread", box) == f"{ref}\nsize: 5 bytes\nstored: 5 bytes (none)\n"
+    assert (
+        ok("blob", "stat", ref, "--thread", box)
+        == f"{ref}\nsize: 5 bytes\nstored: 5 bytes (none)\n"
+    )
     assert f"{parent}  600 bytes  zstd\n" in ok("blob", "ls", "--thread", box)
     ok("blob", "pin", ref, "--owner", "me", "--thread", box)
     held = [f"blob {parent.removeprefix('blob:blake3:')}", "pin me"]
-    assert objects("blob", "refs", ref, "--thread", box) == [{"ref": ref, "names": [], "held_by": held}]
+    assert objects("blob", "refs", ref, "--thread", box) == [
+        {"ref": ref, "names": [], "held_by": held}
+    ]
     assert ok("blob", "refs", parent, "--thread", box) == f"names {ref}\nheld by nothing\n"
     assert ok("blob", "refs", ref, "--thread", box) == "".join(f"held by {one}\n" for one in held)
 
@@ -184,7 +228,9 @@ def test_a_pin_is_its_owners(box: str) -> None:
     assert objects("blob", "pin", *words) == [{"ref": ref, "owner": "me", "pinned": True}]
     assert ok("blob", "unpin", *words) == f"Unpinned {ref} for 'me'\n"
     assert ok("blob", "unpin", *words) == f"There was no pin of {ref} for 'me'\n"
-    assert objects("blob", "unpin", *words) == [{"ref": ref, "owner": "me", "pinned": False, "was_pinned": False}]
+    assert objects("blob", "unpin", *words) == [
+        {"ref": ref, "owner": "me", "pinned": False, "was_pinned": False}
+    ]
     refused(2, "--owner is empty", run("blob", "pin", ref, "--owner", "", "--thread", box))
 
 
@@ -210,13 +256,23 @@ def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
     """Each command gives the context as it is afterwards, with the fields of ContextInfo, by name or by id."""
     (made,) = objects("context", "create", "--thread", box)
     assert list(made) == list(ContextInfo.__slots__)
-    assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == (3, None, 0, None)
+    assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == (
+        3,
+        None,
+        0,
+        None,
+    )
     (made,) = objects("context", "create", "--name", "based", "--base", "2", "--thread", box)
     assert (made["head_turn_id"], made["base_turn_id"], made["head_depth"]) == (2, 2, 1)
     (made,) = objects("context", "fork", "main", "--at", "1", "--name", "early", "--thread", box)
     assert (made["context_id"], made["head_turn_id"], made["fork_of"]) == (5, 1, 1)
-    assert ok("context", "fork", "1", "--thread", box) == "Forked context 6  turn 3 (depth 2)  fork of 1 at turn 3\n"
-    (moved,) = objects("context", "move", "early", "--to", "4", "--expected-head", "1", "--thread", box)
+    assert (
+        ok("context", "fork", "1", "--thread", box)
+        == "Forked context 6  turn 3 (depth 2)  fork of 1 at turn 3\n"
+    )
+    (moved,) = objects(
+        "context", "move", "early", "--to", "4", "--expected-head", "1", "--thread", box
+    )
     assert (moved["head_turn_id"], moved["version"]) == (4, 1)
     assert (
         ok("context", "move", "5", "--to", "0", "--thread", box)
@@ -224,9 +280,13 @@ def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
     )
     assert ok("context", "rm", "early", "--thread", box).startswith("Deleted context 5; ")
     assert objects("context", "rm", "6", "--thread", box) == [{"context_id": 6}]
-    assert objects("context", "show", "retry", "--thread", box) == objects("context", "show", "2", "--thread", box)
+    assert objects("context", "show", "retry", "--thread", box) == objects(
+        "context", "show", "2", "--thread", box
+    )
     shown = ok("context", "show", "retry", "--thread", box)
-    assert shown.startswith("Context: 2 retry\nHead: turn 4\nDepth: 2\nBase: turn 2\nFork of: 1\nMoves: 1\nCreated: 2")
+    assert shown.startswith(
+        "Context: 2 retry\nHead: turn 4\nDepth: 2\nBase: turn 2\nFork of: 1\nMoves: 1\nCreated: 2"
+    )
     assert [one["context_id"] for one in objects("context", "ls", "--thread", box)] == [1, 2, 3, 4]
     assert ok("context", "ls", "--thread", box).splitlines() == [
         "1 main  turn 3 (depth 2)",
@@ -254,14 +314,21 @@ def test_the_moves_of_a_head_are_logged_also_of_a_deleted_context(box: str) -> N
 def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> None:
     """`--expected-head` that is not the head is status 1, names the head, and changes nothing."""
     words = ["--expected-head", "2", "--thread", box]
-    for command in (["context", "move", "main", "--to", "1"], ["turn", "append", "main", "--content", "x"]):
+    for command in (
+        ["context", "move", "main", "--to", "1"],
+        ["turn", "append", "main", "--content", "x"],
+    ):
         refused(1, "the head of context 1 is turn 3, not 2", run(*command, *words))
         told = json.loads(run(*command, *words, "--json").err)
         assert told == {
             "error": "the head of context 1 is turn 3, not 2",
             "suggestion": "read what is new, then try again",
         }
-    refused(1, "'main' is taken by context 1", run("context", "create", "--name", "main", "--thread", box))
+    refused(
+        1,
+        "'main' is taken by context 1",
+        run("context", "create", "--name", "main", "--thread", box),
+    )
     with eventq.open(box) as thread:
         assert thread.contexts.head("main") == 3
 
@@ -293,9 +360,17 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
         ("turn append main --content x --file y", 2, "--content and --file exclude each other"),
         ("turn append main --content x --stream", 2, "--stream and --content exclude each other"),
         ("turn append main --file y --stream", 2, "--stream and --file exclude each other"),
-        ("turn append main --canonical r --stream", 2, "--stream and --canonical exclude each other"),
+        (
+            "turn append main --canonical r --stream",
+            2,
+            "--stream and --canonical exclude each other",
+        ),
         ("turn append main --parent 1 --stream", 2, "--stream and --parent exclude each other"),
-        ("turn append main --expect-hash 1 --stream", 2, "--stream and --expect-hash exclude each other"),
+        (
+            "turn append main --expect-hash 1 --stream",
+            2,
+            "--stream and --expect-hash exclude each other",
+        ),
         ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
         ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
         ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),
@@ -306,7 +381,9 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
         ("gc --grace -1", 2, "--grace must be a time"),
     ],
 )
-def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, code: int, says: str) -> None:
+def test_what_is_wrong_is_a_sentence_and_stores_nothing(
+    box: str, words: str, code: int, says: str
+) -> None:
     """An unknown id and a conflict of each kind are status 1, wrong words and numbers status 2, each in one line."""
     refused(code, says, run(*words.split(), "--thread", box))
     with eventq.open(box) as thread:
@@ -332,18 +409,24 @@ def test_a_group_alone_shows_its_commands(group: str) -> None:
 
 
 @pytest.mark.parametrize("data", [MIXED + LARGE, "é\u2028\n".encode()], ids=["binary", "text"])
-def test_the_payload_of_a_turn_comes_out_as_it_went_in(box: str, tmp_path: Path, data: bytes) -> None:
+def test_the_payload_of_a_turn_comes_out_as_it_went_in(
+    box: str, tmp_path: Path, data: bytes
+) -> None:
     """From stdin, a file or a stream, the payload is stored byte for byte and JSON gives it back."""
     source = tmp_path / "source"
     source.write_bytes(data)
     (one,) = objects("turn", "append", "main", "--allow-empty", "--thread", box, given=data)
     (two,) = objects("turn", "append", "main", "--file", str(source), "--thread", box)
-    (three,) = objects("turn", "append", "main", "--stream", "--allow-empty", "--thread", box, given=data)
+    (three,) = objects(
+        "turn", "append", "main", "--stream", "--allow-empty", "--thread", box, given=data
+    )
     assert list(one) == TURN_FIELDS
     assert one["hash"] == two["hash"] == three["hash"]
     assert [one["turn_id"], two["turn_id"], three["turn_id"]] == [5, 6, 7]
     (told,) = objects("turn", "show", "7", "--thread", box)
-    found = told["payload"].encode() if "payload" in told else base64.b64decode(told["payload_base64"])
+    found = (
+        told["payload"].encode() if "payload" in told else base64.b64decode(told["payload_base64"])
+    )
     assert found == data
     assert raw_run("blob", "get", told["hash"], "--thread", box).stdout == data
 
@@ -361,8 +444,15 @@ def test_an_append_says_all_that_it_was_told(box: str) -> None:
     assert (made["size"], made["flags"], made["canonical"]) == (0, 5, None)
     assert objects(*words) == [made]
     refused(1, "key 'k' was used for another payload: turn 5", run(*words[:4], "else", *words[5:]))
-    (event,) = [json.loads(line) for line in ok("peek", "--last-event-id", "0", "--thread", box).splitlines()]
-    assert (event["source"], event["type"], event["subtype"]) == ("internal:a:b:c", "record", "turn")
+    (event,) = [
+        json.loads(line)
+        for line in ok("peek", "--last-event-id", "0", "--thread", box).splitlines()
+    ]
+    assert (event["source"], event["type"], event["subtype"]) == (
+        "internal:a:b:c",
+        "record",
+        "turn",
+    )
     assert json.loads(event["content"])["turn_id"] == 5
     empty = made["hash"]
     assert objects("blob", "refs", ref, "--thread", box)[0]["held_by"] == [f"blob {empty}"]
@@ -389,9 +479,16 @@ def test_canonical_input_is_json_text(box: str, tmp_path: Path) -> None:
 
 def test_pages_of_turns_lead_on(box: str) -> None:
     """`last`, `before` and `range` give turns oldest first; in text the last line is the command for the next page."""
-    assert [t["payload"] for t in objects("turn", "last", "main", "--limit", "2", "--thread", box)] == ["two", "three"]
-    assert [t["payload"] for t in objects("turn", "before", "main", "--turn", "2", "--thread", box)] == ["one"]
-    pages = [t["turn_id"] for t in objects("turn", "range", "main", "--from", "1", "--limit", "9", "--thread", box)]
+    assert [
+        t["payload"] for t in objects("turn", "last", "main", "--limit", "2", "--thread", box)
+    ] == ["two", "three"]
+    assert [
+        t["payload"] for t in objects("turn", "before", "main", "--turn", "2", "--thread", box)
+    ] == ["one"]
+    pages = [
+        t["turn_id"]
+        for t in objects("turn", "range", "main", "--from", "1", "--limit", "9", "--thread", box)
+    ]
     assert pages == [2, 3]
     assert objects("turn", "range", "main", "--from", "3", "--thread", box) == []
     assert objects("turn", "before", "main", "--turn", "1", "--thread", box) == []
@@ -402,13 +499,20 @@ def test_pages_of_turns_lead_on(box: str) -> None:
         "#3 depth 2 message v1 5 byte",
         "  three",
     ]
-    assert lines[4:] == [f"-- more above: eventq turn before main --turn 2 --limit 2 --thread {box}"]
+    assert lines[4:] == [
+        f"-- more above: eventq turn before main --turn 2 --limit 2 --thread {box}"
+    ]
     more = lines[4].split(": eventq ")[1].split()
     assert "more" not in ok(*more)
     assert ok(*more).splitlines()[1] == "  one"
-    lines = ok("turn", "range", "main", "--limit", "2", "--no-payload", "--as-of", "0", "--thread", box).splitlines()
+    lines = ok(
+        "turn", "range", "main", "--limit", "2", "--no-payload", "--as-of", "0", "--thread", box
+    ).splitlines()
     assert len(lines) == 3
-    assert lines[2] == f"-- more below: eventq turn range main --from 2 --limit 2 --as-of 0 --thread {box} --no-payload"
+    assert (
+        lines[2]
+        == f"-- more below: eventq turn range main --from 2 --limit 2 --as-of 0 --thread {box} --no-payload"
+    )
     bare = objects("turn", "last", "main", "--limit", "1", "--no-payload", "--thread", box)
     assert [list(one) for one in bare] == [TURN_FIELDS]
 
@@ -418,20 +522,39 @@ def test_overlays_show_wherever_a_turn_is_read(box: str, tmp_path: Path) -> None
     source = tmp_path / "source"
     source.write_bytes(b"\xfe")
     assert ok("turn", "patch", "2", "--content", "second", "--thread", box) == "1\n"
-    assert objects("turn", "patch", "2", "--file", str(source), "--thread", box) == [{"turn_id": 2, "seq": 2}]
+    assert objects("turn", "patch", "2", "--file", str(source), "--thread", box) == [
+        {"turn_id": 2, "seq": 2}
+    ]
     assert ok("turn", "patch", "2", "--thread", box, given="third") == "3\n"
     assert ok("turn", "patch", "3", "--tombstone", "--thread", box) == "4\n"
     shown = ok("turn", "replay", "main", "--thread", box).splitlines()
-    assert [line[:12] for line in shown] == ["#1 depth 0 m", "  one", "#2 depth 1 m", "  third", "#3 depth 2 m"]
+    assert [line[:12] for line in shown] == [
+        "#1 depth 0 m",
+        "  one",
+        "#2 depth 1 m",
+        "  third",
+        "#3 depth 2 m",
+    ]
     assert shown[2].endswith("Z [patched]")
     assert shown[4].endswith("Z [tombstone]")
-    as_of = {n: objects("turn", "show", "2", "--as-of", str(n), "--thread", box)[0] for n in range(4)}
+    as_of = {
+        n: objects("turn", "show", "2", "--as-of", str(n), "--thread", box)[0] for n in range(4)
+    }
     assert [as_of[n].get("payload") for n in range(4)] == ["two", "second", None, "third"]
     assert as_of[2]["payload_base64"] == "/g=="
     (hidden,) = objects("turn", "show", "3", "--thread", box)
-    assert (hidden["payload"], hidden["tombstone"], hidden["patch"], hidden["hash"]) == (None, True, 4, "")
-    assert [t["patch"] for t in objects("turn", "replay", "main", "--as-of", "1", "--thread", box)] == [0, 1, 0]
-    assert [t["turn_id"] for t in objects("turn", "replay", "main", "--to", "2", "--thread", box)] == [1, 2]
+    assert (hidden["payload"], hidden["tombstone"], hidden["patch"], hidden["hash"]) == (
+        None,
+        True,
+        4,
+        "",
+    )
+    assert [
+        t["patch"] for t in objects("turn", "replay", "main", "--as-of", "1", "--thread", box)
+    ] == [0, 1, 0]
+    assert [
+        t["turn_id"] for t in objects("turn", "replay", "main", "--to", "2", "--thread", box)
+    ] == [1, 2]
 
 
 def test_the_difference_of_two_contexts(box: str) -> None:
@@ -440,7 +563,12 @@ def test_the_difference_of_two_contexts(box: str) -> None:
     ok("turn", "append", "retry", "--thread", box, given=b"\xff\0")
     first, *rest = objects("turn", "diff", "main", "--with", "retry", "--thread", box)
     assert first == {"ancestor_turn_id": 2, "mine": 1, "theirs": 3}
-    assert [(t["side"], t["turn_id"]) for t in rest] == [("mine", 3), ("theirs", 4), ("theirs", 5), ("theirs", 6)]
+    assert [(t["side"], t["turn_id"]) for t in rest] == [
+        ("mine", 3),
+        ("theirs", 4),
+        ("theirs", 5),
+        ("theirs", 6),
+    ]
     assert rest[0]["payload"] == "three"
     bare = objects("turn", "diff", "main", "--with", "2", "--no-payload", "--thread", box)
     assert [list(one) for one in bare[1:]] == [["side", *TURN_FIELDS]] * 4
@@ -451,7 +579,9 @@ def test_the_difference_of_two_contexts(box: str) -> None:
     assert lines[3].endswith("Z  a\\nb" + "x" * 57 + "…")
     assert lines[4].endswith("Z  (binary)")
     ok("context", "create", "--name", "empty", "--thread", box)
-    assert ok("turn", "diff", "main", "--with", "empty", "--thread", box).startswith("common ancestor: (none)\n- #1 ")
+    assert ok("turn", "diff", "main", "--with", "empty", "--thread", box).startswith(
+        "common ancestor: (none)\n- #1 "
+    )
     assert objects("turn", "diff", "main", "--with", "main", "--thread", box) == [
         {"ancestor_turn_id": 3, "mine": 0, "theirs": 0}
     ]
@@ -474,14 +604,22 @@ def test_a_turn_is_readable(box: str) -> None:
 
     assert lines(None) == lines(b"") == []
     assert next(render.readable(turn_of(None, patch=3))) == head.format(0) + " [patched]"
-    assert next(render.readable(turn_of(None, patch=3, tombstone=True))) == head.format(0) + " [tombstone]"
+    assert (
+        next(render.readable(turn_of(None, patch=3, tombstone=True)))
+        == head.format(0) + " [tombstone]"
+    )
     assert lines(b"a\n\nb\x1b[2J\t\r\n") == ["  a", "  ", "  b\\x1b[2J\\t\\r"]
     assert lines(b"\n") == ["  "]
     assert lines(b"\xff" * 10240) == ["  (binary, 10,240 bytes)"]
     assert lines(b"x\n" * 20) == ["  x"] * 20
-    assert lines(b"x\n" * 21) == ["  x"] * 20 + ["  … (3 bytes more; eventq blob get blob:blake3:ab)"]
+    assert lines(b"x\n" * 21) == ["  x"] * 20 + [
+        "  … (3 bytes more; eventq blob get blob:blake3:ab)"
+    ]
     assert lines("é".encode() * 2000) == ["  " + "é" * 2000]
-    assert lines("é".encode() * 2500) == ["  " + "é" * 2000, "  … (1,000 bytes more; eventq blob get blob:blake3:ab)"]
+    assert lines("é".encode() * 2500) == [
+        "  " + "é" * 2000,
+        "  … (1,000 bytes more; eventq blob get blob:blake3:ab)",
+    ]
     assert lines("a€".encode() * 3000)[0] == "  " + "a€" * 1000
     assert lines(b"\xe2\x82") == ["  (binary, 2 bytes)"]
 
@@ -495,9 +633,16 @@ def test_a_long_chain_is_replayed_whole_and_a_closed_pipe_ends_it_quietly(box: s
     found = objects("turn", "replay", "main", "--thread", box)
     assert [turn["depth"] for turn in found] == list(range(3003))
     assert found[-1]["payload"] == "2999" + "x" * 1000
-    for words in ("turn replay main", "turn replay main --json", "turn diff main --with retry", "blob ls"):
+    for words in (
+        "turn replay main",
+        "turn replay main --json",
+        "turn diff main --with retry",
+        "blob ls",
+    ):
         script = f"{EVENTQ} {words} --thread {box} | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+        )
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -531,7 +676,10 @@ def start_stream(box: str, until: Until, *words: str) -> tuple[subprocess.Popen[
     process.stdin.write(b"ab\xff")
     process.stdin.flush()
     with eventq.open(box, read_only=True) as thread:
-        until(lambda: [one.size for one in thread.contexts.open_turns()] == [3], "three bytes are stored")
+        until(
+            lambda: [one.size for one in thread.contexts.open_turns()] == [3],
+            "three bytes are stored",
+        )
         (info,) = thread.contexts.open_turns()
     return process, info.open_id
 
@@ -542,25 +690,45 @@ def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> 
     process.kill()
     process.communicate()
     (told,) = objects("turn", "opened", "--thread", box)
-    assert (told["open_id"], told["context_id"], told["type_id"], told["size"]) == (open_id, 1, "draft", 3)
-    assert ok("turn", "opened", "--thread", box).startswith(f"{open_id}  context 1  draft v1  3 bytes  begun 2")
+    assert (told["open_id"], told["context_id"], told["type_id"], told["size"]) == (
+        open_id,
+        1,
+        "draft",
+        3,
+    )
+    assert ok("turn", "opened", "--thread", box).startswith(
+        f"{open_id}  context 1  draft v1  3 bytes  begun 2"
+    )
     refused(
         1,
         "the head of context 1 is turn 3, not 1",
         run("turn", "seal", str(open_id), "--expected-head", "1", "--thread", box),
     )
-    (made,) = objects("turn", "seal", str(open_id), "--emit", "--source", "me", "--flags", "4", "--thread", box)
-    assert (made["turn_id"], made["parent_turn_id"], made["type_id"], made["size"], made["flags"]) == (
+    (made,) = objects(
+        "turn", "seal", str(open_id), "--emit", "--source", "me", "--flags", "4", "--thread", box
+    )
+    assert (
+        made["turn_id"],
+        made["parent_turn_id"],
+        made["type_id"],
+        made["size"],
+        made["flags"],
+    ) == (
         5,
         3,
         "draft",
         3,
         4,
     )
-    assert objects("turn", "show", "5", "--thread", box)[0]["payload_base64"] == base64.b64encode(b"ab\xff").decode()
+    assert (
+        objects("turn", "show", "5", "--thread", box)[0]["payload_base64"]
+        == base64.b64encode(b"ab\xff").decode()
+    )
     assert ok("turn", "opened", "--thread", box) == ""
     assert json.loads(ok("peek", "--last", "1", "--thread", box))["source"] == "me"
-    refused(1, f"there is no open turn {open_id}", run("turn", "seal", str(open_id), "--thread", box))
+    refused(
+        1, f"there is no open turn {open_id}", run("turn", "seal", str(open_id), "--thread", box)
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -572,7 +740,9 @@ def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number:
     assert (process.returncode, out) == (130, b"")
     assert f"run 'eventq turn seal {open_id} --thread {box}', or 'turn discard'" in err.decode()
     assert len(err.splitlines()) == 1
-    assert ok("turn", "discard", str(open_id), "--thread", box) == f"Discarded open turn {open_id}\n"
+    assert (
+        ok("turn", "discard", str(open_id), "--thread", box) == f"Discarded open turn {open_id}\n"
+    )
     process, second = start_stream(box, until, "--json")
     process.send_signal(number)
     assert json.loads(process.communicate()[1])["error"] == f"open turn {second} was interrupted"
@@ -603,7 +773,10 @@ def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
     """Without --apply nothing goes; with it what nothing leads to goes, and JSON names the hashes, sorted."""
     ok("context", "move", "main", "--to", "2", "--thread", box)
     ref = ok("blob", "put", "--thread", box, given="x" * 2000).strip()
-    assert ok("gc", "--thread", box) == "Would delete 0 turns and 0 blobs (0 bytes); run with --apply\n"
+    assert (
+        ok("gc", "--thread", box)
+        == "Would delete 0 turns and 0 blobs (0 bytes); run with --apply\n"
+    )
     (would,) = objects("gc", "--grace", "0", "--thread", box)
     assert list(would) == ["applied", "turns", "blobs", "size", "stored", "hashes"]
     assert (would["applied"], would["turns"], would["blobs"], would["size"]) == (False, 1, 2, 2005)
@@ -614,7 +787,10 @@ def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
         ok("gc", "--grace", "0s", "--thread", box)
         == f"Would delete 1 turn and 2 blobs ({size} bytes); run with --apply\n"
     )
-    assert ok("gc", "--apply", "--grace", "0", "--thread", box) == f"Deleted 1 turn and 2 blobs ({size} bytes)\n"
+    assert (
+        ok("gc", "--apply", "--grace", "0", "--thread", box)
+        == f"Deleted 1 turn and 2 blobs ({size} bytes)\n"
+    )
     assert objects("gc", "--apply", "--grace", "0", "--thread", box)[0]["turns"] == 0
     refused(1, "missing blob", run("blob", "get", ref, "--thread", box))
 
@@ -640,10 +816,20 @@ def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path
     assert ok("pack", "import", folder, "--thread", other).startswith(
         "Imported 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
     )
-    assert [t["payload"] for t in objects("turn", "replay", "1", "--thread", other)] == ["one", "two", "three"]
+    assert [t["payload"] for t in objects("turn", "replay", "1", "--thread", other)] == [
+        "one",
+        "two",
+        "three",
+    ]
     for command in ("import", "export"):
         assert run("pack", command, "", "--thread", other).code == 2
-        refused(1, "", run("pack", command, folder if command == "export" else folder + "3", "--thread", other))
+        refused(
+            1,
+            "",
+            run(
+                "pack", command, folder if command == "export" else folder + "3", "--thread", other
+            ),
+        )
 
 
 # --- the drawing ------------------------------------------------------------------------------------------------------
@@ -686,7 +872,15 @@ def context_at(number: int, head: int) -> ContextInfo:
 def drawn(forest: Forest, heads: Sequence[int]) -> list[str]:
     """Draw contexts 1, 2, 3 … with these heads."""
     contexts = [context_at(n, head) for n, head in enumerate(heads, 1)]
-    return list(draw(contexts, forest.common, forest.depth, forest.ancestor, lambda c: f"{c.context_id} {c.name}"))
+    return list(
+        draw(
+            contexts,
+            forest.common,
+            forest.depth,
+            forest.ancestor,
+            lambda c: f"{c.context_id} {c.name}",
+        )
+    )
 
 
 def chain(length: int) -> list[int]:
@@ -744,9 +938,12 @@ def test_several_roots_are_drawn() -> None:
 def test_a_drawing_shows_the_heads_where_they_part_and_nothing_else(data: st.DataObject) -> None:
     """Whatever the forest, each drawn turn hangs below the nearest drawn turn above it, and none is missing."""
     parents = [
-        data.draw(st.integers(0, n), label="parent") for n in range(data.draw(st.integers(1, 25), label="turns"))
+        data.draw(st.integers(0, n), label="parent")
+        for n in range(data.draw(st.integers(1, 25), label="turns"))
     ]
-    heads = data.draw(st.lists(st.integers(1, len(parents)), min_size=1, max_size=12), label="heads")
+    heads = data.draw(
+        st.lists(st.integers(1, len(parents)), min_size=1, max_size=12), label="heads"
+    )
     forest = Forest(parents)
     wanted = {*heads, *(forest.up(head)[0] for head in heads)}
     wanted |= {forest.common(a, b) for a in heads for b in heads} - {0}

@@ -20,7 +20,19 @@ import pytest
 import eventq
 from eventq.cli import groups, render, show
 from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionImported
-from tests.doors.support import EVENTQ, LARGE, MIXED, NOWHERE, Done, environ, objects, ok, raw_run, refused, run
+from tests.doors.support import (
+    EVENTQ,
+    LARGE,
+    MIXED,
+    NOWHERE,
+    Done,
+    environ,
+    objects,
+    ok,
+    raw_run,
+    refused,
+    run,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -41,7 +53,10 @@ SESSION = b"".join(
     json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     for entry in (
         {"type": "session", "version": 3, "id": "abc", "cwd": "/x"},
-        {"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": "é"}, IMAGE]}},
+        {
+            "type": "message",
+            "message": {"role": "user", "content": [{"type": "text", "text": "é"}, IMAGE]},
+        },
         {"type": "message", "message": {"role": "assistant", "content": "done"}},
     )
 )
@@ -80,14 +95,21 @@ def noted(*words: str) -> tuple[bytes, str]:
 def state(path: str) -> list[Any]:
     """Give what a command may change."""
     with eventq.open(path, read_only=True) as thread:
-        told = [list(thread.artifacts), list(thread.outputs), list(thread.contexts), len(thread.blobs)]
+        told = [
+            list(thread.artifacts),
+            list(thread.outputs),
+            list(thread.contexts),
+            len(thread.blobs),
+        ]
         return [*told, thread.database.artifacts.count()]
 
 
 def without_stdin(*words: str) -> Done:
     """Run eventq with stdin closed."""
     script = 'exec "$@" <&-'
-    done = subprocess.run(["sh", "-c", script, "sh", EVENTQ, *words], capture_output=True, env=environ(), timeout=300)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", EVENTQ, *words], capture_output=True, env=environ(), timeout=300
+    )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -101,7 +123,12 @@ def _powerless() -> None:
 def obedient(*words: str, given: bytes = b"") -> Done:
     """Run eventq as somebody whom permissions stop."""
     done = subprocess.run(
-        [EVENTQ, *words], input=given, capture_output=True, env=environ(), timeout=300, preexec_fn=_powerless
+        [EVENTQ, *words],
+        input=given,
+        capture_output=True,
+        env=environ(),
+        timeout=300,
+        preexec_fn=_powerless,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -110,7 +137,9 @@ def obedient(*words: str, given: bytes = b"") -> Done:
 
 
 @pytest.mark.parametrize("data", [b"", MIXED + LARGE, NUMBERS], ids=["empty", "binary", "text"])
-def test_the_bytes_of_an_artifact_come_out_as_they_went_in(box: str, tmp_path: Path, data: bytes) -> None:
+def test_the_bytes_of_an_artifact_come_out_as_they_went_in(
+    box: str, tmp_path: Path, data: bytes
+) -> None:
     """From a file or stdin, by number or URL, whole or as JSON, an artifact is the bytes that were kept."""
     source = tmp_path / "source"
     source.write_bytes(data)
@@ -118,14 +147,29 @@ def test_the_bytes_of_an_artifact_come_out_as_they_went_in(box: str, tmp_path: P
     for number, words in ((4, ["-"]), (5, []), (6, ["--tool", "b/a sh"])):
         (told,) = objects("artifact", "put", *words, "--thread", box, given=data)
         assert list(told) == ARTIFACT_FIELDS
-        assert (told["url"], told["artifact_id"], told["status"]) == (f"artifact://{number}", str(number), "sealed")
-        assert (told["size"], told["tool"]) == (len(data), "b_a_sh" if words and words != ["-"] else "tool")
-    for words in (["cat", "artifact://3"], ["artifact", "cat", "4"], ["artifact", "cat", "artifact://5"]):
+        assert (told["url"], told["artifact_id"], told["status"]) == (
+            f"artifact://{number}",
+            str(number),
+            "sealed",
+        )
+        assert (told["size"], told["tool"]) == (
+            len(data),
+            "b_a_sh" if words and words != ["-"] else "tool",
+        )
+    for words in (
+        ["cat", "artifact://3"],
+        ["artifact", "cat", "4"],
+        ["artifact", "cat", "artifact://5"],
+    ):
         assert noted(*words, "--thread", box) == (data, "")
     (told,) = objects("cat", "artifact://6", "--thread", box)
     found = told["text"].encode() if "text" in told else base64.b64decode(told["base64"])
     assert found == data
-    assert [told[name] for name in ("url", "next_offset", "complete")] == ["artifact://6", None, True]
+    assert [told[name] for name in ("url", "next_offset", "complete")] == [
+        "artifact://6",
+        None,
+        True,
+    ]
 
 
 def test_artifacts_are_listed_a_line_each(box: str) -> None:
@@ -157,15 +201,26 @@ def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
     assert ok("artifact", "put", "--thread", box, given="x") == "artifact://3\n"
     assert [one["artifact_id"] for one in objects("artifact", "ls", "--thread", box)] == ["0", "3"]
     done = run("artifact", "rm", "1", "--thread", box)
-    assert done.err == "Error: Artifact 1 not found. Available: 0, 3 - give a number that was printed or listed\n"
+    assert (
+        done.err
+        == "Error: Artifact 1 not found. Available: 0, 3 - give a number that was printed or listed\n"
+    )
     assert (done.code, done.out) == (1, "")
 
 
 def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None:
     """A file that is not there, a folder, an empty name and a closed stdin are sentences, and no number is used."""
     before = state(box)
-    refused(1, "could not be read: No such file", run("artifact", "put", str(tmp_path / "none"), "--thread", box))
-    refused(1, "could not be read: Is a directory", run("artifact", "put", str(tmp_path), "--thread", box))
+    refused(
+        1,
+        "could not be read: No such file",
+        run("artifact", "put", str(tmp_path / "none"), "--thread", box),
+    )
+    refused(
+        1,
+        "could not be read: Is a directory",
+        run("artifact", "put", str(tmp_path), "--thread", box),
+    )
     refused(2, "FILE is empty", run("artifact", "put", "", "--thread", box))
     refused(2, "--tool is empty", run("artifact", "put", "--tool", "", "--thread", box, given="x"))
     refused(1, "stdin is closed", without_stdin("artifact", "put", "--thread", box))
@@ -177,13 +232,18 @@ def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None
 def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
     """Begin to keep 5 MiB and more as artifact 3, and give the command when some of it is stored."""
     put = subprocess.Popen(
-        [EVENTQ, "artifact", "put", "--tool", "slow", "--thread", box], stdin=subprocess.PIPE, env=environ()
+        [EVENTQ, "artifact", "put", "--tool", "slow", "--thread", box],
+        stdin=subprocess.PIPE,
+        env=environ(),
     )
     assert put.stdin is not None
     put.stdin.write(b"x\n" * (5 << 19))
     put.stdin.flush()
     with eventq.open(box, read_only=True) as thread:
-        until(lambda: [a for a in thread.artifacts if a.artifact_id == "3" and a.size], "the first bytes are stored")
+        until(
+            lambda: [a for a in thread.artifacts if a.artifact_id == "3" and a.size],
+            "the first bytes are stored",
+        )
     return put
 
 
@@ -239,7 +299,9 @@ def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until)
         ("agent://0-Scout/findings/0/file", '"a.py"\n', ""),
     ],
 )  # fmt: skip
-def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(box: str, words: str, out: str, note: str) -> None:
+def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(
+    box: str, words: str, out: str, note: str
+) -> None:
     """Exactly the lines that were asked for, and a note when there are more, or when they are not all that was meant."""
     assert noted("cat", *words.split(), "--thread", box) == (out.encode(), note)
     url, *rest = words.split()
@@ -256,13 +318,22 @@ def test_a_blob_is_a_url_too(box: str) -> None:
         b"b\n", "[Showing lines 2-2. Use --offset 3 to continue]\n",
     )  # fmt: skip
     assert objects("cat", refs[0], "--offset", "2", "--limit", "1", "--thread", box) == [
-        {"url": refs[0], "content_type": "application/octet-stream", "text": "b\n", "next_offset": 3, "complete": True}
+        {
+            "url": refs[0],
+            "content_type": "application/octet-stream",
+            "text": "b\n",
+            "next_offset": 3,
+            "complete": True,
+        }
     ]
     (told,) = objects("cat", refs[1], "--thread", box)
     assert list(told) == ["url", "content_type", "base64", "next_offset", "complete"]
     assert base64.b64decode(told["base64"]) == MIXED
     (told,) = objects("cat", "agent://0-Scout/findings", "--thread", box)
-    assert (told["content_type"], json.loads(told["text"])) == ("application/json", json.loads(FINDINGS)["findings"])
+    assert (told["content_type"], json.loads(told["text"])) == (
+        "application/json",
+        json.loads(FINDINGS)["findings"],
+    )
     assert objects("cat", "artifact://2", "--thread", box)[0]["complete"] is False
 
 
@@ -291,7 +362,9 @@ _LISTED = "give a number that was printed or listed"
         ("", 2, "Missing argument 'URL' - run 'eventq cat --help'"),
     ],
 )  # fmt: skip
-def test_a_wrong_url_is_a_sentence_with_the_next_step(box: str, words: str, code: int, says: str) -> None:
+def test_a_wrong_url_is_a_sentence_with_the_next_step(
+    box: str, words: str, code: int, says: str
+) -> None:
     """What is no URL is status 2, what is not there status 1; the text is exact, and the same in JSON."""
     done = run("cat", *words.split(), "--thread", box)
     assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
@@ -304,7 +377,11 @@ def test_an_empty_word_is_no_url(box: str) -> None:
     refused(2, "Error: URL is empty - ", run("cat", "", "--thread", box))
     refused(2, "Error: ID is empty - ", run("artifact", "cat", "", "--thread", box))
     refused(2, "Error: ID is empty - ", run("artifact", "rm", "", "--thread", box))
-    refused(2, "ID must be numeric, got: agent:", run("artifact", "cat", "agent://0-Scout", "--thread", box))
+    refused(
+        2,
+        "ID must be numeric, got: agent:",
+        run("artifact", "cat", "agent://0-Scout", "--thread", box),
+    )
 
 
 def test_an_unknown_output_is_said_in_two_lines(box: str) -> None:
@@ -317,7 +394,10 @@ def test_an_unknown_output_is_said_in_two_lines(box: str) -> None:
     assert done.err == f"Error: Not found: a\\nAvailable: b\\x1b[1m\nAvailable: 0-Scout - {fix}\n"
     done = run("cat", "agent://0-Scout?version=3", "--thread", box, "--json")
     assert done.err.count("\n") == 1
-    assert json.loads(done.err) == {"error": "Not found: 0-Scout, version 3\nAvailable: 0-Scout", "suggestion": fix}
+    assert json.loads(done.err) == {
+        "error": "Not found: 0-Scout, version 3\nAvailable: 0-Scout",
+        "suggestion": fix,
+    }
 
 
 def test_other_errors_stay_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -332,7 +412,10 @@ def test_nothing_was_ever_produced(tmp_path: Path) -> None:
     path = eventq.init(tmp_path / "fresh")
     for url in ("artifact://0", "agent://0-x"):
         done = run("cat", url, "--thread", path)
-        assert done.err == "Error: No artifacts directory found - nothing was stored yet: see 'eventq artifact put'\n"
+        assert (
+            done.err
+            == "Error: No artifacts directory found - nothing was stored yet: see 'eventq artifact put'\n"
+        )
         assert (done.code, done.out) == (1, "")
 
 
@@ -360,9 +443,15 @@ def test_a_large_artifact_goes_in_and_out_in_bounded_memory(tmp_path: Path) -> N
         told = [put.communicate()[1].decode()]
     hashes = [hashlib.sha256(piece * 1600).hexdigest()]
     last = 1600 * 4096
-    for words, size in (([], 1600 * len(piece)), (["--offset", "2", "--limit", str(last - 2)], (last - 2) * 16)):
+    for words, size in (
+        ([], 1600 * len(piece)),
+        (["--offset", "2", "--limit", str(last - 2)], (last - 2) * 16),
+    ):
         with subprocess.Popen(
-            [*call, "cat", "artifact://0", *words, "--thread", path], stdout=-1, stderr=-1, env=environ()
+            [*call, "cat", "artifact://0", *words, "--thread", path],
+            stdout=-1,
+            stderr=-1,
+            env=environ(),
         ) as cat:
             assert cat.stdout is not None
             assert cat.stderr is not None
@@ -374,7 +463,9 @@ def test_a_large_artifact_goes_in_and_out_in_bounded_memory(tmp_path: Path) -> N
         assert count == size
         hashes.append(hasher.hexdigest())
     assert hashes[0] == hashes[1]
-    assert told[2].startswith(f"[Showing lines 2-{last - 1} of {last}. Use --offset {last} to continue]\n")
+    assert told[2].startswith(
+        f"[Showing lines 2-{last - 1} of {last}. Use --offset {last} to continue]\n"
+    )
     for one in told:
         code, peak = one.splitlines()[-1].split()
         assert code == "0"
@@ -388,16 +479,28 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
     """From an option, a file or stdin; a name gets the next number, an id the next version, and all are listed."""
     source = tmp_path / "source"
     source.write_bytes(MIXED)
-    assert ok("output", "put", "He/lper", "--content", "x", "--thread", box) == "agent://1-He_lper\n"
+    assert (
+        ok("output", "put", "He/lper", "--content", "x", "--thread", box) == "agent://1-He_lper\n"
+    )
     assert (
         ok("output", "put", "sub", "--parent", "0-Scout", "--file", str(source), "--thread", box)
         == "agent://0-Scout.0-sub\n"
     )
     (told,) = objects("output", "put", "--file", "-", "piped", "--thread", box, given="é")
     assert list(told) == OUTPUT_FIELDS
-    assert (told["output_id"], told["version"], told["size"], told["url"]) == ("2-piped", 1, 2, "agent://2-piped")
-    assert ok("output", "put", "--id", "0-Scout", "--thread", box, given="third") == "agent://0-Scout?version=3\n"
-    assert ok("output", "put", "--id", "7-new", "--content", "", "--thread", box) == "agent://7-new\n"
+    assert (told["output_id"], told["version"], told["size"], told["url"]) == (
+        "2-piped",
+        1,
+        2,
+        "agent://2-piped",
+    )
+    assert (
+        ok("output", "put", "--id", "0-Scout", "--thread", box, given="third")
+        == "agent://0-Scout?version=3\n"
+    )
+    assert (
+        ok("output", "put", "--id", "7-new", "--content", "", "--thread", box) == "agent://7-new\n"
+    )
     assert noted("cat", "agent://0-Scout.0-sub", "--thread", box)[0] == MIXED
     assert noted("cat", "agent://0-Scout?version=3", "--thread", box)[0] == b"third"
     assert noted("cat", "agent://0-Scout", "--thread", box)[0] == FINDINGS.encode()
@@ -427,25 +530,36 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
         ("x y", 2, "Got unexpected extra argument (y) - run 'eventq output put --help'"),
     ],
 )  # fmt: skip
-def test_an_output_that_cannot_be_put_is_a_sentence(box: str, words: str, code: int, says: str) -> None:
+def test_an_output_that_cannot_be_put_is_a_sentence(
+    box: str, words: str, code: int, says: str
+) -> None:
     """Exactly one of a name and an id, one content, and ids as they were printed; nothing is stored otherwise."""
     before = state(box)
     done = run("output", "put", *words.split(), "--thread", box, given="x")
     assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
     assert state(box) == before
-    for empty in (["", "--content", "x"], ["--id", "", "--content", "x"], ["x", "--file", ""], ["x", "--parent", ""]):
+    for empty in (
+        ["", "--content", "x"],
+        ["--id", "", "--content", "x"],
+        ["x", "--file", ""],
+        ["x", "--parent", ""],
+    ):
         refused(2, "is empty", run("output", "put", *empty, "--thread", box))
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
 
 
-def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(box: str, tmp_path: Path) -> None:
+def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
+    box: str, tmp_path: Path
+) -> None:
     """Each is a file; imported they have their numbers, names and versions, and twice adds nothing."""
     folder, other = str(tmp_path / "deep" / "files"), eventq.init(tmp_path / "other")
     done = ok("artifact", "export", folder, "--thread", box)
     assert done == f"Exported 3 artifacts and 2 outputs to {folder}\n"
-    assert objects("artifact", "export", folder, "--thread", box) == [{"folder": folder, "artifacts": 3, "outputs": 2}]
+    assert objects("artifact", "export", folder, "--thread", box) == [
+        {"folder": folder, "artifacts": 3, "outputs": 2}
+    ]
     names = ["0-Scout.md", "0-Scout.v2.md", "0.seq.log", "1.dump.log", "2.make.partial.log"]
     assert sorted(os.listdir(folder)) == names
     assert Path(folder, "1.dump.log").read_bytes() == MIXED
@@ -461,7 +575,9 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(box: str, tm
     before = state(other)
     told = objects("artifact", "import", folder, "--thread", other)
     assert [f"{one['name']} -> {one['url']}" for one in told] == expected
-    assert [list(one) for one in told] == [["name", *ARTIFACT_FIELDS]] * 3 + [["name", *OUTPUT_FIELDS]] * 2
+    assert [list(one) for one in told] == [["name", *ARTIFACT_FIELDS]] * 3 + [
+        ["name", *OUTPUT_FIELDS]
+    ] * 2
     assert state(other) == before
     for url in ("artifact://0", "artifact://1", "agent://0-Scout?version=2"):
         assert noted("cat", url, "--thread", other) == noted("cat", url, "--thread", box)
@@ -479,13 +595,31 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
     step, before = "check the path, its permissions and the disk", state(box)
     for words, says in (
         (["export", "file"], f"'{tmp_path}/file' could not be written: File exists - {step}"),
-        (["export", "file/deep"], f"'{tmp_path}/file/deep' could not be written: Not a directory - {step}"),
-        (["export", "locked"], f"'{tmp_path}/locked' could not be written: Permission denied - {step}"),
-        (["export", "locked/deep"], f"'{tmp_path}/locked/deep' could not be written: Permission denied - {step}"),
-        (["export", "taken"], f"'{tmp_path}/taken/0.seq.log' is there already, and is another - give another folder"),
-        (["import", "none"], f"'{tmp_path}/none' could not be read: No such file or directory - {step}"),
+        (
+            ["export", "file/deep"],
+            f"'{tmp_path}/file/deep' could not be written: Not a directory - {step}",
+        ),
+        (
+            ["export", "locked"],
+            f"'{tmp_path}/locked' could not be written: Permission denied - {step}",
+        ),
+        (
+            ["export", "locked/deep"],
+            f"'{tmp_path}/locked/deep' could not be written: Permission denied - {step}",
+        ),
+        (
+            ["export", "taken"],
+            f"'{tmp_path}/taken/0.seq.log' is there already, and is another - give another folder",
+        ),
+        (
+            ["import", "none"],
+            f"'{tmp_path}/none' could not be read: No such file or directory - {step}",
+        ),
         (["import", "file"], f"'{tmp_path}/file' could not be read: Not a directory - {step}"),
-        (["import", "unread"], f"'{tmp_path}/unread/3.x.log' could not be read: Permission denied - {step}"),
+        (
+            ["import", "unread"],
+            f"'{tmp_path}/unread/3.x.log' could not be read: Permission denied - {step}",
+        ),
     ):
         done = obedient("artifact", words[0], str(tmp_path / words[1]), "--thread", box)
         assert (done.code, done.out, done.err) == (1, "", f"Error: {says}\n")
@@ -499,7 +633,11 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
 
 def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> None:
     """Under the session's name or a given one; importing again adds what it has grown by; the bytes are the same."""
-    file, copy, lines = tmp_path / "s.jsonl", tmp_path / "copy.jsonl", SESSION.splitlines(keepends=True)
+    file, copy, lines = (
+        tmp_path / "s.jsonl",
+        tmp_path / "copy.jsonl",
+        SESSION.splitlines(keepends=True),
+    )
     file.write_bytes(b"".join(lines[:2]))
     take = ["session", "import", str(file), "--thread", box]
     assert ok(*take) == "Imported 2 of 2 entries into context 'abc' (2)\n"
@@ -511,7 +649,10 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": [], "raw": 0}
     for name in ("abc", "2", "again"):
         assert noted("session", "export", name, "--thread", box) == (SESSION, "")
-    assert noted("session", "export", "abc", "--output", "-", "--json", "--thread", box) == (SESSION, "")
+    assert noted("session", "export", "abc", "--output", "-", "--json", "--thread", box) == (
+        SESSION,
+        "",
+    )
     assert ok("session", "export", "abc", "--output", str(copy), "--thread", box) == ""
     assert copy.read_bytes() == SESSION
     (told,) = objects("session", "export", "3", "--output", str(copy), "--thread", box)
@@ -530,7 +671,10 @@ def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -
     (told,) = objects("session", "import", str(file), "--name", "other", "--thread", box)
     assert told["notes"] == [f"the last line of '{file}' is torn: it is kept as it is"]
     file.write_bytes(SESSION)
-    assert ok("session", "import", str(file), "--thread", box) == "Imported 1 of 3 entries into context 'abc' (2)\n"
+    assert (
+        ok("session", "import", str(file), "--thread", box)
+        == "Imported 1 of 3 entries into context 'abc' (2)\n"
+    )
     assert noted("session", "export", "abc", "--thread", box) == (SESSION, "")
 
 
@@ -572,13 +716,18 @@ def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Pat
     (tmp_path / "blobs" / there).write_bytes(PIXELS)
     file = tmp_path / "s.jsonl"
     content = [{**IMAGE, "data": f"blob:sha256:{digits}"} for digits in (there, gone)]
-    file.write_text(json.dumps({"type": "message", "message": {"content": content}}, separators=(",", ":")) + "\n")
+    file.write_text(
+        json.dumps({"type": "message", "message": {"content": content}}, separators=(",", ":"))
+        + "\n"
+    )
     done = run("session", "import", str(file), "--blobs", str(tmp_path / "blobs"), "--thread", box)
     assert (done.code, done.out) == (0, "Imported 1 of 1 entries into context 's' (2)\n")
     note = f"blob:sha256:{gone} is not in '{tmp_path}/blobs' (No such file or directory): the ref is kept\n"
     assert done.err == note
     assert noted("cat", f"blob:sha256:{there}", "--thread", box) == (PIXELS, "")
-    refused(1, f"missing blob blob:sha256:{gone}", run("cat", f"blob:sha256:{gone}", "--thread", box))
+    refused(
+        1, f"missing blob blob:sha256:{gone}", run("cat", f"blob:sha256:{gone}", "--thread", box)
+    )
     assert noted("session", "export", "s", "--thread", box) == (file.read_bytes(), "")
 
 
@@ -589,12 +738,17 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
     with eventq.open(box) as thread:
         ref = thread.blobs.put(PIXELS).ref
         thread.database.run("DELETE FROM blob_refs")
-        thread.database.run("DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),))
+        thread.database.run(
+            "DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),)
+        )
     left = SESSION.replace(IMAGE["data"].encode(), ref.encode())
     note = f"blob {ref} is missing; the entry keeps its ref"
     assert noted("session", "export", "abc", "--thread", box) == (left, f"{note}\n")
     target = tmp_path / "target"
-    assert noted("session", "export", "abc", "--output", str(target), "--thread", box) == (b"", f"{note}\n")
+    assert noted("session", "export", "abc", "--output", str(target), "--thread", box) == (
+        b"",
+        f"{note}\n",
+    )
     assert target.read_bytes() == left
     (told,) = objects("session", "export", "abc", "--output", str(target), "--thread", box)
     assert told["notes"] == [note]
@@ -608,9 +762,16 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     take, give = ["session", "import", "--thread", box], ["session", "export", "--thread", box]
     done = run(*take, str(tmp_path / "none"))
     step = "check the path and its permissions"
-    assert done.err == f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
+    assert (
+        done.err
+        == f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
+    )
     refused(1, f"'{tmp_path}' could not be read: Is a directory", run(*take, str(tmp_path)))
-    refused(1, "context 'main' has turns that are no entries of a session", run(*take, str(file), "--name", "main"))
+    refused(
+        1,
+        "context 'main' has turns that are no entries of a session",
+        run(*take, str(file), "--name", "main"),
+    )
     refused(2, "'12' is a number, not a name", run(*take, str(file), "--name", "12"))
     for words in ([""], [str(file), "--name", ""], [str(file), "--blobs", ""]):
         refused(2, "is empty", run(*take, *words))
@@ -618,7 +779,9 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     refused(1, "there is no context 'nobody'", run(*give, "nobody", "--output", str(target)))
     refused(1, "there is no context '9'", run(*give, "9"))
     refused(1, "is no regular file", run(*give, "main", "--output", str(tmp_path)))
-    refused(1, "could not be written", run(*give, "main", "--output", str(tmp_path / "no" / "where")))
+    refused(
+        1, "could not be written", run(*give, "main", "--output", str(tmp_path / "no" / "where"))
+    )
     assert sorted(os.listdir(tmp_path)) == ["box", "s.jsonl"]
 
 
@@ -634,13 +797,17 @@ def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path
     (told,) = objects("thread-copy", box, other)
     assert list(told) == list(Imported.__slots__)
     assert told == dict.fromkeys(told, 0) | {"notes": []}
-    assert ok("thread-copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
+    assert (
+        ok("thread-copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
+    )
     for words in (["artifact", "ls"], ["output", "ls"], ["turn", "replay", "main"]):
         assert ok(*words, "--thread", other) == ok(*words, "--thread", box)
 
 
 @pytest.mark.parametrize(("order", "chosen"), [*enumerate(["main", "1", " 1, main", "main"])])
-def test_some_contexts_are_copied_with_what_they_lead_to(box: str, tmp_path: Path, order: int, chosen: str) -> None:
+def test_some_contexts_are_copied_with_what_they_lead_to(
+    box: str, tmp_path: Path, order: int, chosen: str
+) -> None:
     """By name or id, wherever the option stands; an artifact that they name comes along, others stay."""
     with eventq.open(box) as thread:
         thread.contexts.create("side").append("nothing")
@@ -649,7 +816,9 @@ def test_some_contexts_are_copied_with_what_they_lead_to(box: str, tmp_path: Pat
     words[min(order, 2) : min(order, 2)] = option if order < 3 else [f"--contexts={chosen}"]
     told = ok("thread-copy", *words)
     assert told == "Copied 1 blob, 1 turn, 1 context and 1 artifact; 0 heads moved\n"
-    assert bare(ok("artifact", "ls", "--thread", other)) == ["artifact://1  sealed  771 bytes  4 lines  dump"]
+    assert bare(ok("artifact", "ls", "--thread", other)) == [
+        "artifact://1  sealed  771 bytes  4 lines  dump"
+    ]
 
 
 def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
@@ -674,7 +843,9 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
         assert f'"error":{says}' in done.err
     (tmp_path / "file").write_text("x")
     refused(1, f"'{tmp_path}/file'", run("thread-copy", box, str(tmp_path / "file")))
-    refused(2, "the source and the destination are one thread", run("thread-copy", box, f"{box}/../box"))
+    refused(
+        2, "the source and the destination are one thread", run("thread-copy", box, f"{box}/../box")
+    )
     assert sorted(os.listdir(tmp_path)) == ["box", "file", "original"]
 
 
@@ -713,7 +884,10 @@ def test_without_a_thread_nothing_is_done(
     assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
     assert (done.code, done.out) == (1, "")
     done = run(*call, given="x")
-    assert (done.code, done.err) == (2, f"Error: Missing option '--thread' - run 'eventq {name} --help'\n")
+    assert (done.code, done.err) == (
+        2,
+        f"Error: Missing option '--thread' - run 'eventq {name} --help'\n",
+    )
     if name in ("artifact cat", "artifact ls", "artifact export", "output ls", "cat"):
         refused(1, "was written by an older eventq", run(*call, "--thread", original))
     assert sorted(os.listdir(tmp_path)) == before
@@ -769,7 +943,9 @@ def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path) -> None:
         for _ in range(1000):
             thread.artifacts.put(b"")
             thread.outputs.put("x" * 60, b"")
-    for words, script in product(MUCH, ("| head -c 1 > /dev/null; echo ${PIPESTATUS[0]}", ">&-; echo $?")):
+    for words, script in product(
+        MUCH, ("| head -c 1 > /dev/null; echo ${PIPESTATUS[0]}", ">&-; echo $?")
+    ):
         done = subprocess.run(["bash", "-c", f"{EVENTQ} {words} --thread {box} {script}"], capture_output=True, text=True, env=environ(), timeout=300)  # fmt: skip
         assert (done.stdout, done.stderr) == ("0\n", ""), words
 
@@ -777,5 +953,10 @@ def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path) -> None:
 def test_what_was_added_in_words() -> None:
     """Blobs, turns and contexts are always told, artifacts and outputs where there are any."""
     assert render.added(Imported(1, 2, 0, 1, ())) == "1 blob, 2 turns and 0 contexts; 1 head moved"
-    assert render.added(Imported(0, 0, 0, 0, (), 1, 0)) == "0 blobs, 0 turns, 0 contexts and 1 artifact; 0 heads moved"
-    assert render.added(Imported(0, 0, 0, 0, (), 0, 2)).startswith("0 blobs, 0 turns, 0 contexts and 2 outputs; ")
+    assert (
+        render.added(Imported(0, 0, 0, 0, (), 1, 0))
+        == "0 blobs, 0 turns, 0 contexts and 1 artifact; 0 heads moved"
+    )
+    assert render.added(Imported(0, 0, 0, 0, (), 0, 2)).startswith(
+        "0 blobs, 0 turns, 0 contexts and 2 outputs; "
+    )

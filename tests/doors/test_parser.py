@@ -50,7 +50,10 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
 @given(
     name=st.one_of(
         st.sampled_from(_NAMES),
-        st.lists(st.sampled_from(sorted({"x", "", *(word for name in _NAMES for word in name)})), max_size=2),
+        st.lists(
+            st.sampled_from(sorted({"x", "", *(word for name in _NAMES for word in name)})),
+            max_size=2,
+        ),
     ),
     words=st.lists(
         st.one_of(
@@ -116,14 +119,25 @@ def test_two_words_are_taken_wherever_they_stand(at: tuple[int, int]) -> None:
     raw = quickly(argv)
     assert raw == {"SRC": "here", "DST": "there", "contexts": "a,b", "json": True}
     assert raw == by_click(argv, pytest.MonkeyPatch())
-    for wrong in ([word for word in argv if word != "here"], ["thread-copy"], [*argv, "elsewhere"], [*argv, "--x"]):
+    for wrong in (
+        [word for word in argv if word != "here"],
+        ["thread-copy"],
+        [*argv, "elsewhere"],
+        [*argv, "--x"],
+    ):
         assert quickly(wrong) is None
         assert by_click(wrong, pytest.MonkeyPatch()) is None
 
 
-@pytest.mark.parametrize("words", [["make"], ["make", "--json"], ["--", "-"], ["", "--thread"], ["-x", "--", "--"]])
-@pytest.mark.parametrize("options", [["--thread", "t"], ["--json", "--thread", "t", "--tool", "x"], ["--thread=t"]])
-def test_what_follows_two_dashes_is_handed_on_as_it_is(words: list[str], options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["make"], ["make", "--json"], ["--", "-"], ["", "--thread"], ["-x", "--", "--"]]
+)
+@pytest.mark.parametrize(
+    "options", [["--thread", "t"], ["--json", "--thread", "t", "--tool", "x"], ["--thread=t"]]
+)
+def test_what_follows_two_dashes_is_handed_on_as_it_is(
+    words: list[str], options: list[str]
+) -> None:
     """Options, empty words and further dashes after the first `--` are the command's own."""
     argv = ["capture", *options, "--", *words]
     raw = by_click(argv, pytest.MonkeyPatch())
@@ -167,14 +181,29 @@ def test_the_quick_parser_takes_verbose() -> None:
     """Scripts that say --verbose everywhere start no slower, and where a value is due it is click's to say so."""
     argv = ["pop", "--verbose", "--thread", "a", "--consumer", "b", "--last-event-id", "1"]
     raw = quickly(argv)
-    assert raw == by_click(argv, pytest.MonkeyPatch()) == quickly([word for word in argv if word != "--verbose"])
+    assert (
+        raw
+        == by_click(argv, pytest.MonkeyPatch())
+        == quickly([word for word in argv if word != "--verbose"])
+    )
     assert raw is not None
     assert quickly([*argv, "--limit", "--verbose"]) is None
 
 
 def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> None:
     """What agents write is not left to click."""
-    argv = ["pop", "--thread", "a", "--consumer", "b", "--last-event-id", "1", "--last-event-id", "2", "--json"]
+    argv = [
+        "pop",
+        "--thread",
+        "a",
+        "--consumer",
+        "b",
+        "--last-event-id",
+        "1",
+        "--last-event-id",
+        "2",
+        "--json",
+    ]
     raw = quickly(argv)
     assert raw == by_click(argv, pytest.MonkeyPatch())
     assert raw is not None
@@ -199,7 +228,9 @@ _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.m
     ],
     ids=lambda words: words[0],
 )
-def test_the_quick_commands_import_nothing_slow(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
+def test_the_quick_commands_import_nothing_slow(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str]
+) -> None:
     """push, pop, peek, ack and hook import no module that costs more than the work itself."""
     path = eventq.init(tmp_path_factory.mktemp("quick") / "t")
     with eventq.open(path) as thread:

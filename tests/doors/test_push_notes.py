@@ -37,7 +37,19 @@ def test_the_same_push_again_says_nothing(inbox: str) -> None:
 
 def test_other_content_under_a_key_is_said(inbox: str) -> None:
     """The first event wins, is what --json prints, and a line on stderr names it and what differs."""
-    words = ["push", "--thread", inbox, "--source", "self", "--type", "other", "--content", "two", "--key", "k"]
+    words = [
+        "push",
+        "--thread",
+        inbox,
+        "--source",
+        "self",
+        "--type",
+        "other",
+        "--content",
+        "two",
+        "--key",
+        "k",
+    ]
     done = run(*words)
     said = "Note: key 'k' belongs to event 1, whose type and content differ; nothing was stored\n"
     assert (done.code, done.out, done.err) == (0, "", said)
@@ -61,20 +73,27 @@ def test_a_strict_key_needs_a_key(inbox: str) -> None:
     """--key-strict alone is a mistake: it would check nothing."""
     done = run("push", "--thread", inbox, *ONE, "--content", "two", "--key-strict")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "Error: --key-strict has no effect without --key - give --key too, or leave --key-strict out\n"
+    assert (
+        done.err
+        == "Error: --key-strict has no effect without --key - give --key too, or leave --key-strict out\n"
+    )
     assert contents(inbox) == ["one"]
 
 
 def test_a_batch_says_once_that_keys_were_used_before(inbox: str) -> None:
     """However many lines are left out whose events differ, one line on stderr names the first, and their number."""
-    lines = [{"source": "self", "type": "note", "content": str(n), "key": f"k{n % 3}"} for n in range(6)]
+    lines = [
+        {"source": "self", "type": "note", "content": str(n), "key": f"k{n % 3}"} for n in range(6)
+    ]
     lines += [{"source": "self", "type": "note", "content": "one", "key": "k"}]
     given = "\n".join(map(json.dumps, lines))
     done = run("push", "--thread", inbox, "--batch", "--json", given=given)
     assert (done.code, done.out) == (0, '{"count":3,"first_id":2,"last_id":4}\n')
     said = "Note: line 4: key 'k0' belongs to event 2, whose content differs; nothing was stored for this and 2 other lines\n"
     assert done.err == said
-    done = run("push", "--thread", inbox, "--batch", given=json.dumps({**lines[0], "content": "new"}))
+    done = run(
+        "push", "--thread", inbox, "--batch", given=json.dumps({**lines[0], "content": "new"})
+    )
     assert (
         done.err
         == "Note: line 1: key 'k0' belongs to event 2, whose content differs; nothing was stored for this line\n"
@@ -84,19 +103,30 @@ def test_a_batch_says_once_that_keys_were_used_before(inbox: str) -> None:
 
 def test_a_strict_batch_names_the_line(inbox: str) -> None:
     """With --key-strict a line whose event differs refuses the batch, by its number, blank lines counted."""
-    good = [json.dumps({"source": "s", "type": "t", "content": "c", "key": f"g{n}"}) for n in range(300)]
+    good = [
+        json.dumps({"source": "s", "type": "t", "content": "c", "key": f"g{n}"}) for n in range(300)
+    ]
     bad = json.dumps({"source": "self", "type": "note", "content": "two", "key": "k"})
     given = "\n\n".join([*good, bad, *good])
     done = run("push", "--thread", inbox, "--batch", "--key-strict", given=given)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("Error: line 601: key 'k' belongs to event 1, whose content differs - ")
+    assert done.err.startswith(
+        "Error: line 601: key 'k' belongs to event 1, whose content differs - "
+    )
     assert contents(inbox) == ["one"]
 
 
 def test_a_strict_batch_does_not_send_one_to_an_event_that_is_not_there(inbox: str) -> None:
     """Where two lines of a batch share a key, the event of the first goes back with the batch, and that is said."""
     lines = [{"source": "self", "type": "note", "content": str(n), "key": "new"} for n in range(2)]
-    done = run("push", "--thread", inbox, "--batch", "--key-strict", given="\n".join(map(json.dumps, lines)))
+    done = run(
+        "push",
+        "--thread",
+        inbox,
+        "--batch",
+        "--key-strict",
+        given="\n".join(map(json.dumps, lines)),
+    )
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         "Error: line 2: key 'new' belongs to event 2, whose content differs"
@@ -110,7 +140,9 @@ def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
     line = json.dumps({"source": "self", "type": "note", "content": "two"})
     done = run("push", "--thread", inbox, "--batch", "--key", "k2", given=line)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: --batch and --key exclude each other - give each line a key of its own")
+    assert done.err.startswith(
+        "Error: --batch and --key exclude each other - give each line a key of its own"
+    )
     assert contents(inbox) == ["one"]
 
 
@@ -119,18 +151,37 @@ def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
 
 def test_unknown_fields_of_a_batch_are_said_once(inbox: str) -> None:
     """`eventq` names the fields that it left out, in one line, in whatever lines they were."""
-    lines = [{"id": 7, "source": "self", "type": "note", "content": str(n), "created_at": "x"} for n in range(400)]
-    lines += [{"source": "self", "type": "note", "content": "last", "key": "q", "subtype": "s", "extra\n": {"a": 1}}]
+    lines = [
+        {"id": 7, "source": "self", "type": "note", "content": str(n), "created_at": "x"}
+        for n in range(400)
+    ]
+    lines += [
+        {
+            "source": "self",
+            "type": "note",
+            "content": "last",
+            "key": "q",
+            "subtype": "s",
+            "extra\n": {"a": 1},
+        }
+    ]
     done = run("push", "--thread", inbox, "--batch", given="\n".join(map(json.dumps, lines)))
     assert (done.code, done.out) == (0, "")
-    assert done.err == "Note: fields that events do not have were left out: id, created_at, extra\\n\n"
+    assert (
+        done.err == "Note: fields that events do not have were left out: id, created_at, extra\\n\n"
+    )
     with eventq.open(inbox) as thread:
         assert thread.last_id() == 402
 
 
 def test_many_unknown_fields_are_not_all_named(inbox: str) -> None:
     """A line on stderr stays a line that can be read."""
-    line = {"source": "s", "type": "t", "content": "c", **{f"field-{n:03}-{'x' * 200}": n for n in range(300)}}
+    line = {
+        "source": "s",
+        "type": "t",
+        "content": "c",
+        **{f"field-{n:03}-{'x' * 200}": n for n in range(300)},
+    }
     done = run("push", "--thread", inbox, "--batch", given=json.dumps(line))
     assert done.err.startswith("Note: fields that events do not have were left out: field-000-xxx")
     assert done.err.endswith(", …\n")
@@ -146,7 +197,13 @@ def test_thread_is_quiet_about_unknown_fields(inbox: str) -> None:
 
 def test_a_refused_batch_says_only_why(inbox: str) -> None:
     """Of a batch of which nothing was stored no field was left out."""
-    done = run("push", "--thread", inbox, "--batch", given='{"id":1,"source":"s","type":"t","content":"c"}\nnonsense')
+    done = run(
+        "push",
+        "--thread",
+        inbox,
+        "--batch",
+        given='{"id":1,"source":"s","type":"t","content":"c"}\nnonsense',
+    )
     assert done.code == 2
     assert done.err.startswith("Error: line 2: ")
     assert len(done.err.splitlines()) == 1

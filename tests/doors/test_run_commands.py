@@ -40,7 +40,11 @@ def box(tmp_path: Path) -> str:
 def state(path: str) -> list[Any]:
     """Give what a command may change: all runs, the turns' number, the events'."""
     with eventq.open(path, read_only=True) as thread:
-        turns = [move for context in thread.contexts for move in thread.contexts.history(context.context_id)]
+        turns = [
+            move
+            for context in thread.contexts
+            for move in thread.contexts.history(context.context_id)
+        ]
         return [list(thread.runs.list()), turns, thread.last_id(), len(thread.blobs)]
 
 
@@ -66,7 +70,12 @@ def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
     with eventq.open(box, read_only=True) as thread:
         one = thread.runs.get("inner")
         start = one.start_node()
-        assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == ("the é task", 7, 2, 100)
+        assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == (
+            "the é task",
+            7,
+            2,
+            100,
+        )
         assert start.parent_state == parent
         assert thread.blobs.get(start.system["coder"]) == b"Be brief."
     (event,) = objects("peek", "--last", "1", "--thread", box)
@@ -108,8 +117,16 @@ def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -
     )  # fmt: skip
     assert list(made) == STEP_FIELDS
     assert (made["number"], made["turn_id"], made["role"], made["agent"]) == (4, 6, "critic", "gpt")
-    assert (made["meta"], made["content"], made["artifacts"]) == ({"a": "é", "b": [1.0, None]}, "text\n", [artifact])
-    assert (made["edge_prompt"], made["child"], len(made["ancestors"])) == ("what now?\n", artifact, 3)
+    assert (made["meta"], made["content"], made["artifacts"]) == (
+        {"a": "é", "b": [1.0, None]},
+        "text\n",
+        [artifact],
+    )
+    assert (made["edge_prompt"], made["child"], len(made["ancestors"])) == (
+        "what now?\n",
+        artifact,
+        3,
+    )
     assert made["compact"].startswith("blob:blake3:")
     assert objects("run", "show", "build", "--from", "4", "--thread", box)[1:] == [made]
     assert json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "step"
@@ -132,7 +149,9 @@ def test_what_was_extracted_is_taken_at_once(box: str, tmp_path: Path) -> None:
         *objects(*step, "--extracted", str(source)),
         *objects(*step, "--meta", '{"x": 1}', "--content", "out", "--refs", artifact),
     ]
-    assert [(one["meta"], one["content"], one["artifacts"]) for one in made] == [({"x": 1}, "out", [artifact])] * 3
+    assert [(one["meta"], one["content"], one["artifacts"]) for one in made] == [
+        ({"x": 1}, "out", [artifact])
+    ] * 3
 
 
 def test_a_key_and_an_expected_head_guard_a_step(box: str) -> None:
@@ -140,7 +159,9 @@ def test_a_key_and_an_expected_head_guard_a_step(box: str) -> None:
     step = ["run", "step", "build", "--role", "coder", "--thread", box]
     made = objects(*step, "--content", "x", "--key", "k")
     assert objects(*step, "--content", "x", "--key", "k") == made
-    refused(1, "the key was used for another step: turn 6", run(*step, "--content", "y", "--key", "k"))
+    refused(
+        1, "the key was used for another step: turn 6", run(*step, "--content", "y", "--key", "k")
+    )
     refused(1, "the head of context 1 is turn 6, not 4", run(*step, "--expected-head", "4"))
     told = json.loads(run(*step, "--expected-head", "4", "--json").err)
     assert told["error"] == "the head of context 1 is turn 6, not 4"
@@ -151,14 +172,25 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
     """`--attempt` prints the ref of what failed and leaves the head; `--poke` replaces the last step by its role."""
     words = ["run", "step", "build", "--thread", box]
     failed = ok(*words, "--role", "critic", "--attempt", "--content", "half").strip()
-    (again,) = objects(*words, "--role", "critic", "--attempt", "--file", "-", "--emit", given="more")
+    (again,) = objects(
+        *words, "--role", "critic", "--attempt", "--file", "-", "--emit", given="more"
+    )
     assert list(again) == ["ref"]
-    assert json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "attempt"
+    assert (
+        json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "attempt"
+    )
     assert objects("run", "ls", "--all", "--thread", box)[0]["head_turn_id"] == 4
-    (made,) = objects(*words, "--role", "critic", "--content", "whole", "--edge-prompt", "judge", "--agent", "gpt")
+    (made,) = objects(
+        *words, "--role", "critic", "--content", "whole", "--edge-prompt", "judge", "--agent", "gpt"
+    )
     assert made["attempts"] == [failed, again["ref"]]
     (poked,) = objects(*words, "--poke", "--content", "better", "--meta", "1")
-    assert (poked["number"], poked["role"], poked["content"], poked["meta"]) == (4, "critic", "better", 1)
+    assert (poked["number"], poked["role"], poked["content"], poked["meta"]) == (
+        4,
+        "critic",
+        "better",
+        1,
+    )
     assert (poked["edge_prompt"], poked["agent"]) == ("judge", "gpt")
     assert poked["attempts"] == [failed, again["ref"], made["ref"]]
     (poked,) = objects(*words, "--poke", "--edge-prompt", "", "--agent", "")
@@ -169,7 +201,9 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
 def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
     """Meta may hold an integer of more digits than Python writes by itself; every way of reading gives it."""
     digits = "9" * 5000
-    step = ok("run", "step", "build", "--role", "coder", "--meta", digits, "--thread", box, "--json")
+    step = ok(
+        "run", "step", "build", "--role", "coder", "--meta", digits, "--thread", box, "--json"
+    )
     for said in (step, ok("run", "show", "build", "--json", "--thread", box)):
         assert f'"meta":{digits}' in said
     assert f"  meta: {digits[:200]}…\n" in ok("run", "show", "build", "--thread", box)
@@ -188,11 +222,23 @@ def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
     refused(1, "run 1 is suspended", run(*step))
     (info,) = objects("run", "resume", "build", "--emit", "--thread", box)
     assert (list(info), info["status"]) == (RUN_FIELDS, "active")
-    (end,) = objects("run", "end", "build", "--return-code", "3", "--summary", "done", "--thread", box)
-    assert (list(end), end["role"], end["meta"]) == (STEP_FIELDS, "__end__", {"returnCode": 3, "summary": "done"})
-    for words in (step, ["run", "end", "build", "--thread", box], ["run", "suspend", "build", "--thread", box]):
+    (end,) = objects(
+        "run", "end", "build", "--return-code", "3", "--summary", "done", "--thread", box
+    )
+    assert (list(end), end["role"], end["meta"]) == (
+        STEP_FIELDS,
+        "__end__",
+        {"returnCode": 3, "summary": "done"},
+    )
+    for words in (
+        step,
+        ["run", "end", "build", "--thread", box],
+        ["run", "suspend", "build", "--thread", box],
+    ):
         refused(1, "run 1 is completed", run(*words))
-    assert ok("run", "resume", "1", "--thread", box).startswith("Resumed run 1 build  solve  active  4 steps  2")
+    assert ok("run", "resume", "1", "--thread", box).startswith(
+        "Resumed run 1 build  solve  active  4 steps  2"
+    )
     refused(1, "run 1 is active", run("run", "resume", "1", "--thread", box))
     told = ok("run", "cancel", "build", "--emit", "--source", "me", "--thread", box)
     assert told.startswith("#5 __end__  2")
@@ -212,10 +258,16 @@ def test_a_compaction_is_given_in_words_a_file_or_stdin(box: str, tmp_path: Path
     source.write_text("from a file")
     assert "  2" in ok("run", "compact", "build", "--summary", "in words", "--thread", box)
     (one,) = objects("run", "compact", "build", "--file", str(source), "--thread", box)
-    (two,) = objects("run", "compact", "build", "--file", "-", "--emit", "--thread", box, given="from stdin")
+    (two,) = objects(
+        "run", "compact", "build", "--file", "-", "--emit", "--thread", box, given="from stdin"
+    )
     assert [one["content"], two["content"]] == ["from a file", "from stdin"]
-    assert json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "compact"
-    told = objects("run", "messages", "build", "--role", "coder", "--edge-prompt", "go on", "--thread", box)
+    assert (
+        json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "compact"
+    )
+    told = objects(
+        "run", "messages", "build", "--role", "coder", "--edge-prompt", "go on", "--thread", box
+    )
     assert told[1:] == [{"role": "user", "content": "from stdin\n\ngo on"}]
 
 
@@ -224,21 +276,36 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     at = {"": 2, "--at 0": 0, "--at 3": 3, "--role critic": 2, "--role coder": 1}
     for words, number in at.items():
         (made,) = objects("run", "fork", "build", *words.split(), "--thread", box)
-        assert (list(made), made["fork_of"], made["depth"], made["status"]) == (RUN_FIELDS, 1, number, "active")
+        assert (list(made), made["fork_of"], made["depth"], made["status"]) == (
+            RUN_FIELDS,
+            1,
+            number,
+            "active",
+        )
     text = ok("run", "fork", "build", "--label", "retry", "--emit", "--thread", box)
     assert text.startswith("Forked run 8 retry  solve  active  2 steps  2")
     assert text.endswith("Z  fork of 1\n")
     assert "Fork of: run 1 at step 2\n" in ok("run", "show", "retry", "--thread", box)
     fork = ["run", "fork", "build", "--thread", box]
-    refused(1, "role not found in thread: nobody (available: coder, critic)", run(*fork, "--role", "nobody"))
+    refused(
+        1,
+        "role not found in thread: nobody (available: coder, critic)",
+        run(*fork, "--role", "nobody"),
+    )
     refused(1, "run 1 has no step 9", run(*fork, "--at", "9"))
     refused(2, "not both", run(*fork, "--at", "1", "--role", "coder"))
     refused(1, "'build' is taken by context 1", run(*fork, "--label", "build"))
     refused(2, "'12' is a number, not a name", run(*fork, "--label", "12"))
     ok("run", "start", "--name", "empty", "--label", "empty", "--thread", box)
-    refused(1, "thread has no completed role steps to fork from", run("run", "fork", "empty", "--thread", box))
+    refused(
+        1,
+        "thread has no completed role steps to fork from",
+        run("run", "fork", "empty", "--thread", box),
+    )
     ok("context", "rm", "build", "--thread", box)
-    assert "Fork of: a run that is deleted at step 2\n" in ok("run", "show", "retry", "--thread", box)
+    assert "Fork of: a run that is deleted at step 2\n" in ok(
+        "run", "show", "retry", "--thread", box
+    )
     assert "fork of" not in ok("run", "ls", "--thread", box)
 
 
@@ -252,8 +319,14 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     infos = objects("run", "ls", "--all", "--thread", box)
     assert [list(info) for info in infos] == [RUN_FIELDS + OLD_NAMES] * 2
     for info in infos:
-        assert [info[name] for name in OLD_NAMES] == [str(info["run_id"]), info["updated_at_ms"], None]
-    index = [{name: info[name] for name in ("threadId", "head", "start", "updatedAt")} for info in infos]
+        assert [info[name] for name in OLD_NAMES] == [
+            str(info["run_id"]),
+            info["updated_at_ms"],
+            None,
+        ]
+    index = [
+        {name: info[name] for name in ("threadId", "head", "start", "updatedAt")} for info in infos
+    ]
     with eventq.open(box, read_only=True) as thread:
         assert index == [json.loads(entry) for entry in thread.runs.index_entries()]
     assert objects("run", "ls", "--thread", box) == infos
@@ -263,7 +336,9 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     assert lines[0].startswith("1 build  solve  active  3 steps  2")
     assert lines[1].startswith("3  other  suspended  0 steps  2")
     (end,) = objects("run", "end", "build", "--thread", box)
-    (info,) = [i for i in objects("run", "ls", "--all", "--thread", box) if i["status"] == "completed"]
+    (info,) = [
+        i for i in objects("run", "ls", "--all", "--thread", box) if i["status"] == "completed"
+    ]
     assert objects("run", "ls", "--thread", box) == infos[1:]
     done = info["completed_at_ms"]
     day = dt.datetime.fromtimestamp(done / 1000, dt.UTC).strftime("%Y-%m-%d")
@@ -315,13 +390,43 @@ def test_a_run_is_drawn_for_a_person(box: str) -> None:
 def test_a_run_shows_what_it_was_started_with(box: str) -> None:
     """Group, caller, depth, rounds, artifacts and a child are shown where there are any; long texts only begun."""
     ref = ok("blob", "put", "--thread", box, given="x").strip()
-    words = ["--group", "g", "--depth", "1", "--max-rounds", "9", "--parent-state", ref, "--label", "inner"]
-    ok("run", "start", "--name", "s", "--prompt-file", "-", *words, "--thread", box, given="t\n" * 30)
+    words = [
+        "--group",
+        "g",
+        "--depth",
+        "1",
+        "--max-rounds",
+        "9",
+        "--parent-state",
+        ref,
+        "--label",
+        "inner",
+    ]
+    ok(
+        "run",
+        "start",
+        "--name",
+        "s",
+        "--prompt-file",
+        "-",
+        *words,
+        "--thread",
+        box,
+        given="t\n" * 30,
+    )
     step = ["run", "step", "inner", "--role", "coder", "--file", "-", "--thread", box]
     ok(*step, "--refs", ref, "--child", ref, given="y\n" * 30)
     shown = ok("run", "show", "inner", "--thread", box)
-    told = ["Group: g", f"Called by: {ref}", "Depth: 1", "Rounds: at most 9", "Roles: (no system texts)"]
-    assert all(line in shown.splitlines() for line in [*told, f"  artifact: {ref}", f"  child: {ref}"])
+    told = [
+        "Group: g",
+        f"Called by: {ref}",
+        "Depth: 1",
+        "Rounds: at most 9",
+        "Roles: (no system texts)",
+    ]
+    assert all(
+        line in shown.splitlines() for line in [*told, f"  artifact: {ref}", f"  child: {ref}"]
+    )
     with eventq.open(box, read_only=True) as thread:
         prompt = thread.runs.get("inner").start_node().prompt
     assert f"  … (21 bytes more; eventq blob get {prompt})\n" in shown
@@ -352,7 +457,9 @@ def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
     assert (told["text"], told["steps"], told["omitted"]) == (want.text, want.steps, want.omitted)
     refused(2, "--budget must be", run("run", "show", "build", "--budget", "0", "--thread", box))
     refused(
-        2, "--from and --budget exclude", run("run", "show", "build", "--budget", "9", "--from", "1", "--thread", box)
+        2,
+        "--from and --budget exclude",
+        run("run", "show", "build", "--budget", "9", "--from", "1", "--thread", box),
     )
 
 
@@ -370,9 +477,14 @@ def test_the_messages_are_those_of_the_library(box: str, tmp_path: Path) -> None
     assert all(list(message) == ["role", "content"] for message in want)
     lines = ok(*words, "--edge-prompt", "go\non").splitlines()
     assert lines[:6] == ["--- system", "You code.", "", "mend it", "--- user", "begin"]
-    assert [line for line in lines if line.startswith("--- ")] == [f"--- {message['role']}" for message in want]
+    assert [line for line in lines if line.startswith("--- ")] == [
+        f"--- {message['role']}" for message in want
+    ]
     assert lines[-3:] == ["--- user", "go", "on"]
-    assert list(drawn.messages([{"role": "user", "content": "\x1b[2J"}])) == ["--- user", "\\x1b[2J"]
+    assert list(drawn.messages([{"role": "user", "content": "\x1b[2J"}])) == [
+        "--- user",
+        "\\x1b[2J",
+    ]
 
 
 def test_messages_of_a_role_that_there_is_not(box: str) -> None:
@@ -381,24 +493,42 @@ def test_messages_of_a_role_that_there_is_not(box: str) -> None:
     done = run(*words, "--role", "nobody")
     assert (done.code, done.out) == (1, "")
     fix = "give one of them, or start the run with a system text for it"
-    assert done.err == f"Error: role not found in thread: nobody (available: coder, critic) - {fix}\n"
+    assert (
+        done.err == f"Error: role not found in thread: nobody (available: coder, critic) - {fix}\n"
+    )
     ok("run", "step", "build", "--role", "newcomer", "--thread", box)
     told = objects(*words, "--role", "newcomer")
     assert [m["role"] for m in told] == ["system", "user", "assistant", "user"]
     refused(1, "nobody (available: coder, critic, newcomer)", run(*words, "--role", "nobody"))
     ok("run", "start", "--name", "free", "--prompt", "the task", "--label", "free", "--thread", box)
     free = ["run", "messages", "free", "--role", "anybody", "--thread", box]
-    assert objects(*free) == [{"role": "system", "content": "the task"}, {"role": "user", "content": ""}]
+    assert objects(*free) == [
+        {"role": "system", "content": "the task"},
+        {"role": "user", "content": ""},
+    ]
 
 
 def test_the_task_is_left_out_where_the_start_says_so(box: str) -> None:
     """By default the task is stated whatever the system texts hold; with --task-in-system it is not added to them."""
     texts = '{"a": "Write code, then commit.", "b": ""}'
     for label, more in (("with", []), ("without", ["--task-in-system"])):
-        words = ["run", "start", "--name", "w", "--prompt", "commit", "--system-file", "-", "--label", label]
+        words = [
+            "run",
+            "start",
+            "--name",
+            "w",
+            "--prompt",
+            "commit",
+            "--system-file",
+            "-",
+            "--label",
+            label,
+        ]
         ok(*words, *more, "--thread", box, given=texts)
     told = {
-        (label, role): objects("run", "messages", label, "--role", role, "--thread", box)[0]["content"]
+        (label, role): objects("run", "messages", label, "--role", role, "--thread", box)[0][
+            "content"
+        ]
         for label in ("with", "without")
         for role in "ab"
     }
@@ -408,7 +538,9 @@ def test_the_task_is_left_out_where_the_start_says_so(box: str) -> None:
         ("without", "a"): "Write code, then commit.",
         ("without", "b"): "commit",
     }
-    done = run("run", "start", "--name", "w", "--prompt", "commit", "--task-in-system", "--thread", box)
+    done = run(
+        "run", "start", "--name", "w", "--prompt", "commit", "--task-in-system", "--thread", box
+    )
     refused(2, "there is no system text that could state the task", done)
 
 
@@ -459,7 +591,9 @@ def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -
         one = thread.runs.get("build")
         for number in range(400):
             one.step("coder", {"n": number}, "x" * 2000)
-    assert [step["number"] for step in objects("run", "show", "build", "--thread", box)[1:]] == list(range(1, 404))
+    assert [
+        step["number"] for step in objects("run", "show", "build", "--thread", box)[1:]
+    ] == list(range(1, 404))
     for words in (
         "run show build",
         "run show build --json",
@@ -467,7 +601,9 @@ def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -
         "run show build --budget 500000",
     ):
         script = f"{EVENTQ} {words} --thread {box} | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+        done = subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+        )
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -494,8 +630,16 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
     [
         ("start", 2, "Missing option '--name'"),
         ("start --name ''", 2, "--name is empty"),
-        ("start --name s --prompt a --prompt-file b", 2, "--prompt and --prompt-file exclude each other"),
-        ("start --name s --prompt-file - --system-file -", 2, "--prompt-file and --system-file cannot both read stdin"),
+        (
+            "start --name s --prompt a --prompt-file b",
+            2,
+            "--prompt and --prompt-file exclude each other",
+        ),
+        (
+            "start --name s --prompt-file - --system-file -",
+            2,
+            "--prompt-file and --system-file cannot both read stdin",
+        ),
         ("start --name s --prompt-file missing", 1, "'missing' could not be read: No such file"),
         ("start --name s --system-file missing", 1, "'missing' could not be read: No such file"),
         ("start --name s --max-rounds -1", 2, "--max-rounds must be a whole number"),
@@ -506,17 +650,41 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
         ("step build", 2, "--role is missing"),
         ("step --role x", 2, "Missing argument 'RUN'"),
         ("step build --role x --content a --file b", 2, "--content and --file exclude each other"),
-        ("step build --role x --edge-prompt a --edge-prompt-file b", 2, "--edge-prompt and --edge-prompt-file exclude"),
+        (
+            "step build --role x --edge-prompt a --edge-prompt-file b",
+            2,
+            "--edge-prompt and --edge-prompt-file exclude",
+        ),
         ("step build --role x --attempt --poke", 2, "--attempt and --poke exclude each other"),
         ("step build --role x --poke", 2, "--poke and --role exclude each other"),
         ("step build --role x --attempt --key k", 2, "--attempt and --key exclude each other"),
-        ("step build --role x --attempt --compact s", 2, "--attempt and --compact exclude each other"),
-        ("step build --role x --attempt --extracted f", 2, "--attempt and --extracted exclude each other"),
+        (
+            "step build --role x --attempt --compact s",
+            2,
+            "--attempt and --compact exclude each other",
+        ),
+        (
+            "step build --role x --attempt --extracted f",
+            2,
+            "--attempt and --extracted exclude each other",
+        ),
         ("step build --poke --child x", 2, "--poke and --child exclude each other"),
         ("step build --poke --expected-head 4", 2, "--poke and --expected-head exclude each other"),
-        ("step build --role x --extracted f --meta 1", 2, "--extracted and --meta exclude each other"),
-        ("step build --role x --extracted f --content c", 2, "--extracted and --content exclude each other"),
-        ("step build --role x --extracted f --refs c", 2, "--extracted and --refs exclude each other"),
+        (
+            "step build --role x --extracted f --meta 1",
+            2,
+            "--extracted and --meta exclude each other",
+        ),
+        (
+            "step build --role x --extracted f --content c",
+            2,
+            "--extracted and --content exclude each other",
+        ),
+        (
+            "step build --role x --extracted f --refs c",
+            2,
+            "--extracted and --refs exclude each other",
+        ),
         ("step build --role x --extracted missing", 1, "'missing' could not be read: No such file"),
         ("step build --role x --file - --edge-prompt-file -", 2, "cannot both read stdin"),
         ("step build --role x --source me", 2, "--source has no effect without --emit"),
@@ -540,11 +708,17 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
         ("show 9223372036854775808", 2, "RUN must be a whole number"),
         ("messages build", 2, "Missing option '--role'"),
         ("messages build --role ''", 2, "--role is empty"),
-        ("messages build --role x --edge-prompt a --edge-prompt-file b", 2, "--edge-prompt and --edge-prompt-file"),
+        (
+            "messages build --role x --edge-prompt a --edge-prompt-file b",
+            2,
+            "--edge-prompt and --edge-prompt-file",
+        ),
         ("pish", 2, "No such command 'pish'"),
     ],
 )
-def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, code: int, says: str) -> None:
+def test_what_is_wrong_is_a_sentence_and_stores_nothing(
+    box: str, words: str, code: int, says: str
+) -> None:
     """Wrong words are status 2, what the store says no to is status 1, each in one line."""
     before = state(box)
     argv = ["" if word == "''" else word for word in words.split()]
@@ -565,10 +739,16 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(box: str, words: str, co
         ("prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
     ],
 )
-def test_input_that_is_not_what_it_should_be_is_refused(box: str, option: str, given: str | bytes, says: str) -> None:
+def test_input_that_is_not_what_it_should_be_is_refused(
+    box: str, option: str, given: str | bytes, says: str
+) -> None:
     """JSON that is broken or is no object names its option; text must be UTF-8; nothing is stored."""
     before = state(box)
-    words = ["start", "--name", "s"] if option in ("system-file", "prompt-file") else ["step", "build", "--role", "x"]
+    words = (
+        ["start", "--name", "s"]
+        if option in ("system-file", "prompt-file")
+        else ["step", "build", "--role", "x"]
+    )
     refused(2, says, run("run", *words, f"--{option}", "-", "--thread", box, given=given))
     assert state(box) == before
 

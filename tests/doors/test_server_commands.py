@@ -59,7 +59,11 @@ class Door:
 def here(folder: str, *words: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
     """Run a command in this process, in a folder: a process of its own takes ten times as long."""
     before, kept = os.getcwd(), [os.dup(fd) for fd in range(3)]
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
         stdin.write(given)
         stdin.seek(0)
         try:
@@ -67,7 +71,9 @@ def here(folder: str, *words: str, given: bytes = b"") -> tuple[int, bytes, byte
             for fd, file in enumerate((stdin, stdout, stderr)):
                 os.dup2(file.fileno(), fd)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)  # a process that ends closes its files so
+                warnings.simplefilter(
+                    "ignore", ResourceWarning
+                )  # a process that ends closes its files so
                 found = find(words)
                 raw = parse(*found) if found else None
                 code = execute(found[0], raw) if found and raw is not None else run_click([*words])
@@ -137,7 +143,10 @@ STEPS: list[tuple[str, bytes]] = [
     ("context ls --graph", b""),
     # turns
     ("turn append main --content four", b""),
-    ("turn append main --content five --type note --type-version 2 --encoding 3 --flags 4 --key k", b""),
+    (
+        "turn append main --content five --type note --type-version 2 --encoding 3 --flags 4 --key k",
+        b"",
+    ),
     ("turn append main --content other --key k", b""),
     ("turn append main", b"\xff\0 of stdin"),
     ("turn append main --file small", b""),
@@ -294,9 +303,13 @@ def said(doors: dict[str, Door]) -> dict[str, Door]:
     """Give the doors after all steps were done through each of them, with what was said."""
     for door in doors.values():
         for words, given in LINES:
-            code, out, err = here(door.folder, *words.split(), "--thread", door.address, given=given)
+            code, out, err = here(
+                door.folder, *words.split(), "--thread", door.address, given=given
+            )
             address = door.address.encode()
-            door.said.append((code, out.replace(address, b"THREAD"), err.replace(address, b"THREAD")))
+            door.said.append(
+                (code, out.replace(address, b"THREAD"), err.replace(address, b"THREAD"))
+            )
     return doors
 
 
@@ -308,7 +321,9 @@ def test_every_command_says_what_it_says_of_a_directory(said: dict[str, Door], k
     """Status, stdout and, but for the address, stderr are the same to the byte, of what is done and of what is refused."""
     home, away = said["directory"].said, said[kind].said
     differ = [
-        (words, mine, theirs) for (words, _), mine, theirs in zip(LINES, home, away, strict=True) if mine != theirs
+        (words, mine, theirs)
+        for (words, _), mine, theirs in zip(LINES, home, away, strict=True)
+        if mine != theirs
     ]
     assert differ == []
 
@@ -326,14 +341,20 @@ def test_the_steps_are_what_they_are_taken_for(said: dict[str, Door]) -> None:
         assert code in (1, 2), words
         assert out == b"", words
         (line,) = err.splitlines()
-        assert set(json.loads(line)) == {"error", "suggestion"} if "--json" in words else line.startswith(b"Error: ")
+        assert (
+            set(json.loads(line)) == {"error", "suggestion"}
+            if "--json" in words
+            else line.startswith(b"Error: ")
+        )
     assert {name: count for name, count in done.items() if count < 2} == {}
     assert sum(code == 1 for code, _, _ in said["directory"].said) > 40
     assert sum(code == 2 for code, _, _ in said["directory"].said) > 40
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_stored_through_a_server_is_what_is_stored_at_home(said: dict[str, Door], kind: str) -> None:
+def test_what_is_stored_through_a_server_is_what_is_stored_at_home(
+    said: dict[str, Door], kind: str
+) -> None:
     """After all steps the threads hold the same, check out, and a file that was written is whole."""
     door = said[kind]
     with open(os.path.join(door.folder, "got"), "rb") as file:
@@ -341,7 +362,10 @@ def test_what_is_stored_through_a_server_is_what_is_stored_at_home(said: dict[st
     assert sorted(os.listdir(door.folder)) == sorted(
         ["big", "got", "small", "thread", *(["socket"] if kind == "unix" else [])]
     )
-    with eventq.open(os.path.join(door.folder, "thread")) as thread, eventq.open(said["directory"].address) as home:
+    with (
+        eventq.open(os.path.join(door.folder, "thread")) as thread,
+        eventq.open(said["directory"].address) as home,
+    ):
         assert thread.check() == []
         assert list(thread.contexts) == list(home.contexts)
         assert list(thread.blobs) == list(home.blobs)
@@ -356,7 +380,9 @@ def test_a_reader_that_stops_reading_ends_a_command_quietly(said: dict[str, Door
     for kind in KINDS:
         for words in (f"blob get {ref(BIG)}", "turn replay retry --json"):
             script = f"{EVENTQ} {words} --thread {said[kind].address} | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
-            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300)
+            done = subprocess.run(
+                ["bash", "-c", script], capture_output=True, text=True, env=environ(), timeout=300
+            )
             assert (done.stdout, done.stderr) == ("0\n", "")
         closed = ["sh", "-c", f"{EVENTQ} context ls --thread {said[kind].address} >&-"]
         shut = subprocess.run(closed, capture_output=True, text=True, env=environ(), timeout=300)
@@ -377,12 +403,18 @@ def test_an_interrupted_stream_is_kept_at_the_server(said: dict[str, Door], unti
         process.stdin.flush()
         with eventq.open(os.path.join(door.folder, "thread"), read_only=True) as thread:
             contexts = thread.contexts
-            until(lambda contexts=contexts: list(contexts.open_turns())[-1].size == 3, "three bytes are stored")  # type: ignore[misc]
+            until(
+                lambda contexts=contexts: list(contexts.open_turns())[-1].size == 3,  # type: ignore[misc]
+                "three bytes are stored",
+            )
             open_id = list(thread.contexts.open_turns())[-1].open_id
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=DEADLINE)
         assert (process.returncode, out) == (130, b"")
-        assert f"run 'eventq turn seal {open_id} --thread {door.address}', or 'turn discard'" in err.decode()
+        assert (
+            f"run 'eventq turn seal {open_id} --thread {door.address}', or 'turn discard'"
+            in err.decode()
+        )
         told.append(err.decode().replace(door.address, "THREAD"))
         assert here(door.folder, "turn", "discard", str(open_id), "--thread", door.address)[0] == 0
     assert told == [told[0]] * 3
@@ -396,7 +428,10 @@ def test_an_interrupt_ends_a_command_that_waits_for_a_reply() -> None:
         listener.listen()
         listener.settimeout(DEADLINE)
         process = subprocess.Popen(
-            [EVENTQ, "context", "ls", "--thread", f"unix:{folder}/socket"], stdout=-1, stderr=-1, env=environ()
+            [EVENTQ, "context", "ls", "--thread", f"unix:{folder}/socket"],
+            stdout=-1,
+            stderr=-1,
+            env=environ(),
         )
         try:
             peer, _ = listener.accept()
@@ -444,13 +479,24 @@ def test_where_nobody_listens_a_command_says_so(doors: dict[str, Door]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         port = taken.getsockname()[1]
-        for address in (f"eventq://127.0.0.1:{port}", f"unix:{folder}/nobody", f"unix:{folder}/small"):
+        for address in (
+            f"eventq://127.0.0.1:{port}",
+            f"unix:{folder}/nobody",
+            f"unix:{folder}/small",
+        ):
             for words in ("context ls", "turn append main --content x", "blob put small"):
                 code, out, err = here(folder, *words.split(), "--thread", address)
                 assert (code, out) == (1, b"")
                 assert err.startswith(f"Error: no server answers at {address} (".encode())
                 assert err.endswith(b" - run 'eventq serve' there, or check the address\n")
-    for address in ("eventq://", "eventq://host", "eventq://host:0", "eventq://host:65536", "eventq://a/b:1", "unix:"):
+    for address in (
+        "eventq://",
+        "eventq://host",
+        "eventq://host:0",
+        "eventq://host:65536",
+        "eventq://a/b:1",
+        "unix:",
+    ):
         code, out, err = here(folder, "context", "ls", "--thread", address)
         assert (code, out) == (2, b"")
         assert (
@@ -459,16 +505,22 @@ def test_where_nobody_listens_a_command_says_so(doors: dict[str, Door]) -> None:
         )
 
 
-def test_a_token_is_that_of_the_environment(doors: dict[str, Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_that_of_the_environment(
+    doors: dict[str, Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With EVENTQ_TOKEN the commands work; with another one, or none, they say so, and nothing is done."""
     home = doors["directory"]
     served = Served(home.address, token="s3cret \u20ac")
     try:
         words = ["context", "ls", "--thread"]
         monkeypatch.setenv("EVENTQ_TOKEN", "s3cret \u20ac")
-        assert here(home.folder, *words, f"eventq://{served.address}") == here(home.folder, *words, home.address)
+        assert here(home.folder, *words, f"eventq://{served.address}") == here(
+            home.folder, *words, home.address
+        )
         for wrong in ("s3cret", "", None):
-            monkeypatch.setenv("EVENTQ_TOKEN", wrong) if wrong is not None else monkeypatch.delenv("EVENTQ_TOKEN")
+            monkeypatch.setenv("EVENTQ_TOKEN", wrong) if wrong is not None else monkeypatch.delenv(
+                "EVENTQ_TOKEN"
+            )
             for told in (words, ["context", "create", "--name", "stranger", "--thread"]):
                 code, out, err = here(home.folder, *told, f"eventq://{served.address}")
                 assert (code, out) == (1, b"")
@@ -483,9 +535,16 @@ def test_a_token_is_that_of_the_environment(doors: dict[str, Door], monkeypatch:
 def test_a_token_that_is_none_isrefused(doors: dict[str, Door]) -> None:
     """An empty one, and one that is too long for a HELLO, wherever it comes from: status 2, and no word of it."""
     home = doors["directory"].address
-    refused(2, "--token is empty - give a value, or leave --token out", run("serve", "--thread", home, "--token", ""))
+    refused(
+        2,
+        "--token is empty - give a value, or leave --token out",
+        run("serve", "--thread", home, "--token", ""),
+    )
     long = "t" * 1025
-    for words, given, name in ((["--token", long], {}, "--token"), ([], {"EVENTQ_TOKEN": long}, "EVENTQ_TOKEN")):
+    for words, given, name in (
+        (["--token", long], {}, "--token"),
+        ([], {"EVENTQ_TOKEN": long}, "EVENTQ_TOKEN"),
+    ):
         done = run("serve", "--thread", home, "--listen", "nowhere", *words, **given)
         refused(2, f"{name} has 1025 characters - give a token of at most 1024", done)
         assert "ttt" not in done.err
@@ -517,7 +576,9 @@ def test_a_handler_does_not_get_the_token(words: list[str], tmp_path: Path, unti
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_a_server_at_once(first: int, second: int, tmp_path: Path, until: Until) -> None:
+def test_a_second_signal_ends_a_server_at_once(
+    first: int, second: int, tmp_path: Path, until: Until
+) -> None:
     """While it waits for a peer that does not read; it dies of the signal, without a word."""
     path = str(tmp_path / "thread")
     furnish(path)
@@ -567,7 +628,9 @@ MORE = {
 
 
 def _words(name: str, command: Command) -> list[str]:
-    words = name.split() + ["small" if part.name == "FILE" else "1" for part in command.arguments if part.name != "CMD"]
+    words = name.split() + [
+        "small" if part.name == "FILE" else "1" for part in command.arguments if part.name != "CMD"
+    ]
     given = MORE.get(name, "").split()
     for option in command.options:
         if option.required and option.name != "thread" and f"--{option.name}" not in given:
@@ -617,7 +680,9 @@ def test_whose_keys_are_ignored_is_in_the_help() -> None:
 def test_what_a_server_can_do_is_in_the_help() -> None:
     """Each command that takes an address says so; `serve` shows how one is made, and nothing else takes both."""
     wanted = {name for name in COMMANDS if name.split()[0] in ("context", "turn", "blob")}
-    assert {name for name, command in COMMANDS.items() if any(map(_is_remote, command.options))} == wanted
+    assert {
+        name for name, command in COMMANDS.items() if any(map(_is_remote, command.options))
+    } == wanted
     told = run("serve", "--help")
     assert (told.code, told.err) == (0, "")
     _, example = told.out.split("Example:\n")

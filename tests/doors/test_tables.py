@@ -35,11 +35,18 @@ def types_of(option: Option) -> set[str]:
     if isinstance(kind, kinds.Opened):
         return {"Thread"}
     if isinstance(kind, kinds.Switch):
-        return {"None" if value is None else type(value).__name__ for value in (kind.given, kind.missing)}
+        return {
+            "None" if value is None else type(value).__name__
+            for value in (kind.given, kind.missing)
+        }
     if option.value == "CMD…":
         return {"list[str]"}
     made = inspect.signature(kind).return_annotation.split(" | ")
-    return {*made, "None"} if option.default is None and not option.required and made != ["Any"] else {*made}
+    return (
+        {*made, "None"}
+        if option.default is None and not option.required and made != ["Any"]
+        else {*made}
+    )
 
 
 def fields(name: str) -> dict[str, set[str]]:
@@ -135,7 +142,9 @@ def test_defaults_are_those_of_the_library() -> None:
         ("turn append main --content x --flags no", "--flags must be a whole number"),
     ],
 )
-def test_a_missing_thread_comes_before_a_bad_value(inbox: str, tmp_path: Path, words: str, says: str) -> None:
+def test_a_missing_thread_comes_before_a_bad_value(
+    inbox: str, tmp_path: Path, words: str, says: str
+) -> None:
     """Both parsers say the same of a bad value, and say nothing of it while there is no thread."""
     for call in (words.split(), [*words.split(), "--json"]):
         done = run(*call, "--thread", inbox)
@@ -148,12 +157,18 @@ def test_a_missing_thread_comes_before_a_bad_value(inbox: str, tmp_path: Path, w
 
 def test_a_combination_that_is_refused_comes_before_the_thread(tmp_path: Path) -> None:
     """Which options go together is known without looking at a thread."""
-    for words in ("peek --last 1 --last-event-id 1", "prune", "turn append main --content x --source y", "run step r"):
+    for words in (
+        "peek --last 1 --last-event-id 1",
+        "prune",
+        "turn append main --content x --source y",
+        "run step r",
+    ):
         assert run(*words.split(), "--thread", str(tmp_path / "none")).code == 2
 
 
 @pytest.mark.parametrize(
-    "words", ["turn last main", "run messages build --role r", "push --source s --type t --content c"]
+    "words",
+    ["turn last main", "run messages build --role r", "push --source s --type t --content c"],
 )
 def test_a_command_imports_the_module_of_its_group_only(inbox: str, words: str) -> None:
     """The other groups are left alone, and so is the application for help."""
@@ -189,8 +204,14 @@ def test_a_group_puts_options_into_a_dictionary() -> None:
     for given, values in (
         ({}, {"name": None, "given": {"refs": ()}, "source": None}),
         ({"on": True}, {"name": None, "given": {"refs": ()}, "source": "self"}),
-        ({"on": True, "source": "me", "NAME": "7"}, {"name": 7, "given": {"refs": ()}, "source": "me"}),
-        ({"refs": "a, b", "json": True}, {"name": None, "given": {"refs": ("a", "b")}, "source": None}),
+        (
+            {"on": True, "source": "me", "NAME": "7"},
+            {"name": 7, "given": {"refs": ()}, "source": "me"},
+        ),
+        (
+            {"refs": "a, b", "json": True},
+            {"name": None, "given": {"refs": ("a", "b")}, "source": None},
+        ),
     ):
         raw: Any = {**nothing, **given}
         assert command.values(raw) == values
@@ -202,7 +223,9 @@ def _nothing(**_: object) -> None:
 
 def test_words_of_a_choice_are_completed() -> None:
     """A shell that asks for the word after `completion` gets the shells."""
-    more = environ(_EVENTQ_COMPLETE="bash_complete", COMP_WORDS="eventq completion z", COMP_CWORD="2")
+    more = environ(
+        _EVENTQ_COMPLETE="bash_complete", COMP_WORDS="eventq completion z", COMP_CWORD="2"
+    )
     program = os.path.join(os.path.dirname(sys.executable), "eventq")
     done = subprocess.run([program], capture_output=True, text=True, env=more, timeout=300)
     assert done.stdout.split() == ["plain,zsh"]

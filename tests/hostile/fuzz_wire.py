@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     Given = TypeVar("Given")
 
 FRAME, IN_FLIGHT = 64 << 10, 129 << 10  # the limits of the server
-SMALL, AHEAD, AHEAD_BYTES = 4 << 10, 16, 160 << 10  # its constants, so small that an input of 4 KiB reaches them
+SMALL, AHEAD, AHEAD_BYTES = (
+    4 << 10,
+    16,
+    160 << 10,
+)  # its constants, so small that an input of 4 KiB reaches them
 LEAST_READ = 1 << 10  # likewise
 CURSORS, UPLOADS = 3, 2  # of a connection, likewise
 CHUNK = 256 << 10  # bytes that asyncio reads at once, at most
@@ -70,7 +74,9 @@ NAMES = (
     "main", "retry", "", "1", "new", "\ud800", "\0", "x" * 300, "x" * 70_000, "blob:blake3:", "eventq-json-1", "self",
     "internal:x:y:z", "é\n", *("blob:blake3:" + one.hex() for one in STORED), *(one.hex() for one in HASHES),
 )  # fmt: skip
-DEEP = tuple(f"{count} deep" for count in (3, 14, 20, 900, 3000))  # lists within one another, once it is JSON
+DEEP = tuple(
+    f"{count} deep" for count in (3, 14, 20, 900, 3000)
+)  # lists within one another, once it is JSON
 ODD: tuple[Any, ...] = (
     None, True, False, 0.5, -1, -(1 << 63), 1 << 64, 10**30, 1e308, float("nan"), float("inf"), "", [], [[]], {}, {"a": 1},
     {"a": 1, "b": 2}, {"tuple": []}, {"tuple": 5}, {"bytes": 0}, {"bytes": True}, {"bytes": [0]}, {"Turn": []},
@@ -142,7 +148,16 @@ def _hello(tape: Tape) -> frames.Request:
     meta: Any = {"token": TOKEN, "errors": "json", "keys": False}
     if tape.below(2):
         meta = tape.one(
-            ({}, {"token": "wrong"}, {"token": 5}, {"token": "\ud800"}, {"errors": "json"}, [], 5, {"token": TOKEN})
+            (
+                {},
+                {"token": "wrong"},
+                {"token": 5},
+                {"token": "\ud800"},
+                {"errors": "json"},
+                [],
+                5,
+                {"token": TOKEN},
+            )
         )
     text = json.dumps(meta) if tape.often() else tape.one(("", "{", "[" * 60_000, "\0"))
     return frames.Hello(tape.one((1, 0, 65535)), tape.one(("", TOKEN, "x" * 60_000)), text)
@@ -158,13 +173,17 @@ def _small(tape: Tape) -> int:
 
 
 def _page(tape: Tape, kind: type) -> frames.Request:
-    at = {frames.GetLast: [], frames.GetBefore: [tape.number()], frames.GetRange: [_small(tape)]}[kind]
+    at = {frames.GetLast: [], frames.GetBefore: [tape.number()], frames.GetRange: [_small(tape)]}[
+        kind
+    ]
     return kind(tape.number(), *at, _small(tape), bool(tape.below(2)))  # type: ignore[no-any-return]
 
 
 def _call(tape: Tape) -> frames.Request:
     parts: list[bytes] = []
-    told = _json(_told(tape, parts)) if tape.often(16) else tape.take(200).decode("utf-8", "replace")
+    told = (
+        _json(_told(tape, parts)) if tape.often(16) else tape.take(200).decode("utf-8", "replace")
+    )
     if not tape.often(16):
         parts.append(tape.data())
     return frames.Call(told, tuple(parts))
@@ -185,7 +204,9 @@ def _told(tape: Tape, parts: list[bytes]) -> Any:
     form = calls.signature_of(kind, method)
     names = [name for name in form.parameters if name != "self"]
     needed = [name for name in names if form.parameters[name].default is form.empty]
-    given = {name: _argument(tape, name, parts) for name in names if name in needed or tape.below(3) == 0}
+    given = {
+        name: _argument(tape, name, parts) for name in names if name in needed or tape.below(3) == 0
+    }
     told: list[Any] = [kind, which, method, [], given]
     if not tape.often(24):
         told[tape.below(5)] = _odd(tape, parts)
@@ -200,7 +221,13 @@ def _which(tape: Tape, kind: str) -> Any:
     if kind in ("contexts", "turns", "blobs"):
         return None
     if kind == "chain":
-        return [tape.number(), tape.number(), tape.number(), bool(tape.below(2)), tape.one((None, 0, 1, 9))]
+        return [
+            tape.number(),
+            tape.number(),
+            tape.number(),
+            bool(tape.below(2)),
+            tape.one((None, 0, 1, 9)),
+        ]
     return None if kind == "upload" and tape.below(2) else tape.number()
 
 
@@ -213,7 +240,9 @@ def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
         return {"NewTurn": [_argument(tape, field, parts) for field in fields]}
     if name in ("payload", "data"):
         return (
-            tape.one((True, {"upload": 1}, {"upload": tape.below(8)}, "text")) if tape.below(2) else _part(tape, parts)
+            tape.one((True, {"upload": 1}, {"upload": tape.below(8)}, "text"))
+            if tape.below(2)
+            else _part(tape, parts)
         )
     if name in ("context", "other"):
         return tape.one((1, 2, "main", {"context": 1}, {"context": 2}, {"view": 3}, {"view": 4}))
@@ -241,7 +270,11 @@ def _odd(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
         case 3 if depth < 3:
             return [_odd(tape, parts, depth + 1) for _ in range(tape.below(4))]
         case 4 if depth < 3:
-            return {tape.one(("tuple", "context", "chain", *calls.RECORDS)): _odd(tape, parts, depth + 1)}
+            return {
+                tape.one(("tuple", "context", "chain", *calls.RECORDS)): _odd(
+                    tape, parts, depth + 1
+                )
+            }
         case 5:
             return tape.one(DEEP)
         case _:
@@ -409,7 +442,9 @@ class Hand(workers.Writer):
     def work(self, thread: eventq.Thread) -> workers.Done:
         """Do what the next transaction holds; give the replies."""
         done: workers.Done = []
-        while not done and not (self._jobs.empty() and self._kept is None):  # one that waits for memory comes again
+        while not done and not (
+            self._jobs.empty() and self._kept is None
+        ):  # one that waits for memory comes again
             done = self._do(thread, self._next())
         assert thread.database.depth == 1, "a transaction was left open"
         return [(job, job.owner.send_now(job, job.owner.settle(job, reply))) for job, reply in done]
@@ -429,7 +464,9 @@ class World:
         self.thread = eventq.open(self.path)
         _furnish(self.thread)
         self.server = server.Server(
-            self.path, "unix:nowhere", limits=server.Limits(frame=FRAME, in_flight=IN_FLIGHT, idle=600)
+            self.path,
+            "unix:nowhere",
+            limits=server.Limits(frame=FRAME, in_flight=IN_FLIGHT, idle=600),
         )
         self.server.now = lambda: self.time  # type: ignore[method-assign]
         self.server.linger = self._linger  # type: ignore[method-assign]
@@ -499,8 +536,12 @@ class World:
         assert self.server.room.held >= 0
         assert not self.server.connections or held <= self.server.room.held
         unread = sum(connection._unsent for connection in self.server.connections)
-        beyond = server.LEAST_READ + REFUSALS * server._COST  # of each connection, whatever is held of others
-        assert self.server.room.held - unread <= IN_FLIGHT + 2 * beyond, f"{self.server.room.held} bytes are held"
+        beyond = (
+            server.LEAST_READ + REFUSALS * server._COST
+        )  # of each connection, whatever is held of others
+        assert self.server.room.held - unread <= IN_FLIGHT + 2 * beyond, (
+            f"{self.server.room.held} bytes are held"
+        )
         assert unread <= 2 * (HIGH + REPLIES)
 
 
@@ -542,7 +583,9 @@ class Peer:
         if self.on_the_way:
             self.pieces += 1
             place = self.connection.get_buffer(-1)
-            piece = bytes(self.on_the_way[: min(most if self.pieces < PIECES else CHUNK, len(place))])
+            piece = bytes(
+                self.on_the_way[: min(most if self.pieces < PIECES else CHUNK, len(place))]
+            )
             place[: len(piece)] = piece
             del self.on_the_way[: len(piece)]
             if not self.connection._ending:
@@ -581,12 +624,18 @@ class Peer:
             _check_reply(reply, request)
             locked = locked and (reply.type == Type.ERROR or not _has_token(request.request))
             assert not locked or reply.type == Type.ERROR, "an answer without a token"
-        answered = len(got) >= len([one for one in asked if one.whole])  # one that is skipped may be answered early
-        assert answered or said or self.transport.aborted or self.refused(got), "a request without a reply"
+        answered = len(got) >= len(
+            [one for one in asked if one.whole]
+        )  # one that is skipped may be answered early
+        assert answered or said or self.transport.aborted or self.refused(got), (
+            "a request without a reply"
+        )
 
     def _last_words(self, got: list[Frame]) -> bool:
         """Take the words away that belong to no request."""
-        failure = _failure(got[-1]) if got and (got[-1].type, got[-1].req_id) == (Type.ERROR, 0) else None
+        failure = (
+            _failure(got[-1]) if got and (got[-1].type, got[-1].req_id) == (Type.ERROR, 0) else None
+        )
         if failure is None or not _words(failure).startswith(LAST_WORDS):
             return False
         del got[-1]
@@ -631,7 +680,10 @@ def _cut(data: bytes) -> tuple[list[Frame], int]:
 
 
 def _has_token(request: frames.Request | None) -> bool:
-    return isinstance(request, frames.Hello) and TOKEN in (request.tag, server._meta(request.meta).get("token"))
+    return isinstance(request, frames.Hello) and TOKEN in (
+        request.tag,
+        server._meta(request.meta).get("token"),
+    )
 
 
 def _failure(frame: Frame) -> Failure:
@@ -664,7 +716,10 @@ def _check_failure(failure: Failure, asked: Asked) -> None:
     assert error.fix
     assert failure.code in CODES
     assert failure.code != 500 or error.what.startswith(OURS), failure
-    if asked.error is not None and failure.code not in (409, 500):  # before a token, and where there is no room
+    if asked.error is not None and failure.code not in (
+        409,
+        500,
+    ):  # before a token, and where there is no room
         assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
 
 
@@ -689,7 +744,9 @@ def feed(data: bytes) -> None:
         stack.enter_context(mock.patch.multiple(server, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
         stack.enter_context(mock.patch.object(workers.Job, "refusal", _strict))
         stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
-        stack.enter_context(mock.patch.multiple(calls, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2))
+        stack.enter_context(
+            mock.patch.multiple(calls, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2)
+        )
         try:
             with world.thread.write():
                 _play(world, tape)
@@ -704,7 +761,9 @@ def _play(world: World, tape: Tape) -> None:
     peers = [Peer(world)]
     most = (CHUNK, 1, 17, 1000)[flags >> 1 & 3]
     if flags & 8:
-        peers[0].on_the_way += frames.encode_request(frames.Hello(1, TOKEN, '{"errors": "json"}'), 0)
+        peers[0].on_the_way += frames.encode_request(
+            frames.Hello(1, TOKEN, '{"errors": "json"}'), 0
+        )
     if flags & 0x90 == 0x90:
         peers[0].on_the_way += tape.take(1 << 20)  # nothing but bytes
     if flags & 32:
@@ -757,7 +816,9 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
     while busy:
         world.settle()
         busy = sum(peer.deliver(most) for peer in peers) > 0  # each of them, not the first that can
-        if not busy and any(one._parked for one in world.server.connections):  # it is refused, and what follows is read
+        if not busy and any(
+            one._parked for one in world.server.connections
+        ):  # it is refused, and what follows is read
             world.pass_time(server.ROOM_SECONDS + 1)
             busy = True
     world.pass_time(100_000)
@@ -782,7 +843,9 @@ def _greeting(tape: Tape) -> frames.Reply:
 
 def _answer(tape: Tape) -> frames.Reply:
     parts: list[bytes] = []
-    told = _json(_result(tape, parts)) if tape.often(16) else tape.take(60).decode("utf-8", "replace")
+    told = (
+        _json(_result(tape, parts)) if tape.often(16) else tape.take(60).decode("utf-8", "replace")
+    )
     return Called(told, tuple(parts))
 
 
@@ -793,7 +856,9 @@ def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
             return {"context": tape.number()}
         case 1:
             return {
-                "Turn": [1, 0, 0, "t", 1, 0, "ab", 1, 0, 0, None, _part(tape, parts), 0, False][: 11 + tape.below(5)]
+                "Turn": [1, 0, 0, "t", 1, 0, "ab", 1, 0, 0, None, _part(tape, parts), 0, False][
+                    : 11 + tape.below(5)
+                ]
             }
         case 2:
             return {"ContextInfo": [1, "main", 1, 0, 0, None, 0, 0, 0, 0][: 8 + tape.below(4)]}
@@ -801,12 +866,25 @@ def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
             return {"Blob": ["ab", 1, 1, "none", True][: 3 + tape.below(4)]}
         case 4 | 5 if depth < 3:
             items = [_result(tape, parts, depth + 1) for _ in range(tape.below(4))]
-            return {"pages": [tape.one((None, 1, 2, _odd(tape, [])) if tape.below(4) == 3 else (None, 1, 2)), items]}
+            return {
+                "pages": [
+                    tape.one((None, 1, 2, _odd(tape, [])) if tape.below(4) == 3 else (None, 1, 2)),
+                    items,
+                ]
+            }
         case 6 if depth < 3:
-            return {"Page": [[_result(tape, parts, depth + 1) for _ in range(tape.below(3))], tape.one((None, 1))]}
+            return {
+                "Page": [
+                    [_result(tape, parts, depth + 1) for _ in range(tape.below(3))],
+                    tape.one((None, 1)),
+                ]
+            }
         case 7 if depth < 3:
             if tape.below(2):
-                return [tape.one((0, 1, None)), [_result(tape, parts, depth + 1) for _ in range(tape.below(4))]]
+                return [
+                    tape.one((0, 1, None)),
+                    [_result(tape, parts, depth + 1) for _ in range(tape.below(4))],
+                ]
             chain = {"chain": [3, tape.below(3), tape.below(9), bool(tape.below(2)), None]}
             return tape.one((chain, {"diff": [1, chain, chain]}, {"diff": [1, 2, 3]}))
         case 8:
@@ -820,7 +898,8 @@ def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
 def _failed(tape: Tape) -> frames.Reply:
     if tape.below(2):
         return Failure(
-            tape.one((400, 404, 409, 413, 422, 500, 0, 99999)), tape.one(("", "no - yes", "\0", "{}", "[" * 60_000))
+            tape.one((400, 404, 409, 413, 422, 500, 0, 99999)),
+            tape.one(("", "no - yes", "\0", "{}", "[" * 60_000)),
         )
     told: dict[str, Any] = {"error": tape.one(list(calls.ERRORS)), "what": "what", "fix": "fix"}
     for name in ("error", "what", "fix", *calls.ATTRIBUTES):
@@ -919,7 +998,11 @@ def _sockets(tape: Tape) -> Callable[[], socket.socket]:
 
 def _all(found: Any) -> Any:
     """Iterate over what comes in pages; anything else is a value."""
-    return [one for one, _ in zip(found, range(5000), strict=False)] if hasattr(found, "__next__") else found
+    return (
+        [one for one, _ in zip(found, range(5000), strict=False)]
+        if hasattr(found, "__next__")
+        else found
+    )
 
 
 def _some(found: Any) -> Any:
@@ -965,7 +1048,9 @@ def feed_client(data: bytes) -> None:
     asks = [tape.one(ASKS) for _ in range(1 + tape.below(6))]
     with mock.patch.multiple(client, PAGE_BYTES=1000, PART_BYTES=500):
         try:
-            connection = client.Connection("unix:nowhere", _sockets(tape), token="", reply_seconds=REPLY_SECONDS)
+            connection = client.Connection(
+                "unix:nowhere", _sockets(tape), token="", reply_seconds=REPLY_SECONDS
+            )
         except EventqError as error:
             _sound(error)
             return
@@ -1000,7 +1085,12 @@ def main() -> None:
 
 def _removed_in_the_end(folder: str) -> subprocess.Popen[bytes]:
     """Have a folder removed however this process ends: atheris leaves by the shortest way, or is killed."""
-    remove = ["sh", "-c", 'cat > /dev/null; rm -rf "$0"', folder]  # when this process ends, what it reads does
+    remove = [
+        "sh",
+        "-c",
+        'cat > /dev/null; rm -rf "$0"',
+        folder,
+    ]  # when this process ends, what it reads does
     return subprocess.Popen(remove, stdin=subprocess.PIPE, start_new_session=True)
 
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 import eventq
 from eventq.errors import FilterError
 from eventq.filters import sandbox as fence_module
-from eventq.filters.grammar import COLUMNS, FUNCTIONS, MAX_DEPTH, MAX_TEXT, SPELLING, Fragment, accept, advice
+from eventq.filters.grammar import (
+    COLUMNS,
+    FUNCTIONS,
+    MAX_DEPTH,
+    MAX_TEXT,
+    SPELLING,
+    Fragment,
+    accept,
+    advice,
+)
 from eventq.filters.sandbox import Fence
 
 if TYPE_CHECKING:
@@ -30,9 +39,21 @@ CREATE TABLE secret(word TEXT);
 INSERT INTO secret VALUES ('hunter2');
 """
 EVENTS = [
-    ("2026-03-18T10:30:00.123Z", "self", "record", "decision", '{"k": 3, "a": {"b": [1, 2]}, "s": "text"}'),
+    (
+        "2026-03-18T10:30:00.123Z",
+        "self",
+        "record",
+        "decision",
+        '{"k": 3, "a": {"b": [1, 2]}, "s": "text"}',
+    ),
     ("2026-03-18T11:30:00.123Z", "external:a:b:c:d:e", "message", None, "plain words"),
-    ("2026-03-19T10:30:00.123Z", "internal:x:y:z", "record", "", "it's 100% \u00e9\u00e9 \U0001f600"),
+    (
+        "2026-03-19T10:30:00.123Z",
+        "internal:x:y:z",
+        "record",
+        "",
+        "it's 100% \u00e9\u00e9 \U0001f600",
+    ),
     ("2026-04-01T00:00:00.000Z", "self", "message", "note", '{"k": 4'),
     ("2025-12-31T23:59:59.999Z", "SELF", "message", "note", "[1, 2, 3]"),
     ("2026-05-05T05:05:05.555Z", "self", "empty", None, ""),
@@ -43,7 +64,10 @@ def _store(path: Path, rows: list[tuple[Any, ...]]) -> Callable[[], apsw.Connect
     with apsw.Connection(str(path)) as db:
         for _ in db.execute(SCHEMA):
             pass
-        db.executemany("INSERT INTO events(created_at, source, type, subtype, content) VALUES (?,?,?,?,?)", rows)
+        db.executemany(
+            "INSERT INTO events(created_at, source, type, subtype, content) VALUES (?,?,?,?,?)",
+            rows,
+        )
     return lambda: apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
 
 
@@ -106,7 +130,9 @@ WORKS = {
     "NOT " * 61 + "like('%words', content)": [1, 3, 4, 5, 6],
     "glob('plain*', content)": [2],
     "source GLOB 'internal:*:y:?'": [3],
-    "created_at GLOB '[0-9][0-9][0-9][0-9]-0[34]-[0-9][0-9]T*-*' OR created_at GLOB '*[0-9][0-9]:05:[0-9][0-9].*'": [6],
+    "created_at GLOB '[0-9][0-9][0-9][0-9]-0[34]-[0-9][0-9]T*-*' OR created_at GLOB '*[0-9][0-9]:05:[0-9][0-9].*'": [
+        6
+    ],
     "content LIKE '----------------------------------%'": [],
     "content NOT GLOB '*[a-z]*'": [5, 6],
     "type IN ('record', 'empty')": [1, 3, 6],
@@ -160,7 +186,10 @@ WORKS = {
     "iif(id > 3, 1, 0)": [4, 5, 6],
     "typeof(id) = 'integer' AND CAST(id AS TEXT) = '2'": [2],
     "abs(-id) = 2 AND max(id, 1) = 2 AND min(id, 9) = 2 AND round(1.5) = 2": [2],
-    "unicode(char(65)) = 65 AND id % 2 = 0 AND id << 1 > 4 AND ~id < 0 AND id / 2 * 2 - 0 = id": [4, 6],
+    "unicode(char(65)) = 65 AND id % 2 = 0 AND id << 1 > 4 AND ~id < 0 AND id / 2 * 2 - 0 = id": [
+        4,
+        6,
+    ],
     "(type, id) = ('record', 1)": [1],
     "content = 'it''s 100% \u00e9\u00e9 \U0001f600'": [3],
     "content LIKE '%--%' OR content = '/* ; ? */'": [],
@@ -175,7 +204,9 @@ WORKS = {
     "type = 0 OR content = 0": [],
     "json_extract(lower(content) COLLATE NOCASE, '$.s') = 'TEXT'": [1],
     "json_extract(lower(content), '$.s') = 'TEXT'": [],
-    "json_type(upper(content)) = 'array' AND '' || content NOT LIKE '{%' AND content = 1 LIKE '0'": [5],
+    "json_type(upper(content)) = 'array' AND '' || content NOT LIKE '{%' AND content = 1 LIKE '0'": [
+        5
+    ],
     "type = subtype || 'x' LIKE 'n%' OR id BETWEEN 1 AND content LIKE '1%'": [1, 2, 3, 4, 5, 6],
 }
 
@@ -380,7 +411,9 @@ def test_fence_holds_alone(connect: Callable[[], apsw.Connection], text: str) ->
     fence.close()
 
 
-def test_a_hole_runs_out_of_time(connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hole_runs_out_of_time(
+    connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even an endless join of events with themselves stops, and is the filter's fault."""
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", 0.1)
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
@@ -398,7 +431,10 @@ def test_a_hole_runs_out_of_time(connect: Callable[[], apsw.Connection], monkeyp
 BOMBS = [
     "replace(replace(replace(content,'a','aaaaaaaaaa'),'a','aaaaaaaaaa'),'a','aaaaaaaaaaaaaaaa') = ''",
     "replace('" + "a" * 30_000 + "','a','" + "b" * 30_000 + "') = ''",
-    " OR ".join(f"replace(replace('{'a' * 1000}','a','{'b' * 300}'),'b','{'c' * 300}') = {i}" for i in range(30)),
+    " OR ".join(
+        f"replace(replace('{'a' * 1000}','a','{'b' * 300}'),'b','{'c' * 300}') = {i}"
+        for i in range(30)
+    ),
     "||".join(["content"] * 100) + " = ''",
     "trim(content, '" + "".join(chr(0x4E00 + i) for i in range(10_000)) + "a') = 'x'",
 ]
@@ -481,7 +517,11 @@ def test_a_large_event_takes_no_more_than_the_budget(
     except FilterError as error:
         assert "takes too long on event 1" in error.what  # noqa: PT017  or it is refused
     assert time.thread_time() - began < fence_module.EVENT_SECONDS + 3
-    assert looks == [False, False, True]  # the trial reads no event, and the next one stops before it
+    assert looks == [
+        False,
+        False,
+        True,
+    ]  # the trial reads no event, and the next one stops before it
     fence.close()
 
 
@@ -504,7 +544,10 @@ def test_each_json_guard_writes_its_argument_once() -> None:
 def test_large_events_among_small_ones_are_found_in_both_directions(tmp_path: Path) -> None:
     """Events that are looked at with care keep their place: no gap, no repeat, whatever cuts the pages."""
     large = "x" * (fence_module.LARGE + 1)
-    rows = [("t", "self", "even" if i % 2 == 0 else "odd", None, large if i % 5 == 0 else "x") for i in range(1, 101)]
+    rows = [
+        ("t", "self", "even" if i % 2 == 0 else "odd", None, large if i % 5 == 0 else "x")
+        for i in range(1, 101)
+    ]
     fence = Fence(_store(tmp_path / "events.db", rows))
     text = "lower(type) = 'even' AND content LIKE '%x'"
     for limit, room in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 200_000), (1000, 1 << 30)):
@@ -525,7 +568,10 @@ def test_large_events_among_small_ones_are_found_in_both_directions(tmp_path: Pa
 
 def test_whether_one_could_match_costs_little_on_anything(tmp_path: Path, ticks: Ticks) -> None:
     """The look that a push takes at other people's filters ends at a large event, and at its time."""
-    rows = [(*EVENTS[0][:4], content) for content in ("[1]", "[" + "1," * (8 << 20) + "1]", "a" * 60_000)]
+    rows = [
+        (*EVENTS[0][:4], content)
+        for content in ("[1]", "[" + "1," * (8 << 20) + "1]", "a" * 60_000)
+    ]
     fence = Fence(_store(tmp_path / "events.db", rows))
     repeated = "max(" + ", ".join(["content LIKE '%aaaaaaaaaaaaaaab%'"] * 900) + ") = 5"
     assert not fence.could_match(NESTED, 0, 1, 10)
@@ -539,7 +585,9 @@ def test_whether_one_could_match_costs_little_on_anything(tmp_path: Path, ticks:
     fence.close()
 
 
-def test_a_filter_of_others_delays_no_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ticks: Ticks) -> None:
+def test_a_filter_of_others_delays_no_push(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ticks: Ticks
+) -> None:
     """However many consumers have slow filters, and however large the event is, a push takes a moment."""
     content = "[" + "1," * (4 << 20) + "1]"
     with eventq.open(tmp_path / "thread", create=True) as thread:
@@ -575,11 +623,15 @@ HARMLESS = [
 def test_hard_work_is_done(big: Fence, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be quadratic, or asks much, is done in bounded time and gives its answer."""
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", 60.0)
-    monkeypatch.setattr(fence_module, "EVENT_SECONDS", 60.0)  # the time of a machine that has other work, too
+    monkeypatch.setattr(
+        fence_module, "EVENT_SECONDS", 60.0
+    )  # the time of a machine that has other work, too
     assert ids(big, text) in ([], [2])
 
 
-def test_slow_is_not_refused(connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_is_not_refused(
+    connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A window that is too slow is tried in smaller ones, and only a single event that is too slow refuses."""
     monkeypatch.setattr(fence_module, "STEPS", 1)
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", -1.0)
@@ -593,7 +645,9 @@ def test_slow_is_not_refused(connect: Callable[[], apsw.Connection], monkeypatch
 
 def test_computed_patterns_are_short(fence: Fence) -> None:
     """A pattern that is not written out works while it is short, and is an error of the filter when it is long."""
-    assert ids(fence, "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')") == [
+    assert ids(
+        fence, "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')"
+    ) == [
         1,
         4,
         5,
@@ -601,7 +655,13 @@ def test_computed_patterns_are_short(fence: Fence) -> None:
     ]
     with pytest.raises(FilterError, match="too complex"):
         ids(fence, "content LIKE replace(hex(content), '7', '%')")
-    assert ids(fence, "content LIKE '%abcdefgh ijklmnopqrstuvwxyz0123456789 and a long phrase to find%'") == []
+    assert (
+        ids(
+            fence,
+            "content LIKE '%abcdefgh ijklmnopqrstuvwxyz0123456789 and a long phrase to find%'",
+        )
+        == []
+    )
 
 
 def test_errors_of_the_store_pass(tmp_path: Path) -> None:
@@ -614,7 +674,9 @@ def test_errors_of_the_store_pass(tmp_path: Path) -> None:
     with pytest.raises(apsw.SQLError, match="no such table"):
         fence.page("id = 1", 0, 10, 10)
     fence.close()
-    missing = Fence(lambda: apsw.Connection(str(tmp_path / "none.db"), flags=apsw.SQLITE_OPEN_READONLY))
+    missing = Fence(
+        lambda: apsw.Connection(str(tmp_path / "none.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    )
     with pytest.raises(apsw.CantOpenError):
         missing.check("id = 1")
 
@@ -624,11 +686,15 @@ def test_errors_of_the_store_pass(tmp_path: Path) -> None:
 
 def test_pages(tmp_path: Path) -> None:
     """Pages follow each other in both directions without a gap or a repeat, whatever cuts them."""
-    rows = [("t", "self", "even" if i % 2 == 0 else "odd", None, "x" * 100) for i in range(1, 25_001)]
+    rows = [
+        ("t", "self", "even" if i % 2 == 0 else "odd", None, "x" * 100) for i in range(1, 25_001)
+    ]
     connect = _store(tmp_path / "events.db", rows)
     with apsw.Connection(str(tmp_path / "events.db")) as db:
         db.execute("DELETE FROM events WHERE id BETWEEN 5000 AND 22000")
-        db.execute("INSERT INTO events VALUES (4000000000000000000, 't', 'self', 'even', NULL, 'far')")
+        db.execute(
+            "INSERT INTO events VALUES (4000000000000000000, 't', 'self', 'even', NULL, 'far')"
+        )
     fence = Fence(connect)
     last = 4_000_000_000_000_000_000
     wanted = [*range(2, 5000, 2), *range(22_002, 25_001, 2), last]
@@ -639,7 +705,9 @@ def test_pages(tmp_path: Path) -> None:
     assert up == wanted
     down, at = [], last
     while at > 0:
-        page, at = fence.page("type = 'even'", 0, at, 700, newest=True, lines=True, max_bytes=50_000)
+        page, at = fence.page(
+            "type = 'even'", 0, at, 700, newest=True, lines=True, max_bytes=50_000
+        )
         down += [json.loads(line)["id"] for _, line in page]
     assert down == wanted[::-1]
     assert fence.first("type = 'even'", 5000, last) == 22_002
@@ -674,7 +742,9 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
         fence.page("type = 'record'", 0, 6, limit, max_bytes=room)
         fence.first("type = 'record'", 0, 6)
         fence.check("type = 'record'")
-        writer.execute("INSERT INTO events(created_at, source, type, content) VALUES ('t', 's', 'record', 'c')")
+        writer.execute(
+            "INSERT INTO events(created_at, source, type, content) VALUES ('t', 's', 'record', 'c')"
+        )
         assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
     fence.close()
     writer.close()
@@ -704,9 +774,15 @@ WORDS = st.sampled_from(
         "{", "}", "%s", "{0}",
     ]
 )  # fmt: skip
-SOUP = st.lists(WORDS, max_size=25).map(" ".join) | st.lists(WORDS, max_size=8).map("".join) | st.text(max_size=40)
+SOUP = (
+    st.lists(WORDS, max_size=25).map(" ".join)
+    | st.lists(WORDS, max_size=8).map("".join)
+    | st.text(max_size=40)
+)
 RELAXED = settings(
-    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=600,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -733,7 +809,9 @@ LEAVES = st.tuples(
 )
 TREES = st.recursive(
     LEAVES,
-    lambda inner: st.tuples(st.just("not"), inner) | st.tuples(st.sampled_from(["and", "or"]), inner, inner),
+    lambda inner: (
+        st.tuples(st.just("not"), inner) | st.tuples(st.sampled_from(["and", "or"]), inner, inner)
+    ),
     max_leaves=12,
 )
 
@@ -762,7 +840,9 @@ def _compare(left: Any, sign: str, right: Any, *, numeric: bool) -> bool | None:
     if left is None:
         return sign == "IS NOT" if sign.startswith("IS") else None
     # the column's affinity: a number becomes text beside a text column; a text that is no number is above all numbers
-    one, other = (left, right if isinstance(right, int) else float("inf")) if numeric else (left, str(right))
+    one, other = (
+        (left, right if isinstance(right, int) else float("inf")) if numeric else (left, str(right))
+    )
     if sign in ("<", ">="):
         return bool(one < other) == (sign == "<")
     return bool(one == other) == (sign in ("=", "IS"))
@@ -804,7 +884,9 @@ EXPRESSIONS = st.recursive(
     ATOMS,
     lambda inner: (
         st.builds(lambda form, one: form.format(one), st.sampled_from(UNARY), inner)
-        | st.builds(lambda form, one, two: form.format(one, two), st.sampled_from(BINARY), inner, inner)
+        | st.builds(
+            lambda form, one, two: form.format(one, two), st.sampled_from(BINARY), inner, inner
+        )
     ),
     max_leaves=14,
 )
@@ -814,14 +896,20 @@ EXPRESSIONS = st.recursive(
 @RELAXED
 @given(text=EXPRESSIONS)
 def test_rewriting_changes_errors_only(
-    fence: Fence, connect: Callable[[], apsw.Connection], large: int, text: str, monkeypatch: pytest.MonkeyPatch
+    fence: Fence,
+    connect: Callable[[], apsw.Connection],
+    large: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where plain SQLite gives an answer for an event, both forms of the rewritten filter give the same one."""
     monkeypatch.setattr(fence_module, "LARGE", large)
     db = connect()
     for number in range(1, len(EVENTS) + 1):
         try:
-            wanted = db.execute(f"SELECT id FROM events WHERE id = {number} AND (\n{text}\n)").fetchall()
+            wanted = db.execute(
+                f"SELECT id FROM events WHERE id = {number} AND (\n{text}\n)"
+            ).fetchall()
         except apsw.Error:
             continue
         try:

@@ -38,7 +38,10 @@ def long_tape(flags: int, seed: int, size: int) -> bytes:
 
 
 TAPES = st.binary(max_size=200) | st.builds(
-    long_tape, st.integers(0, 255), st.integers(0, 1 << 32), st.sampled_from((20, 100, 400, 1500, 3000))
+    long_tape,
+    st.integers(0, 255),
+    st.integers(0, 1 << 32),
+    st.sampled_from((20, 100, 400, 1500, 3000)),
 )
 
 # Inputs that once did harm, as the tape is read today, by what they did.
@@ -149,7 +152,9 @@ def _frames(data: bytes) -> list[frames.Frame]:
 def asking(*said: bytes) -> client.Connection:
     """Give a client of a server that says this: hello, and a reply to each request."""
     hello = frames.encode_reply(frames.Welcome(1), 1, Type.HELLO)
-    return client.Connection("unix:nowhere", lambda: Scripted(iter([hello, *said])), token="", reply_seconds=20)
+    return client.Connection(
+        "unix:nowhere", lambda: Scripted(iter([hello, *said])), token="", reply_seconds=20
+    )
 
 
 def called(number: int, told: str) -> bytes:
@@ -160,18 +165,25 @@ def called(number: int, told: str) -> bytes:
 def test_pages_without_items_are_passed_over() -> None:
     """However many pages are empty, what comes after them is given."""
     last = [called(2002, '{"pages":[null,[7]]}')]
-    with asking(*[called(number, '{"pages":[1,[]]}') for number in range(2, 2002)], *last) as connection:
+    with asking(
+        *[called(number, '{"pages":[1,[]]}') for number in range(2, 2002)], *last
+    ) as connection:
         assert [*map(str, connection.contexts)] == ["7"]
 
 
-@pytest.mark.parametrize("told", ["", "{", "[" * 60_000, "null", "-1", '"1"', "{}", "[]", '{"pages":[1,[]]}'])
+@pytest.mark.parametrize(
+    "told", ["", "{", "[" * 60_000, "null", "-1", '"1"', "{}", "[]", '{"pages":[1,[]]}']
+)
 def test_an_answer_that_is_none_is_refused(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no number of an upload, and what is no page after a page, is an EventqError."""
     monkeypatch.setattr(client, "PAGE_BYTES", 1000)
     with asking(called(2, told)) as connection, pytest.raises(EventqError):
         connection.blobs.put(b"x" * 1001)
     if not told.startswith('{"pages'):
-        with asking(called(2, '{"pages":[1,[]]}'), called(3, told)) as connection, pytest.raises(EventqError):
+        with (
+            asking(called(2, '{"pages":[1,[]]}'), called(3, told)) as connection,
+            pytest.raises(EventqError),
+        ):
             list(connection.contexts)
 
 
@@ -184,13 +196,17 @@ def test_an_answer_that_is_none_is_refused(told: str, monkeypatch: pytest.Monkey
 def test_nothing_is_found_in_many_runs(target: str, seed: int, tmp_path: Path) -> None:
     """Atheris, which looks for inputs that reach new lines, finds none that does harm."""
     if importlib.util.find_spec("atheris") is None:
-        pytest.skip("atheris is not installed: `make soak` does it, or `pip install -e '.[fuzz]'`, on Linux x86-64")
+        pytest.skip(
+            "atheris is not installed: `make soak` does it, or `pip install -e '.[fuzz]'`, on Linux x86-64"
+        )
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     random = Random(seed)
     for number in range(300):
         size = random.choice((40, 200, 800, 3000))
-        (corpus / str(number)).write_bytes(long_tape(random.randrange(256), random.randrange(1 << 32), size))
+        (corpus / str(number)).write_bytes(
+            long_tape(random.randrange(256), random.randrange(1 << 32), size)
+        )
     words = [f"-runs={TARGETS[target][1]}", f"-seed={seed}", f"-artifact_prefix={tmp_path}/found-"]
     words += ["-max_len=4096", "-len_control=0", "-rss_limit_mb=1024", "-timeout=60"]
     done = subprocess.run(

@@ -14,7 +14,13 @@ import pytest
 from blake3 import blake3
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 import eventq
 from eventq import system
@@ -40,7 +46,10 @@ class Payload(bytes):
         return f"<{self[:8]!r}, {len(self)} bytes>"
 
 
-PAYLOADS = [Payload(data) for data in (b"", b"a", b"b", b"c", b"d", *LISTS, PARTS[LISTS[0]][0], PARTS[LISTS[1]][-1])]
+PAYLOADS = [
+    Payload(data)
+    for data in (b"", b"a", b"b", b"c", b"d", *LISTS, PARTS[LISTS[0]][0], PARTS[LISTS[1]][-1])
+]
 GRACES = [0, 0.001, 1, 3600, 86_400]
 STEPS = [0, 1, 1_000, 1_001, 3_600_000, 3_600_001, 43_200_000, DAY, DAY + 1, DAY + 1, DAY + 1]
 
@@ -87,7 +96,9 @@ class Model:
     heads: dict[int, int] = field(default_factory=dict)
     contexts: int = 0
     log: list[tuple[int, int, int]] = field(default_factory=list)  # when, from, to
-    keys: dict[tuple[int, str], tuple[int, int, str]] = field(default_factory=dict)  # turn, when, payload
+    keys: dict[tuple[int, str], tuple[int, int, str]] = field(
+        default_factory=dict
+    )  # turn, when, payload
     pins: set[tuple[str, str]] = field(default_factory=set)
     outputs: dict[str, list[str]] = field(default_factory=dict)
     events: dict[int, set[str]] = field(default_factory=dict)
@@ -129,7 +140,9 @@ class Model:
         todo += [self.turns[turn].root for turn in turns if self.turns[turn].root in self.blobs]
         todo += [digest for _, digest in self.pins]
         todo += [digest for versions in self.outputs.values() for digest in versions]
-        todo += [digest for named in self.events.values() for digest in named if digest in self.blobs]
+        todo += [
+            digest for named in self.events.values() for digest in named if digest in self.blobs
+        ]
         todo += [digest for digest, kept in self.blobs.items() if kept.touched >= since]
         blobs: set[str] = set()
         while todo:
@@ -213,7 +226,9 @@ class Machine(RuleBasedStateMachine):
     @rule(data=PAYLOAD, owner=st.sampled_from("xy"))
     def unpin(self, data: bytes, owner: str) -> None:
         if self.model.visible(name(data)):
-            assert self.thread.blobs.unpin(name(data), owner) == ((owner, name(data)) in self.model.pins)
+            assert self.thread.blobs.unpin(name(data), owner) == (
+                (owner, name(data)) in self.model.pins
+            )
             self.model.pins.discard((owner, name(data)))
 
     # --- outputs ---
@@ -231,15 +246,25 @@ class Machine(RuleBasedStateMachine):
 
     # --- turns ---
 
-    @rule(pick=PICK, data=PAYLOAD, refs=REFS, key=st.sampled_from([None, None, "k", "l"]), parent=st.none() | PICK)
-    def append(self, pick: int, data: bytes, refs: list[int], key: str | None, parent: int | None) -> None:
+    @rule(
+        pick=PICK,
+        data=PAYLOAD,
+        refs=REFS,
+        key=st.sampled_from([None, None, "k", "l"]),
+        parent=st.none() | PICK,
+    )
+    def append(
+        self, pick: int, data: bytes, refs: list[int], key: str | None, parent: int | None
+    ) -> None:
         model = self.model
         context = self.context(pick)
         named = self.refs(refs)
         above = (self.turn(parent) if parent is not None else 0) or None
 
         def call() -> eventq.records.Turn:
-            return self.thread.contexts.get(context).append(NewTurn(data, refs=named), key=key, parent=above)
+            return self.thread.contexts.get(context).append(
+                NewTurn(data, refs=named), key=key, parent=above
+            )
 
         first = model.keys.get((context, key or ""))
         if first is not None and first[1] >= model.now - DAY:
@@ -323,7 +348,9 @@ class Machine(RuleBasedStateMachine):
     def prune(self, before: int) -> None:
         upto = before % (self.model.last_event + 2)
         self.thread.prune(before_id=upto)
-        self.model.events = {number: named for number, named in self.model.events.items() if number >= upto}
+        self.model.events = {
+            number: named for number, named in self.model.events.items() if number >= upto
+        }
 
     # --- time, trouble and collections ---
 
@@ -344,7 +371,13 @@ class Machine(RuleBasedStateMachine):
         except _UndoError:
             pass
 
-    @rule(pick=PICK, to=PICK, drop=st.booleans(), grace=st.sampled_from(GRACES), step=st.sampled_from(STEPS))
+    @rule(
+        pick=PICK,
+        to=PICK,
+        drop=st.booleans(),
+        grace=st.sampled_from(GRACES),
+        step=st.sampled_from(STEPS),
+    )
     def leave(self, pick: int, to: int, drop: bool, grace: float, step: int) -> None:
         """Leave old turns, by a move or for good, and collect soon after."""
         self.context(pick)
@@ -366,12 +399,20 @@ class Machine(RuleBasedStateMachine):
         turns, blobs = self.model.alive(grace)
         expected = (
             len(self.model.turns) - len(turns),
-            tuple(sorted(d for d, kept in self.model.blobs.items() if d not in blobs and not kept.part)),
+            tuple(
+                sorted(
+                    d for d, kept in self.model.blobs.items() if d not in blobs and not kept.part
+                )
+            ),
         )
         dry = self.thread.gc(grace=grace)
         assert (dry.turns, dry.hashes) == expected
         done = self.thread.gc(apply=True, grace=grace)
-        assert (done.turns, done.hashes, done.size, done.stored) == (*expected, dry.size, dry.stored)
+        assert (done.turns, done.hashes, done.size, done.stored) == (
+            *expected,
+            dry.size,
+            dry.stored,
+        )
         self.model.delete(turns, blobs)
 
     @invariant()
@@ -381,11 +422,14 @@ class Machine(RuleBasedStateMachine):
         rows = self.thread.database.run("SELECT lower(hex(hash)), part FROM blobs ORDER BY 1")
         model = sorted((digest, int(kept.part)) for digest, kept in self.model.blobs.items())
         assert rows == model
-        assert [row[0] for row in self.thread.database.run("SELECT turn_id FROM turns ORDER BY 1")] == sorted(
-            self.model.turns
-        )
+        assert [
+            row[0] for row in self.thread.database.run("SELECT turn_id FROM turns ORDER BY 1")
+        ] == sorted(self.model.turns)
         rooted = {turn: said.root for turn, said in self.model.turns.items() if said.root}
-        assert dict(self.thread.database.run("SELECT turn_id, lower(hex(root)) FROM turn_roots")) == rooted
+        assert (
+            dict(self.thread.database.run("SELECT turn_id, lower(hex(root)) FROM turn_roots"))
+            == rooted
+        )
 
 
 def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

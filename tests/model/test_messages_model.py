@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROLES = ("coder", "tester", "Prüfer ☃")
-SYSTEM = {"coder": "You code.", "tester": "Test this: the task ☃\nNow.", "Prüfer ☃": "", "nobody": ""}
+SYSTEM = {
+    "coder": "You code.",
+    "tester": "Test this: the task ☃\nNow.",
+    "Prüfer ☃": "",
+    "nobody": "",
+}
 TASK = "the task ☃"
 BUDGET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -99,7 +104,12 @@ def summed(steps: list[Done], cap: int | None) -> str:
         output = canonical({"meta": step.meta, "content": step.content})
         if cap is not None and len(output) > cap:
             output = output[:cap] + f"… ({len(output) - cap} characters more)"
-        lines += ["", f"### Step {step.number}: {step.role}", f"Output: {output}", f"Agent: {step.agent}"]
+        lines += [
+            "",
+            f"### Step {step.number}: {step.role}",
+            f"Output: {output}",
+            f"Agent: {step.agent}",
+        ]
     return "\n".join(lines)
 
 
@@ -119,7 +129,10 @@ def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messag
     last = 0
     for at in visits:
         visit = steps[at]
-        given += [{"role": "user", "content": joined(ahead, visit.edge, summed(steps[last:at], cap))}, answer(visit)]
+        given += [
+            {"role": "user", "content": joined(ahead, visit.edge, summed(steps[last:at], cap))},
+            answer(visit),
+        ]
         ahead, last = "", at + 1
     return [*given, {"role": "user", "content": joined(ahead, edge, summed(steps[last:], cap))}]
 
@@ -156,20 +169,39 @@ class Pair:
         self.shown[len(self.chain)] = seen
 
     def step(
-        self, role: str, meta: Any, content: str, edge: str, agent: str, things: int, attempts: int, compact: str | None
+        self,
+        role: str,
+        meta: Any,
+        content: str,
+        edge: str,
+        agent: str,
+        things: int,
+        attempts: int,
+        compact: str | None,
     ) -> None:
         self.asked[len(self.chain) + 1] = self.run.messages(role, edge)
         refs = [self.thread.blobs.put(b"thing %d" % number).ref for number in range(things)]
         words: dict[str, Any] = {"edge_prompt": edge} if edge else {}  # a missing one is ""
         tried = [NewStep(role, content="no")] * attempts
         step = self.run.step(
-            NewStep(role, meta, content, refs=refs, agent=agent, compact=compact, attempts=tried, **words)
+            NewStep(
+                role,
+                meta,
+                content,
+                refs=refs,
+                agent=agent,
+                compact=compact,
+                attempts=tried,
+                **words,
+            )
         )
         self.chain.append(Done(step.number, role, deepcopy(meta), content, edge, agent, compact))
         assert step.number == len(self.chain)
 
     def attempt(self, role: str, meta: Any, content: str) -> None:
-        self.run.attempt(NewStep(role, meta, content, edge_prompt="not to be seen", agent="nor this"))
+        self.run.attempt(
+            NewStep(role, meta, content, edge_prompt="not to be seen", agent="nor this")
+        )
 
     def suspend(self) -> None:
         self.run.suspend()
@@ -192,7 +224,14 @@ class Pair:
         if not self.chain or self.chain[-1].role is None or self.chain[-1].compact is not None:
             return
         old = self.chain.pop()
-        new = Done(old.number, old.role, deepcopy(meta), content, old.edge if edge is None else edge, old.agent)
+        new = Done(
+            old.number,
+            old.role,
+            deepcopy(meta),
+            content,
+            old.edge if edge is None else edge,
+            old.agent,
+        )
         assert old.role is not None
         self.asked[old.number] = expected(self.chain, old.role, new.edge, self.cap)
         self.run.poke(meta, content, edge_prompt=edge)
@@ -216,9 +255,14 @@ class Pair:
         compared = 0
         for role in ROLES:
             visits = [done for done in self.chain if done.role == role]
-            shown = [(visit, self.asked[visit.number], compacted(self.chain[: visit.number - 1])) for visit in visits]
+            shown = [
+                (visit, self.asked[visit.number], compacted(self.chain[: visit.number - 1]))
+                for visit in visits
+            ]
             for at, (visit, messages, begin) in enumerate(shown):
-                assert expected(self.chain[: visit.number - 1], role, visit.edge, self.cap) == messages
+                assert (
+                    expected(self.chain[: visit.number - 1], role, visit.edge, self.cap) == messages
+                )
                 later = [other for _, other, start in shown[at + 1 :] if start == begin]
                 if compacted(self.chain) == begin:
                     later.append(self.run.messages(role, "last"))
@@ -252,7 +296,9 @@ def begin(thread: Thread, cap: int | None) -> Pair:
 @given(HISTORIES, st.sampled_from([None, None, 1, 40]))
 @example([("step", "coder", None, "", "", "", 0, 0, None)] * 6, None)
 @example([("step", role, {"n": 1}, "x", "go", "a", 1, 1, None) for role in ROLES * 4], 10)
-def test_messages_are_those_of_the_contract(shared: Thread, history: list[Any], cap: int | None) -> None:
+def test_messages_are_those_of_the_contract(
+    shared: Thread, history: list[Any], cap: int | None
+) -> None:
     """Rows 58 to 68, 70, 71: any history shows each role what the contract's own words give, at every moment of it;
     what a visit was shown, and what it answered, is a byte-identical prefix of all that follows until a compaction.
     """  # noqa: D205
@@ -263,14 +309,18 @@ def test_messages_are_those_of_the_contract(shared: Thread, history: list[Any], 
     assert pair.prefixes() >= 0
     with eventq.open(shared.path, read_only=True) as other:
         run = other.runs.get(pair.run.id)
-        assert {role: run.messages(role, "now") for role in (*ROLES, "nobody")} == pair.shown[len(pair.chain)]
+        assert {role: run.messages(role, "now") for role in (*ROLES, "nobody")} == pair.shown[
+            len(pair.chain)
+        ]
 
 
 def test_the_prefix_law_compares_something(shared: Thread) -> None:
     """Row 60: of three roles that take turns each visit begins with all of those before it."""
     pair = begin(shared, None)
     for number in range(12):
-        pair.do(("step", ROLES[number % 3], {"n": number}, f"c{number}", f"e{number}", "", 0, 0, None))
+        pair.do(
+            ("step", ROLES[number % 3], {"n": number}, f"c{number}", f"e{number}", "", 0, 0, None)
+        )
     assert pair.prefixes() == 3 * (4 + 3 + 2 + 1)
     pair.do(("compact", "sum"))
     assert pair.prefixes() == 3 * (3 + 2 + 1)
@@ -280,12 +330,19 @@ def test_the_prefix_law_compares_something(shared: Thread) -> None:
 def test_the_messages_to_the_byte(shared: Thread) -> None:
     """Rows 58, 59, 62, 63, 64, 66, 70, 71: a short history, written out."""
     run = shared.runs.start("w", TASK, system=SYSTEM)
-    first = [{"role": "system", "content": f"You code.\n\n{TASK}"}, {"role": "user", "content": " do\n"}]
+    first = [
+        {"role": "system", "content": f"You code.\n\n{TASK}"},
+        {"role": "user", "content": " do\n"},
+    ]
     assert first == run.messages("coder", " do\n")
     assert run.messages("tester") == [
         {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"}, {"role": "user", "content": ""},
     ]  # fmt: skip
-    assert {"role": "system", "content": TASK} == run.messages("Prüfer ☃")[0] == run.messages("nobody")[0]
+    assert (
+        {"role": "system", "content": TASK}
+        == run.messages("Prüfer ☃")[0]
+        == run.messages("nobody")[0]
+    )
     run.step(NewStep("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude"))
     run.step("tester", None, "")
     run.step(NewStep("tester", "no", "x", agent="y"))
@@ -294,11 +351,18 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
         '### Step 2: tester\nOutput: {"content":"","meta":null}\nAgent: \n\n'
         '### Step 3: tester\nOutput: {"content":"x","meta":"no"}\nAgent: y'
     )
-    given = [*first, {"role": "assistant", "content": '{"content":"é\\"","meta":{"a":[1.0],"b":1}}'}]
-    assert [*given, {"role": "user", "content": f"again\n\n{told}"}] == run.messages("coder", "again")
+    given = [
+        *first,
+        {"role": "assistant", "content": '{"content":"é\\"","meta":{"a":[1.0],"b":1}}'},
+    ]
+    assert [*given, {"role": "user", "content": f"again\n\n{told}"}] == run.messages(
+        "coder", "again"
+    )
     assert [*given, {"role": "user", "content": told}] == run.messages("coder")
     run.compact("So far.")
-    assert [first[0], {"role": "user", "content": "So far.\n\nagain"}] == run.messages("coder", "again")
+    assert [first[0], {"role": "user", "content": "So far.\n\nagain"}] == run.messages(
+        "coder", "again"
+    )
     run.step(NewStep("coder", 1, edge_prompt="go"))
     assert [
         first[0],
@@ -329,8 +393,19 @@ PLACES: list[dict[str, str]] = [
         "PYTHONUTF8": "0",
         "PYTHONCOERCECLOCALE": "0",
     },
-    {"PYTHONHASHSEED": "77", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "America/New_York", "HOME": "/nowhere"},
-    {"PYTHONHASHSEED": "0", "TZ": "Pacific/Kiritimati", "USER": "somebody", "EVENTQ_BLOB_CACHE": "0"},
+    {
+        "PYTHONHASHSEED": "77",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "America/New_York",
+        "HOME": "/nowhere",
+    },
+    {
+        "PYTHONHASHSEED": "0",
+        "TZ": "Pacific/Kiritimati",
+        "USER": "somebody",
+        "EVENTQ_BLOB_CACHE": "0",
+    },
 ]
 
 
@@ -345,7 +420,17 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             for number in range(30):
                 meta = {"ü": number, "b": [1.5], "😀": None}
                 pair.do(
-                    ("step", ROLES[number * 7 % 5 % 3], meta, "x" * number, f"ask {number}", "", 1, number % 2, None)
+                    (
+                        "step",
+                        ROLES[number * 7 % 5 % 3],
+                        meta,
+                        "x" * number,
+                        f"ask {number}",
+                        "",
+                        1,
+                        number % 2,
+                        None,
+                    )
                 )
             pair.do(("compact", "so far ☃"))
             pair.do(("step", "coder", {"z": 1, "a": 2}, "done", "", "agent", 0, 0, None))

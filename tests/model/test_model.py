@@ -41,7 +41,14 @@ NEW = st.tuples(
     st.sampled_from([None, None, None, *KEYS]),
 )
 BAD = st.sampled_from(
-    [("self", "", "x"), ("a\nb", "note", "x"), ("self", "note", None), ("self", "note", "\ud800"), {}, 7]
+    [
+        ("self", "", "x"),
+        ("a\nb", "note", "x"),
+        ("self", "note", None),
+        ("self", "note", "\ud800"),
+        {},
+        7,
+    ]
 )
 
 
@@ -70,7 +77,9 @@ class Row:
 
 def one_of(column: str, values: list[str]) -> st.SearchStrategy[Filter]:
     """Give the filters that compare a column with a value."""
-    return st.sampled_from(values).map(lambda v: Filter(f"{column} = '{v}'", lambda e: getattr(e, column) == v))
+    return st.sampled_from(values).map(
+        lambda v: Filter(f"{column} = '{v}'", lambda e: getattr(e, column) == v)
+    )
 
 
 def both(one: Filter, other: Filter) -> Filter:
@@ -118,7 +127,13 @@ class Model:
     acked: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Model:
-        return Model(list(self.events), self.newest, dict(self.keys), dict(self.subscriptions), dict(self.acked))
+        return Model(
+            list(self.events),
+            self.newest,
+            dict(self.keys),
+            dict(self.subscriptions),
+            dict(self.acked),
+        )
 
     def restore(self, other: Model) -> None:
         self.__dict__.update(other.copy().__dict__)
@@ -181,7 +196,9 @@ class Machine(RuleBasedStateMachine):
     @rule(new=st.lists(NEW, max_size=6), by_name=st.booleans())
     def push_many(self, new: list[tuple[Any, ...]], by_name: bool) -> None:
         names = ("source", "type", "content", "subtype", "key")
-        batch = self.thread.push_many([dict(zip(names, each, strict=True)) for each in new] if by_name else new)
+        batch = self.thread.push_many(
+            [dict(zip(names, each, strict=True)) for each in new] if by_name else new
+        )
         rows = [row for row in map(self.model.push, new) if row is not None]
         assert batch == ((len(rows), rows[0].id, rows[-1].id) if rows else (0, None, None))
 
@@ -237,11 +254,22 @@ class Machine(RuleBasedStateMachine):
         else:
             self.thread.unsubscribe(consumer)
 
-    @rule(consumer=st.sampled_from(CONSUMERS), share=st.floats(0, 1.1), limit=st.integers(1, 8), only_ack=st.booleans())
+    @rule(
+        consumer=st.sampled_from(CONSUMERS),
+        share=st.floats(0, 1.1),
+        limit=st.integers(1, 8),
+        only_ack=st.booleans(),
+    )
     def pop(self, consumer: str, share: float, limit: int, only_ack: bool) -> None:
         number = round(self.model.newest * share)
         chosen = self.model.subscriptions.get(consumer)
-        refused = UnknownConsumerError if chosen is None else AckError if number > self.model.newest else None
+        refused = (
+            UnknownConsumerError
+            if chosen is None
+            else AckError
+            if number > self.model.newest
+            else None
+        )
         if refused:
             with pytest.raises(refused):
                 self.thread.pop(consumer, number, limit=limit)
@@ -343,8 +371,15 @@ class Machine(RuleBasedStateMachine):
         self.same_events()
         model, info = self.model, self.thread.info()
         assert (info.last_id, info.event_count) == (model.newest, len(model.events))
-        assert [(c.consumer_id, c.filter, c.last_acked_id, c.pending) for c in info.subscriptions] == [
-            (name, chosen.sql, model.acked.get(name, 0), len(model.after(model.acked.get(name, 0), chosen)))
+        assert [
+            (c.consumer_id, c.filter, c.last_acked_id, c.pending) for c in info.subscriptions
+        ] == [
+            (
+                name,
+                chosen.sql,
+                model.acked.get(name, 0),
+                len(model.after(model.acked.get(name, 0), chosen)),
+            )
             for name, chosen in model.subscriptions.items()
         ]
 
@@ -355,7 +390,9 @@ class Machine(RuleBasedStateMachine):
 
 def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done to a thread, in whatever order, it gives what the model gives, and checks out at the end."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here, and it is three times as fast
+    monkeypatch.setenv(
+        "EVENTQ_SYNCHRONOUS", "normal"
+    )  # no power is cut here, and it is three times as fast
     run_state_machine_as_test(
         Machine,
         settings=settings(

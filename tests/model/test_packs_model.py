@@ -19,11 +19,31 @@ from eventq.storage.sqlite.packs import PackTable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FILES = ["blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta"]
+FILES = [
+    "blobs.idx",
+    "blobs.pack",
+    "eventq.ndjson",
+    "heads.tbl",
+    "turns.idx",
+    "turns.log",
+    "turns.meta",
+]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["append", "append", "append", "append", "create", "fork", "move", "patch", "attach", "delete", "pin"]
+            [
+                "append",
+                "append",
+                "append",
+                "append",
+                "create",
+                "fork",
+                "move",
+                "patch",
+                "attach",
+                "delete",
+                "pin",
+            ]
         ),
         st.integers(0, 50),
         st.integers(0, 6),
@@ -33,13 +53,19 @@ STEPS = st.lists(
 )
 DAMAGE = st.lists(
     st.tuples(
-        st.sampled_from(FILES), st.sampled_from(["flip", "cut", "lose", "insert", "remove"]), st.integers(0, 1 << 30)
+        st.sampled_from(FILES),
+        st.sampled_from(["flip", "cut", "lose", "insert", "remove"]),
+        st.integers(0, 1 << 30),
     ),
     min_size=1,
     max_size=4,
 )
 once = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -73,12 +99,18 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
         ids = [one.context_id for one in contexts]
         turns = [row[0] for row in everything(thread).turns()]
         if what == "create" or not ids:
-            contexts.create(f"name-{at[0]:.0f}" if value % 2 else None, base=turns[which % len(turns)] if turns else 0)
+            contexts.create(
+                f"name-{at[0]:.0f}" if value % 2 else None,
+                base=turns[which % len(turns)] if turns else 0,
+            )
             continue
         context = contexts.get(ids[which % len(ids)])
         if what == "append":
             parent = turns[which * 7 % len(turns)] if turns and value == 6 else None
-            context.append(NewTurn(f"{value}" * (value * 30), type_id=f"t/{value % 3}", flags=value), parent=parent)
+            context.append(
+                NewTurn(f"{value}" * (value * 30), type_id=f"t/{value % 3}", flags=value),
+                parent=parent,
+            )
         elif what == "fork":
             context.fork()
         elif what == "delete":
@@ -92,7 +124,9 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
                 contexts.patch(turns[which % len(turns)], f"over {value}")
         elif what == "attach" and turns:
             turn = turns[which % len(turns)]
-            contexts.attach(turn, bytes([turn % 256]) * 32)  # always the same: one that is another stays what it is
+            contexts.attach(
+                turn, bytes([turn % 256]) * 32
+            )  # always the same: one that is another stays what it is
         elif what == "pin":
             thread.blobs.pin(thread.blobs.put(b"%d" % which).hash, f"pin {value}")
 
@@ -109,9 +143,20 @@ def contents(folder: str) -> dict[str, bytes]:
 def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
     """Give every turn with what is above it, ids left out."""
     found: dict[int, tuple[Any, ...]] = {0: ()}
-    for turn_id, parent, depth, type_id, version, tag, encoding, canonical, digest, size, flags, at in everything(
-        thread
-    ).turns():
+    for (
+        turn_id,
+        parent,
+        depth,
+        type_id,
+        version,
+        tag,
+        encoding,
+        canonical,
+        digest,
+        size,
+        flags,
+        at,
+    ) in everything(thread).turns():
         one = (depth, type_id, version, tag, encoding, canonical, digest, size, flags, at)
         found[turn_id] = (hash(found[parent]), one)
     return set(found.values())
@@ -177,7 +222,9 @@ def test_random_trees(folder: str, steps: list[Any], more: list[Any], own: bool)
                 assert (twice.blobs, twice.turns, twice.moved) == (0, 0, 0)
                 assert thread is first or twice.contexts == 0
             at[0] += 1
-            grow(first, [(what, which, value) for what, which, value in more if what != "delete"], at)
+            grow(
+                first, [(what, which, value) for what, which, value in more if what != "delete"], at
+            )
             new = os.path.join(tempfile.mkdtemp(dir=folder), "new")
             first.export_pack(new)
             second.import_pack(new)
@@ -213,7 +260,9 @@ def test_random_damage(folder: str, steps: list[Any], wounds: list[Any], own: bo
                 return
             assert changed or found.notes == () or not list(first.contexts)
             assert all(note.partition(":")[0] in (*FILES, note) for note in found.notes)
-            named = {name for name, how, _ in wounds if how == "lose" and name not in os.listdir(pack)}
+            named = {
+                name for name, how, _ in wounds if how == "lose" and name not in os.listdir(pack)
+            }
             told = {note.partition(":")[0] for note in found.notes}
             assert named - {"eventq.ndjson", "blobs.idx", "turns.idx"} <= told
             came = {one[1][2:] for one in chains(second) - before if one}

@@ -45,7 +45,9 @@ class Model:
 
     parents: dict[int, int] = field(default_factory=dict)
     payloads: dict[int, bytes] = field(default_factory=dict)
-    overlays: list[tuple[int, bytes | None]] = field(default_factory=list)  # the seq is the place, from 1
+    overlays: list[tuple[int, bytes | None]] = field(
+        default_factory=list
+    )  # the seq is the place, from 1
     heads: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
     forks: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -88,7 +90,9 @@ class Model:
     def delete(self, context: int) -> None:
         self.move(context, "delete", 0)
         del self.heads[context]
-        self.forks = {c: (None if of == context else of, base) for c, (of, base) in self.forks.items()}
+        self.forks = {
+            c: (None if of == context else of, base) for c, (of, base) in self.forks.items()
+        }
 
 
 def seen(turn: Turn) -> Shown:
@@ -150,7 +154,9 @@ class Machine(RuleBasedStateMachine):
         assert handle.fork(at=turn).id == self.model.create(base, number)
 
     @rule(context=SHARES, parent=st.none() | SHARES, payload=PAYLOADS, expected=st.none() | SHARES)
-    def append(self, context: float, parent: float | None, payload: bytes, expected: float | None) -> None:
+    def append(
+        self, context: float, parent: float | None, payload: bytes, expected: float | None
+    ) -> None:
         number = self.some_context(context)
         if (handle := self.handle(number)) is None:
             return
@@ -281,9 +287,17 @@ class Machine(RuleBasedStateMachine):
         ancestor = mine[shared - 1] if shared else 0
         assert one.common_ancestor(other) == ancestor
         diff = one.diff(other, as_of=seq)
-        assert (diff.ancestor, len(diff.mine), len(diff.theirs)) == (ancestor, len(mine) - shared, len(theirs) - shared)
-        assert [seen(turn) for turn in diff.mine] == [self.model.shown(turn, seq) for turn in mine[shared:]]
-        assert [seen(turn) for turn in diff.theirs] == [self.model.shown(turn, seq) for turn in theirs[shared:]]
+        assert (diff.ancestor, len(diff.mine), len(diff.theirs)) == (
+            ancestor,
+            len(mine) - shared,
+            len(theirs) - shared,
+        )
+        assert [seen(turn) for turn in diff.mine] == [
+            self.model.shown(turn, seq) for turn in mine[shared:]
+        ]
+        assert [seen(turn) for turn in diff.theirs] == [
+            self.model.shown(turn, seq) for turn in theirs[shared:]
+        ]
 
     # --- after every step ---
 
@@ -293,14 +307,18 @@ class Machine(RuleBasedStateMachine):
             return
         model = self.model
         found = list(self.contexts)
-        assert [(info.context_id, info.head_turn_id) for info in found] == sorted(model.heads.items())
+        assert [(info.context_id, info.head_turn_id) for info in found] == sorted(
+            model.heads.items()
+        )
         for info in found:
             number = info.context_id
             chain = model.chain(info.head_turn_id)
             assert info.head_depth == max(0, len(chain) - 1)
             assert (info.fork_of, info.base_turn_id) == model.forks[number]
             assert info.version == len(model.moves[number]) - 1
-            assert [seen(turn) for turn in self.contexts.get(number).last(1000)] == [*map(model.shown, chain)]
+            assert [seen(turn) for turn in self.contexts.get(number).last(1000)] == [
+                *map(model.shown, chain)
+            ]
         assert self.thread.database.turns.last_id() == len(model.parents)
         assert self.thread.database.turns.last_patch() == len(model.overlays)
 
@@ -308,7 +326,10 @@ class Machine(RuleBasedStateMachine):
     def history(self, context: float) -> None:
         number = self.some_context(context)
         if number:
-            moves = [(move.op, move.old_turn_id, move.new_turn_id) for move in self.contexts.history(number)]
+            moves = [
+                (move.op, move.old_turn_id, move.new_turn_id)
+                for move in self.contexts.history(number)
+            ]
             assert moves == self.model.moves[number]
 
 
@@ -347,10 +368,17 @@ def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
             if parent:
                 jump, jump_depth = jumps[parent]
                 far, far_depth = jumps[jump] if jump else (None, None)
-                above = [depths[parent], jump_depth if jump else None, far or None, far_depth if far else None]
+                above = [
+                    depths[parent],
+                    jump_depth if jump else None,
+                    far or None,
+                    far_depth if far else None,
+                ]
             depth, to, at = place(parent, above)
             table.add_turn(
-                None, bytes.fromhex(first.hash), (parent or None, depth, to, at, "x", 1, None, 0, None, 0, 0)
+                None,
+                bytes.fromhex(first.hash),
+                (parent or None, depth, to, at, "x", 1, None, 0, None, 0, 0),
             )
             depths.append(depth)
             jumps.append((to or 0, at or 0))
@@ -372,7 +400,13 @@ def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
 def test_ancestors_in_any_tree(quick: None) -> None:
     """Row 32: in any tree the ancestor at every depth, and every common ancestor, is what walking up gives."""
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=25,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(
         st.lists(SHARES, min_size=1, max_size=300),
         st.sampled_from([0.0, 0.5, 0.9, 0.99]),
@@ -383,11 +417,16 @@ def test_ancestors_in_any_tree(quick: None) -> None:
         parents = [0]
         for n, share in enumerate(shares, 1):
             parents.append(n - 1 if share < long else int((share - long) / (1 - long) * n))
-        with tempfile.TemporaryDirectory() as folder, eventq.open(eventq.init(os.path.join(folder, "t"))) as thread:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            eventq.open(eventq.init(os.path.join(folder, "t"))) as thread,
+        ):
             depths = plant(thread, iter(parents[1:]))
             assert thread.check() == []
             turns = thread.contexts.turns
-            chosen = sorted({1 + int(pick * len(shares)) for pick in picks} | {depths.index(max(depths), 1)})
+            chosen = sorted(
+                {1 + int(pick * len(shares)) for pick in picks} | {depths.index(max(depths), 1)}
+            )
             above = {}
             for turn in chosen:
                 walk, at = [], turn
@@ -395,7 +434,10 @@ def test_ancestors_in_any_tree(quick: None) -> None:
                     walk.append(at)
                     at = parents[at]
                 above[turn] = walk[::-1]
-                assert [turns.ancestor(turn, depth) for depth in range(len(walk) + 1)] == [*walk[::-1], 0]
+                assert [turns.ancestor(turn, depth) for depth in range(len(walk) + 1)] == [
+                    *walk[::-1],
+                    0,
+                ]
                 for depth in range(len(walk)):
                     assert hops(thread, turn, depth)[0] == walk[-1 - depth]
             for turn in chosen:
@@ -406,11 +448,20 @@ def test_ancestors_in_any_tree(quick: None) -> None:
     one()
 
 
-def test_a_deep_chain_is_short_to_cross(quick: None, thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deep_chain_is_short_to_cross(
+    quick: None, thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row 32: on 100,000 turns every depth is found in at most 40 rows, and so is where two branches part."""
     plant(thread, iter([*range(DEEP), DEEP // 2, *range(DEEP + 1, DEEP + DEEP // 2)]))
     turns = thread.contexts.turns
-    steps = [*range(0, DEEP, 997), *range(64), *range(DEEP - 64, DEEP), *(1 << n for n in range(17)), 65534, 65535]
+    steps = [
+        *range(0, DEEP, 997),
+        *range(64),
+        *range(DEEP - 64, DEEP),
+        *(1 << n for n in range(17)),
+        65534,
+        65535,
+    ]
     most = 0
     for depth in steps:
         found, read = hops(thread, DEEP, depth)
@@ -424,7 +475,12 @@ def test_a_deep_chain_is_short_to_cross(quick: None, thread: Thread, monkeypatch
     assert turns.common(tip, DEEP - 3) == DEEP // 2
     assert read_links() <= 4 * MOST_HOPS
     view = thread.contexts.at(tip)
-    assert [turn.turn_id for turn in view.range(DEEP // 2 - 2, 4)] == [DEEP // 2 - 1, DEEP // 2, DEEP + 1, DEEP + 2]
+    assert [turn.turn_id for turn in view.range(DEEP // 2 - 2, 4)] == [
+        DEEP // 2 - 1,
+        DEEP // 2,
+        DEEP + 1,
+        DEEP + 2,
+    ]
     assert view.has(1)
     assert not view.has(DEEP)
 

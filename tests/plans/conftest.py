@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traced]:
+def traced(
+    request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Traced]:
     """Give a traced thread with all that `full` has, with and without what ANALYZE finds out."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     copy(full, path)

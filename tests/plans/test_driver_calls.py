@@ -86,10 +86,14 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
         "fork": main.fork,
         "move": lambda: main.move(2),
         "last": lambda: main.last(3),
-        "start": lambda: thread.runs.start("plan", "other", system={"coder": "text", "tester": "more"}),
+        "start": lambda: thread.runs.start(
+            "plan", "other", system={"coder": "text", "tester": "more"}
+        ),
     }
     found = calls.of(work[name])
-    inside = found[: found.index("COMMIT") + 1] if "COMMIT" in found else found  # what follows wakes consumers
+    inside = (
+        found[: found.index("COMMIT") + 1] if "COMMIT" in found else found
+    )  # what follows wakes consumers
     assert len(inside) <= most, inside
     assert found.count("COMMIT") <= 1
 

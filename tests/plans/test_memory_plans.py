@@ -110,7 +110,11 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "put what is there": lambda: blobs.put(b"turn 7"),
         "put a text": lambda: blobs.put(TEXT[:90_000]),
         "put a file": lambda: blobs.put(io.BytesIO(NOISE + b"x")),
-        "get a blob": lambda: [blobs.get(leaf.ref), blobs.get(large.ref), list(blobs.stream(large.ref))],
+        "get a blob": lambda: [
+            blobs.get(leaf.ref),
+            blobs.get(large.ref),
+            list(blobs.stream(large.ref)),
+        ],
         "stat": lambda: [blobs.stat(leaf.ref), blobs.has(leaf.ref), blobs.refs(large.ref)],
         "holders": lambda: blobs.holders(leaf.ref),
         "pin": lambda: [thread.blobs.pin(leaf.ref, "you"), blobs.unpin(leaf.ref, "you")],  # type: ignore[func-returns-value]
@@ -140,7 +144,9 @@ def test_the_test_can_fail(traced: Traced) -> None:
         "SELECT blob_id FROM turns ORDER BY blob_id",
         "SELECT turn_id FROM turn_roots r WHERE length(root) = 32",
     ]
-    assert [sql for sql in queries if not any(bad(traced, sql, step) for step in traced.plan(sql))] == []
+    assert [
+        sql for sql in queries if not any(bad(traced, sql, step) for step in traced.plan(sql))
+    ] == []
     good = "SELECT * FROM turns t JOIN blobs b ON b.blob_id = t.blob_id WHERE turn_id = 3"
     assert not any(bad(traced, good, step) for step in traced.plan(good))
 
@@ -185,8 +191,12 @@ def test_a_seal(traced: Traced) -> None:
     opened = traced.thread.contexts.open_turn(1)
     traced.statements.clear()
     opened.seal()
-    steps = [(sql, step) for sql, bindings in traced.statements for step in traced.plan(sql, bindings)]
-    assert [step for sql, step in steps if bad(traced, sql, step) and "open_turns" not in step] == []
+    steps = [
+        (sql, step) for sql, bindings in traced.statements for step in traced.plan(sql, bindings)
+    ]
+    assert [
+        step for sql, step in steps if bad(traced, sql, step) and "open_turns" not in step
+    ] == []
 
 
 def test_a_collection_deletes_by_id(traced: Traced) -> None:
@@ -237,7 +247,10 @@ def test_pages_go_on_where_the_last_ended(name: str, traced: Traced) -> None:
 
 def test_every_foreign_key_has_an_index(traced: Traced) -> None:
     """GC: for every row that goes, SQLite looks for rows that refer to it: each of these looks goes by an index."""
-    tables = [row[0] for row in traced.plain.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    tables = [
+        row[0]
+        for row in traced.plain.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    ]
     looks = [
         (str(table), str(row[3]))
         for table in tables
@@ -252,7 +265,15 @@ def test_every_foreign_key_has_an_index(traced: Traced) -> None:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("append", 14), ("put", 12), ("last", 7), ("ancestor", 6), ("fork", 18), ("attach", 12), ("root", 10)],
+    [
+        ("append", 14),
+        ("put", 12),
+        ("last", 7),
+        ("ancestor", 6),
+        ("fork", 18),
+        ("attach", 12),
+        ("root", 10),
+    ],
 )
 def test_few_statements_are_run(traced: Traced, name: str, most: int) -> None:
     """The number of statements of a call does not grow with what is stored."""
@@ -268,7 +289,11 @@ def test_an_ancestor_takes_few_steps(traced: Traced) -> None:
     context = thread.contexts.create()
     with thread.write():
         turns = [context.append(b"x").turn_id for _ in range(3_000)]
-    link = dict(thread.database.run("SELECT turn_id, parent_id || ' ' || jump_id || ' ' || jump_depth FROM turns"))
+    link = dict(
+        thread.database.run(
+            "SELECT turn_id, parent_id || ' ' || jump_id || ' ' || jump_depth FROM turns"
+        )
+    )
     for depth in (0, 1, 17, 1_500, 2_047, 2_998, 2_999):
         assert context.ancestor(depth) == turns[depth]
         at, steps = turns[-1], 0

@@ -75,7 +75,10 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "get": lambda: artifacts.get(77),
         "read": lambda: artifacts.open(301).read(),
         "by line": lambda: list(artifacts.open(301).lines_from(9_000)),
-        "a chunk of a line": lambda: [areas.artifacts.find_line(301, 9_000), areas.artifacts.find_line(301, 0)],
+        "a chunk of a line": lambda: [
+            areas.artifacts.find_line(301, 9_000),
+            areas.artifacts.find_line(301, 0),
+        ],
         "a page of the list": lambda: next(iter(artifacts)),
         "remove": lambda: artifacts.remove(5),
         "allocate a name": lambda: outputs.allocate("Scout", "7-Scout_7"),
@@ -111,7 +114,9 @@ def test_the_test_can_fail(traced: Traced) -> None:
         "SELECT count(*) FROM agent_outputs WHERE version = 1",
     ]
     assert [sql for sql in queries if not any(bad(sql, step) for step in traced.plan(sql))] == []
-    good = "SELECT * FROM artifacts a JOIN artifact_chunks c USING (artifact_id) WHERE artifact_id = 3"
+    good = (
+        "SELECT * FROM artifacts a JOIN artifact_chunks c USING (artifact_id) WHERE artifact_id = 3"
+    )
     assert not any(bad(good, step) for step in traced.plan(good))
 
 
@@ -131,19 +136,30 @@ def test_every_call_is_looked_at(traced: Traced) -> None:
 )
 def test_nothing_sorts_what_is_stored(traced: Traced, name: str) -> None:
     """Artifacts, chunks and outputs come in the order of an index."""
-    assert [step for _, step in traced.of(calls(traced.thread)[name]) if "TEMP B-TREE" in step] == []
+    assert [
+        step for _, step in traced.of(calls(traced.thread)[name]) if "TEMP B-TREE" in step
+    ] == []
 
 
 def test_a_line_is_looked_up(traced: Traced) -> None:
     """Chunks with more newlines before them than are looked for are not looked at."""
-    steps = [step for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))]
+    steps = [
+        step
+        for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+    ]
     assert steps[0].endswith("INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)")
 
 
 def test_a_line_is_found_by_its_index(traced: Traced) -> None:
     """The chunk of a line is the last one of an index, and one row of it."""
-    (step,) = [step for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))]
-    assert step == "SEARCH artifact_chunks USING COVERING INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)"
+    (step,) = [
+        step
+        for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+    ]
+    assert (
+        step
+        == "SEARCH artifact_chunks USING COVERING INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)"
+    )
 
 
 def test_what_comes_before_is_not_read(traced: Traced) -> None:
@@ -172,7 +188,9 @@ def test_an_import_scans_nothing(traced: Traced) -> None:
     assert scans(traced, lambda: traced.thread.artifacts.take(told, lambda: [b"new"], set())) == []
 
 
-@pytest.mark.parametrize(("name", "most"), [("allocate", 5), ("get", 1), ("put an output", 14), ("read an output", 6)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("allocate", 5), ("get", 1), ("put an output", 14), ("read an output", 6)]
+)
 def test_few_statements_are_run(traced: Traced, name: str, most: int) -> None:
     """The number of statements of a call does not grow with what is stored."""
     work = calls(traced.thread)[name]

@@ -43,11 +43,21 @@ class Traced:
         self.statements.clear()
         call()
         assert self.statements
-        return [(sql, step) for sql, bindings in self.statements for step in self.plan(sql, bindings)]
+        return [
+            (sql, step) for sql, bindings in self.statements for step in self.plan(sql, bindings)
+        ]
 
     def plan(self, sql: str, bindings: Any = None) -> list[str]:
         """Give the steps of a statement's plan."""
-        if sql.split(maxsplit=1)[0] in ("BEGIN", "COMMIT", "PRAGMA", "SAVEPOINT", "RELEASE", "ROLLBACK", "VACUUM"):
+        if sql.split(maxsplit=1)[0] in (
+            "BEGIN",
+            "COMMIT",
+            "PRAGMA",
+            "SAVEPOINT",
+            "RELEASE",
+            "ROLLBACK",
+            "VACUUM",
+        ):
             return []
         return [row[3] for row in self.plain.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
 
@@ -78,7 +88,9 @@ def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
     made.thread.subscribe("some", "true", filter=FILTER)
     made.thread.subscribe("behind", "true", filter="type = 'never'")
     if request.param == "original":
-        made.plain.execute("ANALYZE").fetchall()  # so that the planner has every reason to use the indexes
+        made.plain.execute(
+            "ANALYZE"
+        ).fetchall()  # so that the planner has every reason to use the indexes
         made.thread.close()
         made.plain.close()
         made = Traced(path)
@@ -104,7 +116,9 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "push": lambda: thread.push("self", "note", "x"),
         "push with a key": lambda: thread.push("self", "note", "x", key="new"),
         "push with a known key": lambda: thread.push("self", "note", "x", key="k3"),
-        "push many": lambda: thread.push_many([("self", "note", "x"), ("self", "note", "x", None, "other")]),
+        "push many": lambda: thread.push_many(
+            [("self", "note", "x"), ("self", "note", "x", None, "other")]
+        ),
         "pop": lambda: thread.pop("all", last - 3),
         "pop with a filter": lambda: thread.pop("some", last - 3),
         "pop that waits": lambda: thread.pop("some", last, wait=0.001),
@@ -112,7 +126,10 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "ack that goes back": lambda: thread.ack("some", 5),
         "notify": lambda: notifier._could_be_due(last, last),
         "dispatch": lambda: [consumers.due(state) for state in consumers.states()],
-        "mirror": lambda: [list(store.events.blocks(last - 2, last)), list(store.events.blocks(0, last))],
+        "mirror": lambda: [
+            list(store.events.blocks(last - 2, last)),
+            list(store.events.blocks(0, last)),
+        ],
         "peek": lambda: [list(thread.peek()), list(thread.peek(10, filter=FILTER))],
         "last": lambda: [thread.last(), thread.last(filter=FILTER), thread.last(filter="id < 0")],
         "lines": lambda: [thread.pop_lines(name, last - 9, limit=5) for name in ("all", "some")],
@@ -125,7 +142,9 @@ def test_the_test_can_fail(traced: Traced) -> None:
     """A scan, a sort and the use of another index are recognised."""
     queries = ["SELECT * FROM events WHERE type = 'x'", "SELECT * FROM events ORDER BY content"]
     assert all(any(map(bad, traced.plan(sql))) for sql in queries)
-    assert not any(map(bad, traced.plan("SELECT * FROM events WHERE id > 3 AND id <= 9 ORDER BY id")))
+    assert not any(
+        map(bad, traced.plan("SELECT * FROM events WHERE id > 3 AND id <= 9 ORDER BY id"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +173,11 @@ def test_a_dispatch_looks_at_new_events_only(traced: Traced) -> None:
     thread.push("self", "note", "x")
     traced.statements.clear()
     assert not thread.consumers.due(thread.consumers.known("behind"))
-    ranges = [bindings[:2] for sql, bindings in traced.statements if "type = 'never'" in sql and len(bindings) > 1]
+    ranges = [
+        bindings[:2]
+        for sql, bindings in traced.statements
+        if "type = 'never'" in sql and len(bindings) > 1
+    ]
     assert ranges == [(thread.last_id() - 1, thread.last_id())]
 
 

@@ -38,7 +38,9 @@ ATTEMPT = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (
 
 
 @pytest.fixture(scope="module", params=["plain", "analysed"])
-def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
+def traced(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Traced]:
     """Give a traced thread with six runs under way among 30,000 that are finished, with and without ANALYZE."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTQ_SYNCHRONOUS", "off")
@@ -48,7 +50,12 @@ def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             main = thread.runs.start("w", "p", group="g1", system={"a": "s"}, label="main")
             for number in range(200):
                 main.step(
-                    NewStep("ab"[number % 2], number, f"{number}", compact="s" if number == 150 else None),
+                    NewStep(
+                        "ab"[number % 2],
+                        number,
+                        f"{number}",
+                        compact="s" if number == 150 else None,
+                    ),
                     key=f"k{number}",
                 )
             main.attempt("c")
@@ -103,7 +110,11 @@ LOOKS: dict[str, tuple[Callable[[eventq.Thread], list[object]], int, str]] = {
     "active": (lambda thread: [*thread.runs.active()], 6, "runs_active"),
     "active of a group": (lambda thread: [*thread.runs.active("g1")], 3, "runs_active"),
     "index entries": (lambda thread: [*thread.runs.index_entries()], 6, "runs_active"),
-    "index entries of a group": (lambda thread: [*thread.runs.index_entries("g2")], 3, "runs_active"),
+    "index entries of a group": (
+        lambda thread: [*thread.runs.index_entries("g2")],
+        3,
+        "runs_active",
+    ),
     "history": (lambda thread: [*thread.runs.history(DAY)], 26, "runs_by_day"),
     "history of a group": (lambda thread: [*thread.runs.history(DAY, "g0")], 9, "runs_by_day"),
     "history entries": (lambda thread: [*thread.runs.history_entries(DAY)], 26, "runs_by_day"),
@@ -120,7 +131,9 @@ def test_lists_use_their_indexes(traced: Traced, name: str) -> None:
     assert len(found) == count
     assert [(sql, step) for sql, step in steps if bad(sql, step)] == []
     ways = {step for sql, step in steps if step.split()[1] in ("r", "runs")}
-    assert {True} == {f"INDEX {index} (" in step and step.startswith("SEARCH") for step in ways}, ways
+    assert {True} == {f"INDEX {index} (" in step and step.startswith("SEARCH") for step in ways}, (
+        ways
+    )
     assert effort(traced, lambda: look(traced.thread)) <= 10 + 2 * count
 
 
@@ -178,7 +191,9 @@ def test_a_step_scans_nothing(traced: Traced, name: str) -> None:
     assert [(sql, step) for sql, step in steps if bad(sql, step)] == []
 
 
-@pytest.mark.parametrize(("name", "most"), [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45)]
+)
 def test_a_step_is_little_work(traced: Traced, name: str, most: int) -> None:
     """Row 19: a step takes a few statements and little work, however many runs are finished."""
     traced.statements.clear()

@@ -36,7 +36,8 @@ def traced(call: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "most_calls", "most_files", "most_changes"), [("append", 45, 6, 14), ("step", 90, 9, 34)]
+    ("name", "most_calls", "most_files", "most_changes"),
+    [("append", 45, 6, 14), ("step", 90, 9, 34)],
 )
 def test_a_call_goes_through_few_functions(
     path: str, name: str, most_calls: int, most_files: int, most_changes: int
@@ -48,10 +49,14 @@ def test_a_call_goes_through_few_functions(
         numbers = itertools.count()  # what is there already takes another way
         work: dict[str, Callable[[], object]] = {
             "append": lambda: main.append(f"hello {next(numbers)}"),
-            "step": lambda: run.step(NewStep("coder", {"x": 1}, f"text {next(numbers)}", edge_prompt="do it")),
+            "step": lambda: run.step(
+                NewStep("coder", {"x": 1}, f"text {next(numbers)}", edge_prompt="do it")
+            ),
         }
         for _ in range(30):  # a record is made quickly from the twentieth on
             work[name]()
         files = traced(work[name])
     changes = sum(one != other for one, other in itertools.pairwise(files))
-    assert (len(files) <= most_calls, len(set(files)) <= most_files, changes <= most_changes) == (True,) * 3, files
+    assert (len(files) <= most_calls, len(set(files)) <= most_files, changes <= most_changes) == (
+        True,
+    ) * 3, files

@@ -148,7 +148,11 @@ class Stage:
 
         So what somebody has set off runs to its end before the next one begins, and a single cut puts that one anywhere.
         """
-        able = [a for a in self.actors[::-1] if not a.done and a is not current and (a.ready() or self._due(a))]
+        able = [
+            a
+            for a in self.actors[::-1]
+            if not a.done and a is not current and (a.ready() or self._due(a))
+        ]
         here = [current] if current is not None else []
         choices = here + able
         if give_way:  # to anybody: two who both try again and again would else meet for ever
@@ -265,10 +269,18 @@ class Play:
         patch.setattr(supervisor, "supervise", self._supervise)
         patch.setattr(supervisor, "_become_handler", self._become_handler)
         noop = SimpleNamespace(
-            SIGCHLD=17, SIGKILL=9, SIGTERM=15, signal=lambda *_: None, set_wakeup_fd=lambda *_, **__: None
+            SIGCHLD=17,
+            SIGKILL=9,
+            SIGTERM=15,
+            signal=lambda *_: None,
+            set_wakeup_fd=lambda *_, **__: None,
         )
         patch.setattr(supervisor, "signal", noop)
-        patch.setattr(supervisor, "select", SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN))
+        patch.setattr(
+            supervisor,
+            "select",
+            SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN),
+        )
         patch.setenv("EVENTQ_NOTIFIER", "builtin")
         patch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
         patch.setenv("EVENTQ_BACKOFF", "0.01")
@@ -395,9 +407,16 @@ class Play:
 
         self._child("supervisor", work)
 
-    def _become_handler(self, gate: int, _: int, __: int, ___: str, environ: dict[str, str]) -> None:
+    def _become_handler(
+        self, gate: int, _: int, __: int, ___: str, environ: dict[str, str]
+    ) -> None:
         parent = self._supervisors[self.stage.current]
-        inherited = [os.dup(fd) for watched in parent._watched if watched.lock is not None for fd in watched.lock.fds]
+        inherited = [
+            os.dup(fd)
+            for watched in parent._watched
+            if watched.lock is not None
+            for fd in watched.lock.fds
+        ]
         fd = os.dup(gate)
         poll = real_select.poll()
         poll.register(fd, real_select.POLLIN | real_select.POLLHUP)
@@ -486,7 +505,9 @@ class _Poll:
     def poll(self, milliseconds: int | None) -> list[object]:
         """Wait."""
         play, seen = self._play, self._seen
-        play.stage.wait(lambda: play.ended() != seen, None if milliseconds is None else milliseconds / 1000)
+        play.stage.wait(
+            lambda: play.ended() != seen, None if milliseconds is None else milliseconds / 1000
+        )
         self._seen = play.ended()
         return []
 

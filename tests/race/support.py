@@ -87,9 +87,13 @@ class Box:
 
     def handler(self, mode: str = "all") -> str:
         """Give the command of a handler that leaves traces."""
-        return "exec " + " ".join(quote(word) for word in (sys.executable, self._handler, self.folder, mode))
+        return "exec " + " ".join(
+            quote(word) for word in (sys.executable, self._handler, self.folder, mode)
+        )
 
-    def run(self, *words: str, cwd: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, cwd: str | None = None, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run the command line and wait for it; its output is a pipe."""
         return subprocess.run(
             system.python(*words),
@@ -210,7 +214,9 @@ def _environment(pid: int) -> str:
     except OSError:
         if os.path.isdir("/proc/self"):
             return ""
-    return subprocess.run(["ps", "-Eww", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        ["ps", "-Eww", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
 
 
 @pytest.fixture

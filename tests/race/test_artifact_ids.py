@@ -84,7 +84,9 @@ def together(path: str, bodies: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "bodies", [[ALLOCATE] * PROCESSES, [ALLOCATE, PUT, REOPEN, ALLOCATE]], ids=["allocations", "mixed"]
+    "bodies",
+    [[ALLOCATE] * PROCESSES, [ALLOCATE, PUT, REOPEN, ALLOCATE]],
+    ids=["allocations", "mixed"],
 )
 def test_each_number_is_given_once(thread: eventq.Thread, bodies: list[str]) -> None:
     """Row 87: four processes with fifty allocations each get 0 to 199, each once, each its own content."""
@@ -94,7 +96,10 @@ def test_each_number_is_given_once(thread: eventq.Thread, bodies: list[str]) -> 
         assert [int(line) for line in lines] == sorted(map(int, lines))
         for n, line in enumerate(lines):
             info = thread.artifacts.get(line)
-            assert (info.tool, info.status) == (f"t{name}", "partial" if body == REOPEN else "sealed")
+            assert (info.tool, info.status) == (
+                f"t{name}",
+                "partial" if body == REOPEN else "sealed",
+            )
             expected = {ALLOCATE: f"{line} {name} {n}", PUT: f"{name} {n}", REOPEN: ""}[body]
             assert thread.artifacts.open(line).read() == expected.encode()
     assert thread.artifacts.allocate().artifact_id == str(PROCESSES * EACH)
@@ -106,18 +111,29 @@ def test_each_name_is_given_once(thread: eventq.Thread) -> None:
     pairs = [line.split() for lines in said for line in lines]
     everything = list(range(PROCESSES * EACH))
     assert sorted(int(top.partition("-")[0]) for top, _ in pairs) == everything
-    assert sorted(int(child.removeprefix("0-p.").partition("-")[0]) for _, child in pairs) == everything
+    assert (
+        sorted(int(child.removeprefix("0-p.").partition("-")[0]) for _, child in pairs)
+        == everything
+    )
     for name, lines in enumerate(said):
         assert [line.split()[0].partition("-")[2] for line in lines] == [f"x{name}"] * EACH
-        assert [thread.outputs.read(line.split()[1]) for line in lines] == [b"%d %d" % (name, n) for n in range(EACH)]
+        assert [thread.outputs.read(line.split()[1]) for line in lines] == [
+            b"%d %d" % (name, n) for n in range(EACH)
+        ]
 
 
 def test_each_version_is_given_once(thread: eventq.Thread) -> None:
     """Row 103: processes that publish under one id make versions one after another; the first stays the first."""
     said = together(thread.path, [VERSIONS] * PROCESSES)
-    found = {int(line): b"%d %d" % (name, n) for name, lines in enumerate(said) for n, line in enumerate(lines)}
+    found = {
+        int(line): b"%d %d" % (name, n)
+        for name, lines in enumerate(said)
+        for n, line in enumerate(lines)
+    }
     assert sorted(found) == list(range(1, PROCESSES * EACH + 1))
-    assert [thread.outputs.read("0-a", version) for version in sorted(found)] == [found[v] for v in sorted(found)]
+    assert [thread.outputs.read("0-a", version) for version in sorted(found)] == [
+        found[v] for v in sorted(found)
+    ]
     assert thread.read("agent://0-a").data == found[1]
 
 
@@ -148,14 +164,19 @@ def test_a_reader_follows_a_writer(thread: eventq.Thread) -> None:
     """Row 91: at each moment a reader has exactly what was stored so far; one that began to read earlier stays there."""
     count, whole = 600, expected(600)
     early = None
-    with writer(thread.path, count, 60) as process, eventq.open(thread.path, read_only=True) as reader:
+    with (
+        writer(thread.path, count, 60) as process,
+        eventq.open(thread.path, read_only=True) as reader,
+    ):
         for n in steps(process):
             artifact = reader.artifacts.open(0)
             stored = expected(n + 1)
             assert (artifact.info.status, artifact.info.size) == ("open", len(stored))
             assert artifact.read() == stored
             middle = artifact.info.lines // 2 + 1
-            assert b"".join(artifact.lines_from(middle)) == b"\n".join(stored.split(b"\n")[middle - 1 :])
+            assert b"".join(artifact.lines_from(middle)) == b"\n".join(
+                stored.split(b"\n")[middle - 1 :]
+            )
             if n == 300:
                 early = (artifact.stream(), stored)
                 begun = next(early[0])
@@ -184,7 +205,10 @@ def test_a_stream_goes_on_while_it_is_written(thread: eventq.Thread) -> None:
 def test_a_reader_beside_a_writer(thread: eventq.Thread) -> None:
     """Row 91: whenever a reader looks, it has a prefix, which only grows, until it is whole."""
     count, whole = 1500, expected(1500)
-    with writer(thread.path, count, count) as process, eventq.open(thread.path, read_only=True) as reader:
+    with (
+        writer(thread.path, count, count) as process,
+        eventq.open(thread.path, read_only=True) as reader,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "0\n"

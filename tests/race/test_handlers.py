@@ -71,7 +71,10 @@ def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Bo
     assert box.consumer().attempts == 3
     assert not box.consumer().running
     assert len(box.journal("retry attempt=")) == 2
-    assert len(box.journal("[WARN] dispatch: consumer=w stalled: 3 runs in a row made no progress")) == 1
+    assert (
+        len(box.journal("[WARN] dispatch: consumer=w stalled: 3 runs in a row made no progress"))
+        == 1
+    )
     box.thread.push("self", "test", "y")
     box.run("dispatch", "--thread", box.path)
     box.settle()
@@ -125,7 +128,10 @@ def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> N
     assert supervisor.GRACE_SECONDS == 5
     pipe = quote(str(tmp_path / "pipe"))
     box.thread.subscribe(
-        "w", f"trap '' TERM; mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}", max_attempts=1, timeout=3
+        "w",
+        f"trap '' TERM; mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}",
+        max_attempts=1,
+        timeout=3,
     )
     began = time.monotonic()
     box.thread.push("self", "test", "x")
@@ -162,7 +168,9 @@ def test_what_a_handler_says_goes_to_its_log_which_is_rotated(box: Box) -> None:
         assert file.read() == "next\n"
 
 
-def test_a_handler_inherits_directory_and_environment_and_nothing_else(box: Box, tmp_path: Path) -> None:
+def test_a_handler_inherits_directory_and_environment_and_nothing_else(
+    box: Box, tmp_path: Path
+) -> None:
     """It runs where the push ran, with its environment and three variables more, and only its three streams open."""
     code = (
         "import json, os, sys\n"
@@ -180,7 +188,17 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(box: Box,
     place.mkdir()
     box.thread.subscribe("w", f"exec {quote(sys.executable)} -c {quote(code)} {quote(found)}")
     done = box.run(
-        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x", cwd=str(place), COLOUR="blue"
+        "push",
+        "--thread",
+        box.path,
+        "--source",
+        "self",
+        "--type",
+        "t",
+        "--content",
+        "x",
+        cwd=str(place),
+        COLOUR="blue",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     until(box.all_handled, "the handler has run")
@@ -257,7 +275,9 @@ def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
     box.thread.unsubscribe("bad")
 
 
-def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: Box, tmp_path: Path) -> None:
+def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(
+    box: Box, tmp_path: Path
+) -> None:
     """Supervisor and handler end, and no file of the thread comes back."""
     os.mkfifo(tmp_path / "gate")
     box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
@@ -270,7 +290,9 @@ def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: 
     assert not os.path.exists(box.path)
 
 
-def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box, tmp_path: Path) -> None:
+def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(
+    box: Box, tmp_path: Path
+) -> None:
     """The supervisor of a deleted thread does not touch, nor hold back, the one that takes its place."""
     os.mkfifo(tmp_path / "gate")
     box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
@@ -289,7 +311,9 @@ def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box, tmp
     assert [info.consumer_id for info in box.thread.info().subscriptions] == ["other"]
 
 
-def test_a_clock_that_goes_backwards_hurts_nobody(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_goes_backwards_hurts_nobody(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ids, not times, order the events: with a clock that jumps back all is stored, mirrored and handled in order."""
     from eventq import system
 
@@ -314,7 +338,9 @@ def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box
     until(lambda: box.trace("start"), "the handler runs")
     raw = apsw.Connection(os.path.join(box.path, "events.db"))
     raw.set_busy_timeout(30_000)
-    change = "BEGIN IMMEDIATE; ALTER TABLE subscriptions RENAME {}; PRAGMA user_version = {}; COMMIT"
+    change = (
+        "BEGIN IMMEDIATE; ALTER TABLE subscriptions RENAME {}; PRAGMA user_version = {}; COMMIT"
+    )
     version = raw.pragma("user_version")
     raw.execute(change.format("COLUMN filter TO wanted", 1000))
     os.kill(box.handler_pid(), signal.SIGKILL)
@@ -324,5 +350,7 @@ def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box
     )
     assert len(box.journal("consumer=w given up (")) == 1
     box.settle()
-    raw.execute(change.format("COLUMN wanted TO filter", version))  # as it was: the thread must check out
+    raw.execute(
+        change.format("COLUMN wanted TO filter", version)
+    )  # as it was: the thread must check out
     raw.close()

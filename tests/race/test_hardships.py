@@ -39,7 +39,9 @@ def test_a_caller_that_blocks_or_ignores_signals_has_its_handlers_run(box: Box) 
     ):
         before = len(box.trace("end"))
         done = subprocess.run(
-            [sys.executable, "-c", f"import signal\n{trouble}\n{PUSH}", box.path], capture_output=True, text=True
+            [sys.executable, "-c", f"import signal\n{trouble}\n{PUSH}", box.path],
+            capture_output=True,
+            text=True,
         )
         assert (done.returncode, done.stderr) == (0, "")
         until(lambda: len(box.trace("end")) > before, "the handler runs")  # noqa: B023
@@ -56,7 +58,9 @@ def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None
     box.settle()
 
 
-def watched(thread: eventq.Thread, consumer: str) -> tuple[supervisor.Supervisor, supervisor.Watched]:
+def watched(
+    thread: eventq.Thread, consumer: str
+) -> tuple[supervisor.Supervisor, supervisor.Watched]:
     """Give a supervisor in this process, and what it knows of one consumer whose lock it holds."""
     lock = ConsumerLock.take(thread.layout.consumer(consumer))
     assert lock is not None
@@ -85,7 +89,9 @@ def test_the_back_off_of_the_thousandth_attempt_is_a_number(
     assert one.wake_at == 160.0
 
 
-@pytest.mark.parametrize("error", [eventq.StoreError("busy", "wait"), OSError("full"), RuntimeError("surprise")])
+@pytest.mark.parametrize(
+    "error", [eventq.StoreError("busy", "wait"), OSError("full"), RuntimeError("surprise")]
+)
 def test_trouble_with_the_store_is_waited_out(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -122,7 +128,9 @@ def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) 
     until(lambda: not one.pid or system.reap(one.pid) is not None, "the handler ends")
 
 
-def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(thread: eventq.Thread) -> None:
+def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
+    thread: eventq.Thread,
+) -> None:
     """The time that a handler was started with counts, whatever becomes of the subscription."""
     thread.unsubscribe("w")
     thread.subscribe("w", "sleep 1000", timeout=0.01)
@@ -148,7 +156,9 @@ def test_a_handler_whose_log_cannot_be_written_runs_all_the_same(box: Box) -> No
     assert box.journal("runs without a log")
 
 
-def test_a_push_does_not_wait_for_ever_for_the_mirror(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_does_not_wait_for_ever_for_the_mirror(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody who keeps the folder's lock costs the mirror a line for a while, never a push."""
     monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
     fd = os.open(thread.path, os.O_RDONLY)
@@ -162,7 +172,9 @@ def test_a_push_does_not_wait_for_ever_for_the_mirror(thread: eventq.Thread, mon
     assert thread.check() == []
 
 
-def test_a_lasting_shared_lock_counts_as_held(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lasting_shared_lock_counts_as_held(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever keeps a shared lock on a lock file does not make a dispatch spin for ever."""
     path = thread.layout.consumer("w").lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -172,7 +184,9 @@ def test_a_lasting_shared_lock_counts_as_held(thread: eventq.Thread, monkeypatch
     os.close(fd)
 
 
-def test_a_push_whose_follow_ups_fail_is_still_a_push(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_whose_follow_ups_fail_is_still_a_push(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the commit nothing may look like a failure, or the event would be pushed again; it is a warning."""
 
     def fail(*_: object) -> None:
@@ -203,7 +217,8 @@ def test_nonsense_in_the_environment_is_as_if_it_were_not_there(
         assert boss._backoff_base == supervisor.BACKOFF_SECONDS
     for fd in ("3", value):
         done = subprocess.run(
-            system.python("dispatch", "--thread", thread.path), env={**os.environ, "EVENTQ_DISPATCH_FD": fd}
+            system.python("dispatch", "--thread", thread.path),
+            env={**os.environ, "EVENTQ_DISPATCH_FD": fd},
         )
         assert done.returncode == 0
 
@@ -248,7 +263,12 @@ def test_check_finds_nothing_while_others_push(box: Box) -> None:
 def test_names_are_of_bounded_length(thread: eventq.Thread) -> None:
     """A source, type, subtype or key of more than 64 Ki characters is refused."""
     good: dict[str, Any] = {"source": "s", "type": "t", "content": "c"}
-    for names in ({"source": "x" * 65_537}, {"type": "x" * 65_537}, {"subtype": "x" * 65_537}, {"key": "x" * 65_537}):
+    for names in (
+        {"source": "x" * 65_537},
+        {"type": "x" * 65_537},
+        {"subtype": "x" * 65_537},
+        {"key": "x" * 65_537},
+    ):
         with pytest.raises(eventq.InputError, match="too long"):
             thread.push(**{**good, **names})
     assert thread.last_id() == 1
@@ -259,7 +279,9 @@ def test_stdin_that_is_closed_is_an_error(box: Box) -> None:
     for words in ("--batch", "--source s --type t --content-file -"):
         program = shlex.join(system.python())
         done = subprocess.run(
-            ["sh", "-c", f"{program} push --thread '{box.path}' {words} <&-"], capture_output=True, text=True
+            ["sh", "-c", f"{program} push --thread '{box.path}' {words} <&-"],
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 1
         assert "stdin is closed" in done.stderr
@@ -310,7 +332,9 @@ def damage(path: str, table: str) -> None:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line, waking nobody."""
-    return subprocess.run(system.python(*words), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        system.python(*words), capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def errors(path: str) -> list[str]:
@@ -326,7 +350,9 @@ def test_a_push_that_a_damaged_database_refuses_is_in_the_journal(tmp_path: Path
     push = ("push", "--thread", path, "--source", "s", "--type", "t", "--content", "x")
     assert command(*push).returncode == 1
     (line,) = errors(path)
-    assert line.endswith("[ERROR] database: '" + path + "/events.db' is damaged - " + line.split(" - ")[1])
+    assert line.endswith(
+        "[ERROR] database: '" + path + "/events.db' is damaged - " + line.split(" - ")[1]
+    )
     assert command(*push, "--key", "k").returncode == 1
     assert len(errors(path)) == 2
     with eventq.open(path) as thread, pytest.raises(DamagedError):
@@ -336,8 +362,12 @@ def test_a_push_that_a_damaged_database_refuses_is_in_the_journal(tmp_path: Path
     assert len(errors(path)) == 3, "who only reads writes nothing"
 
 
-@pytest.mark.parametrize("words", [("dispatch",), ("push", "--source", "s", "--type", "t", "--content", "x")])
-def test_a_database_that_cannot_be_opened_is_in_the_journal(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [("dispatch",), ("push", "--source", "s", "--type", "t", "--content", "x")]
+)
+def test_a_database_that_cannot_be_opened_is_in_the_journal(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
     """A thread whose file is no database any more says so in its log, and so does the exit status."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
@@ -371,7 +401,9 @@ def test_a_push_beyond_the_size_that_the_system_allows_is_in_the_journal(tmp_pat
         "    except eventq.StoreError:\n"
         "        print('refused')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.stdout, done.stderr) == ("refused\n", "")
     assert len(errors(path)) == 1
 
@@ -392,7 +424,9 @@ def test_dispatch_on_a_damaged_database_fails_and_says_so(table: str, tmp_path: 
     assert errors(path)
 
 
-def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A consumer that cannot be looked at keeps no other waiting, and is not passed over in silence."""
     box.thread.subscribe("bad", "true")
     box.thread.subscribe("w", box.handler())
@@ -461,7 +495,9 @@ def test_resume_wakes_a_supervisor_that_backs_off(box: Box) -> None:
     os.kill(box.supervisors()[0], signal.SIGCHLD)
 
 
-@pytest.mark.parametrize("note", [b"", b"supervisor", b"supervisor 0\n", b"supervisor 1\n", b"supervisor -1\n"])
+@pytest.mark.parametrize(
+    "note", [b"", b"supervisor", b"supervisor 0\n", b"supervisor 1\n", b"supervisor -1\n"]
+)
 def test_rubbish_in_a_guard_is_signalled_to_nobody(
     note: bytes, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

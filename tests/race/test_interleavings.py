@@ -111,11 +111,15 @@ CASES = [
 ]  # fmt: skip
 
 
-def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Callable[[dict[int, int]], list[int]]:
+def perform(
+    play: Play, case: Callable[[Play], None], consumers: int = 1
+) -> Callable[[dict[int, int]], list[int]]:
     """Give a function that plays a case by a schedule and holds what must hold when all is quiet."""
     with eventq.open(play.path) as thread:
         for number in range(consumers):
-            thread.subscribe(f"w{number}", "handler", filter=None if number == 0 else f"type = 'only {number}'")
+            thread.subscribe(
+                f"w{number}", "handler", filter=None if number == 0 else f"type = 'only {number}'"
+            )
 
     def once(schedule: dict[int, int]) -> list[int]:
         stage = play.reset(schedule)
@@ -126,7 +130,9 @@ def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Cal
         for state in thread.consumers.states():
             assert not thread.consumers.due(state), f"{state.consumer} was not woken: {schedule}"
             assert not locks.held(thread.layout.consumer(state.consumer))
-            if case is not with_an_older_eventq:  # whoever meets that one may leave a guard to the next push
+            if (
+                case is not with_an_older_eventq
+            ):  # whoever meets that one may leave a guard to the next push
                 assert locks.guards(thread.layout.guards) == []
             assert state.stalled is None
             if state.filter is None:
@@ -140,7 +146,9 @@ def perform(play: Play, case: Callable[[Play], None], consumers: int = 1) -> Cal
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_wake_up_is_lost_and_no_handler_runs_twice(case: Callable[[Play], None], play: Play) -> None:
+def test_no_wake_up_is_lost_and_no_handler_runs_twice(
+    case: Callable[[Play], None], play: Play
+) -> None:
     """Wherever one actor cuts in on another, every event is handled, once, and handlers never overlap."""
     assert explore(perform(play, case), 400, 1) == 400
 
@@ -163,7 +171,9 @@ def two_consumers(play: Play) -> None:
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(4000, marks=pytest.mark.soak)])
-def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(count: int, play: Play) -> None:
+def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
+    count: int, play: Play
+) -> None:
     """What one consumer's handler does never hides an event from another consumer of the same supervisor."""
     assert explore(perform(play, two_consumers, 2), count, 1) == count
 
@@ -218,7 +228,11 @@ def no_lock(patch: pytest.MonkeyPatch) -> None:
 
 def no_guard(patch: pytest.MonkeyPatch) -> None:
     """The lock file is all there is."""
-    patch.setattr(locks.ConsumerFiles, "guard", property(lambda files: files.lock + uuid.uuid4().hex, lambda *_: None))
+    patch.setattr(
+        locks.ConsumerFiles,
+        "guard",
+        property(lambda files: files.lock + uuid.uuid4().hex, lambda *_: None),
+    )
     patch.setattr(locks.ConsumerLock, "orphan", lambda _: None)
 
 

@@ -22,7 +22,9 @@ def kill_all(box: Box, *consumers: str) -> None:
     pids = {*box.supervisors(), *(box.handler_pid(name) for name in consumers)}
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not any(box.held(name) for name in consumers), "the locks died with their holders")
+    until(
+        lambda: not any(box.held(name) for name in consumers), "the locks died with their holders"
+    )
     box.settle()
 
 
@@ -40,7 +42,9 @@ def hang(box: Box, *consumers: str) -> None:
     for name in consumers:
         box.thread.subscribe(name, box.handler("hang"), filter="type = 'm'")
     box.thread.push("self", "m", "x")
-    until(lambda: {line.split()[0] for line in box.trace("start")} == {*consumers}, "the handlers run")
+    until(
+        lambda: {line.split()[0] for line in box.trace("start")} == {*consumers}, "the handlers run"
+    )
 
 
 def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: Box) -> None:
@@ -61,7 +65,9 @@ def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
     kill_all(box, "v", "w")
     open_gate(box)
     box.thread.ack("v", 1)
-    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "other", "--content", "y")
+    done = box.run(
+        "push", "--thread", box.path, "--source", "self", "--type", "other", "--content", "y"
+    )
     assert done.returncode == 0
     until(lambda: len(box.trace("end")) == 1, "the event is handled")
     box.settle()
@@ -69,14 +75,19 @@ def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
     assert locks.guards(box.thread.layout.guards) == []
 
 
-def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(box: Box) -> None:
+def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(
+    box: Box,
+) -> None:
     """A push of another type gives the consumer a supervisor again, which waits for the handler."""
     hang(box, "w")
     orphan = box.handler_pid()
     os.kill(box.supervisors()[0], signal.SIGKILL)
     until(lambda: not box.held(), "the lock died with its holder")
     box.thread.push("self", "other", "y")
-    until(lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"), "the next supervisor waits")
+    until(
+        lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"),
+        "the next supervisor waits",
+    )
     assert len(box.trace("start")) == 1
     gate = os.path.join(box.folder, "gate")
     os.close(os.open(gate, os.O_WRONLY))
@@ -120,7 +131,9 @@ def test_forgetting_leaves_the_next_holder_alone(box: Box) -> None:
     assert locks.guards(box.thread.layout.guards) == []
 
 
-def test_nothing_is_started_for_a_consumer_that_is_well(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_started_for_a_consumer_that_is_well(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its last supervisor ended in peace, or is still there: a push that is not for it starts no dispatch."""
     box.thread.subscribe("w", box.handler(), filter="type = 'm'")
     box.thread.push("self", "m", "x")

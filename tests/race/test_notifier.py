@@ -29,7 +29,9 @@ def install(box: Box, body: str) -> str:
     """Make an external notifier that notes its words, one a line, and ends as told."""
     path = os.path.join(box.folder, "my notifier")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\nfor word; do echo "$word"; done >> {quote(box.folder)}/words\n{body}\n')
+        file.write(
+            f'#!/bin/sh\nfor word; do echo "$word"; done >> {quote(box.folder)}/words\n{body}\n'
+        )
     os.chmod(path, 0o700)
     box.patch.setenv("EVENTQ_NOTIFIER", path)
     return path
@@ -59,7 +61,9 @@ def test_a_task_that_is_queued_and_done_is_all_there_is_to_do(box: Box) -> None:
     until(box.all_handled, "the queued command has dispatched")
     box.settle()
     assert len(box.trace("start")) == 1
-    assert len(box.journal(f"[INFO] notifier: {box.folder}/my notifier has queued {called[5]}")) == 1
+    assert (
+        len(box.journal(f"[INFO] notifier: {box.folder}/my notifier has queued {called[5]}")) == 1
+    )
 
 
 LOST = {
@@ -76,13 +80,17 @@ def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: B
     subscribe(box)
     install(box, body)
     box.patch.setenv("PATH", "/usr/bin:/bin")
-    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    done = box.run(
+        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     until(box.all_handled, "the deferred dispatch has run")
     box.settle()
     assert len(box.trace("start")) == 1
     assert len(box.journal("has queued dispatch-")) == 1
-    assert len(box.journal("dispatch: consumer=w still due 2s after the notifier took the task")) == 1
+    assert (
+        len(box.journal("dispatch: consumer=w still due 2s after the notifier took the task")) == 1
+    )
 
 
 def deferrals(box: Box) -> list[list[str]]:
@@ -153,9 +161,15 @@ def test_a_deferred_dispatch_is_nobodys_child_and_keeps_nothing_open(box: Box) -
 
 def _zombies() -> set[int]:
     """Return our children that have ended and that nobody has waited for."""
-    listed = subprocess.run(["ps", "-axo", "ppid=,pid=,stat="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ps", "-axo", "ppid=,pid=,stat="], capture_output=True, text=True, check=True
+    )
     rows = [line.split() for line in listed.stdout.splitlines()]
-    return {int(pid) for parent, pid, state in rows if int(parent) == os.getpid() and state.startswith("Z")}
+    return {
+        int(pid)
+        for parent, pid, state in rows
+        if int(parent) == os.getpid() and state.startswith("Z")
+    }
 
 
 def _killed(box: Box) -> bool:
@@ -210,7 +224,9 @@ def test_a_deferred_dispatch_has_its_place_until_it_looks(done: str, box: Box) -
     assert len(box.trace("start")) == (0 if done else 1)
     said = [line.partition("] [")[2] for line in box.journal("dispatch: ")]
     assert [line for line in said if "still due" in line] == (
-        [] if done else ["INFO] dispatch: consumer=w still due 30s after the notifier took the task"]
+        []
+        if done
+        else ["INFO] dispatch: consumer=w still due 30s after the notifier took the task"]
     )
     assert not done or said == []
 
@@ -218,7 +234,12 @@ def test_a_deferred_dispatch_has_its_place_until_it_looks(done: str, box: Box) -
 def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
     """It ignores no signal, and finds no variable of ours that is for a dispatch."""
     found = os.path.join(box.folder, "found")
-    ack = " ".join(map(quote, system.python("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1")))
+    ack = " ".join(
+        map(
+            quote,
+            system.python("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1"),
+        )
+    )
     box.thread.subscribe("w", f"env > {quote(found)}; kill -s INT $$; echo deaf >> {quote(found)}")
     install(box, "exit 0")
     box.patch.setattr(notifier, "DEFERRED_SECONDS", 0.01)
@@ -291,12 +312,16 @@ def test_a_notifier_that_is_killed_starts_the_built_in_dispatch(box: Box) -> Non
     assert len(box.journal("failed with code -9")) == 1
 
 
-@pytest.mark.parametrize("command", ["/no/such/notifier", "no-such-notifier --flag", "unbalanced 'quote"])
+@pytest.mark.parametrize(
+    "command", ["/no/such/notifier", "no-such-notifier --flag", "unbalanced 'quote"]
+)
 def test_a_missing_notifier_starts_the_built_in_dispatch(command: str, box: Box) -> None:
     """A command that is not there is one warning, and the push succeeds."""
     subscribe(box)
     box.patch.setenv("EVENTQ_NOTIFIER", command)
-    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    done = box.run(
+        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     until(box.all_handled, "the built-in dispatch has run")
     assert len(box.journal("[WARN] notifier:")) == 1
@@ -320,7 +345,9 @@ def test_a_grandchild_that_keeps_a_pipe_open_does_not_hold_the_push(box: Box) ->
     pipe = os.path.join(box.folder, "pipe")
     os.mkfifo(pipe)
     install(box, f"(read x < {quote(pipe)}; echo noise) & echo noise; exit 0")
-    done = box.run("push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x")
+    done = box.run(
+        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not box.quiet()
     os.close(os.open(pipe, os.O_WRONLY))
@@ -357,9 +384,20 @@ def test_none_starts_nothing(box: Box) -> None:
 
 
 @pytest.fixture(
-    params=["a b", "x;touch pwned", 'it\'s "quoted"', "$(touch pwned)", "`touch pwned`", "-n", "ü\nline", "*&|<>"]
+    params=[
+        "a b",
+        "x;touch pwned",
+        'it\'s "quoted"',
+        "$(touch pwned)",
+        "`touch pwned`",
+        "-n",
+        "ü\nline",
+        "*&|<>",
+    ]
 )
-def odd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def odd(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Box]:
     """Give a box whose thread has a path that a shell could misread."""
     made = Box(str(tmp_path), request.param, monkeypatch)
     yield made
@@ -385,7 +423,9 @@ def test_a_path_is_never_read_by_the_shell(odd: Box) -> None:
         assert thread.check() == []
 
 
-def test_the_command_names_a_program_that_every_shell_finds(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_a_program_that_every_shell_finds(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no installed script is known, the very interpreter is called with its full path."""
     monkeypatch.setattr(sys, "argv", ["somewhere/pytest"])
     first = shlex.split(dispatch_command(box.path))[0]

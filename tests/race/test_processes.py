@@ -121,17 +121,22 @@ def pushing(box: Box, bodies: list[str], count: int, rotate: int) -> None:
     events = list(box.thread.peek(limit=None))
     assert [event.id for event in events] == list(range(1, total + 1))
     for name in range(len(bodies)):
-        mine = [event.content.split()[1] for event in events if event.content.startswith(f"{name} ")]
+        mine = [
+            event.content.split()[1] for event in events if event.content.startswith(f"{name} ")
+        ]
         assert mine == [str(n) for n in range(count)]
     if rotate:
-        box.thread.push("self", "test", "the last")  # heals what a process that ended between two steps has left
+        box.thread.push(
+            "self", "test", "the last"
+        )  # heals what a process that ended between two steps has left
     lines = mirror(box)
     assert [json.loads(line)["id"] for line in lines] == list(range(1, box.thread.last_id() + 1))
     assert box.thread.check() == []
     facts = box.journal()
     assert [line for line in facts if not JOURNAL_LINE.fullmatch(line)] == []
     pushes = sum(
-        int(m[1]) if (m := re.search(r"push batch: count=(\d+)", line)) else "push: " in line for line in facts
+        int(m[1]) if (m := re.search(r"push batch: count=(\d+)", line)) else "push: " in line
+        for line in facts
     )
     assert pushes == box.thread.last_id()
     if rotate:
@@ -145,7 +150,9 @@ def race(box: Box, words: Callable[[int], list[str]], count: int) -> list[tuple[
     from eventq import system
 
     started = [
-        subprocess.Popen(system.python(*words(n)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            system.python(*words(n)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for n in range(count)
     ]
     ended = [(process.communicate(timeout=120), process.returncode) for process in started]
@@ -172,13 +179,19 @@ def test_of_several_subscribes_one_wins(box: Box) -> None:
         name = f"w{number}"
         first, *others = race(
             box,
-            lambda n, name=name: ["subscribe", "--thread", box.path, "--consumer", name, "--handler", f"echo {n}"],  # type: ignore[misc]
+            lambda n, name=name: [
+                "subscribe",
+                "--thread",
+                box.path,
+                "--consumer",
+                name,
+                "--handler",
+                f"echo {n}",
+            ],  # type: ignore[misc]
             4,
         )
         assert first == (0, f"Subscribed consumer '{name}'\n", "")
-        error = (
-            f"Error: consumer '{name}' is already subscribed - run 'eventq unsubscribe' first, then subscribe again\n"
-        )
+        error = f"Error: consumer '{name}' is already subscribed - run 'eventq unsubscribe' first, then subscribe again\n"
         assert others == [(1, "", error)] * 3
     assert len(box.thread.subscriptions()) == 5
 

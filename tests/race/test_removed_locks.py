@@ -76,7 +76,9 @@ def finish(box: Box, gate: str) -> None:
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(removal: str, box: Box) -> None:
+def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(
+    removal: str, box: Box
+) -> None:
     """Pushes and dispatches meanwhile start no second handler; what they brought is handled when the first one ends."""
     gate = start(box, removal)
     box.thread.push("self", "test", "meanwhile")
@@ -104,7 +106,9 @@ def test_the_holder_makes_a_removed_lock_file_again(removal: str, box: Box) -> N
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_for(removal: str, box: Box) -> None:
+def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_for(
+    removal: str, box: Box
+) -> None:
     """The next dispatch knows of the handler, though the file that named it has gone."""
     path = box.thread.layout.consumer("w").lock
     gate = start(box, "true")
@@ -116,7 +120,10 @@ def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_
     else:
         os.unlink(path)
     box.thread.push("self", "test", "meanwhile")
-    until(lambda: box.journal(f"waits for pid={handler} of a lost supervisor"), "the next supervisor waits")
+    until(
+        lambda: box.journal(f"waits for pid={handler} of a lost supervisor"),
+        "the next supervisor waits",
+    )
     assert len(box.trace("start")) == 1
     finish(box, gate)
 
@@ -197,7 +204,9 @@ def test_a_held_lock_whose_file_was_removed_is_still_held(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_the_lock_file_of_a_deleted_thread_is_not_made_again(thread: eventq.Thread, again: bool) -> None:
+def test_the_lock_file_of_a_deleted_thread_is_not_made_again(
+    thread: eventq.Thread, again: bool
+) -> None:
     """Nor is one made in a thread that takes its place: its locks are its own."""
     lock = take(thread)
     os.rename(thread.path, thread.path + "-moved")
@@ -233,7 +242,9 @@ def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
 
 
 @pytest.mark.parametrize(("shared", "mode"), [(False, 0o700), (True, 0o777)])
-def test_guards_are_for_everybody_who_may_use_the_thread(shared: bool, mode: int, tmp_path: Path) -> None:
+def test_guards_are_for_everybody_who_may_use_the_thread(
+    shared: bool, mode: int, tmp_path: Path
+) -> None:
     """Whoever may write a shared thread may dispatch it, whoever did so first."""
     before = os.umask(0)
     try:
@@ -258,7 +269,9 @@ def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> Non
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_handler_that_an_older_supervisor_left_is_known(thread: eventq.Thread, *, guarded: bool) -> None:
+def test_a_handler_that_an_older_supervisor_left_is_known(
+    thread: eventq.Thread, *, guarded: bool
+) -> None:
     """The note in the lock file counts where the guard has none, or is that of a supervisor killed before it."""
     from eventq import system
 

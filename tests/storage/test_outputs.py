@@ -31,7 +31,11 @@ def digests(opened: eventq.Thread) -> list[bytes]:
 
 def test_counters_count_each_for_itself(outputs: Outputs, second: Database) -> None:
     """A number is given once, whoever asks; one that is reserved is passed by, never gone back to."""
-    assert [outputs.next_number("a"), second.outputs.next_number("a"), outputs.next_number("b")] == [0, 1, 0]
+    assert [
+        outputs.next_number("a"),
+        second.outputs.next_number("a"),
+        outputs.next_number("b"),
+    ] == [0, 1, 0]
     outputs.reserve([("a", 9), ("b", 0), ("é 'x\"", 4)])
     outputs.reserve([("a", 3)])
     outputs.reserve([])
@@ -42,7 +46,9 @@ def test_counters_count_each_for_itself(outputs: Outputs, second: Database) -> N
 
 def test_versions_count_from_one(outputs: Outputs, digests: list[bytes]) -> None:
     """Each blob that is added is the next version, with its size; the first stays what it is."""
-    made = [outputs.add("0-a", digest, at=at) for digest, at in zip(digests, (5, None, 7), strict=True)]
+    made = [
+        outputs.add("0-a", digest, at=at) for digest, at in zip(digests, (5, None, 7), strict=True)
+    ]
     assert [(one.output_id, one.version, one.hash, one.size) for one in made] == [
         ("0-a", n + 1, digest.hex(), 6) for n, digest in enumerate(digests)
     ]

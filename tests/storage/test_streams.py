@@ -154,7 +154,9 @@ def test_a_look_is_bounded(stream: Kind) -> None:
     assert stream.stored() == pieces
     for position in range(12):
         for room in (0, 1, 80_000, READ_AHEAD):
-            found = [bytes(one.stored) for one in stream.streams.read(stream.number, position, room)]
+            found = [
+                bytes(one.stored) for one in stream.streams.read(stream.number, position, room)
+            ]
             assert found == pieces[position : position + len(found)]
             assert len(found) == 1 or sum(map(len, found[:-1])) < room
             full = sum(map(len, found)) >= room
@@ -182,12 +184,18 @@ def test_what_is_ended_is_over(stream: Kind) -> None:
     assert stream.end(Ending("failed", error="so")) is None
 
 
-def test_what_a_dead_writer_left_is_found(stream: Kind, opened: eventq.Thread, second: Database) -> None:
+def test_what_a_dead_writer_left_is_found(
+    stream: Kind, opened: eventq.Thread, second: Database
+) -> None:
     """What was appended is there, and listed, when its writer is gone."""
     stream.append([b"acknowledged"])
     left = stream.seen_by(second)
     opened.close()
-    (row,) = second.open_turns.page(0, 9) if stream.owner is None else second.artifacts.page(-1, 9, status="open")
+    (row,) = (
+        second.open_turns.page(0, 9)
+        if stream.owner is None
+        else second.artifacts.page(-1, 9, status="open")
+    )
     assert (row.size, left.data()) == (12, b"acknowledged")
 
 
@@ -288,7 +296,13 @@ def test_a_last_growth_and_the_end_are_one(database: Database) -> None:
     row = artifacts.end(number, sealed, growth, owner=ME, was=2)
     assert row == artifacts.get(number)
     assert row is not None
-    assert (row.status, row.size, row.lines, row.digest, row.error) == ("sealed", 4, 1, b"h" * 32, None)
+    assert (row.status, row.size, row.lines, row.digest, row.error) == (
+        "sealed",
+        4,
+        1,
+        b"h" * 32,
+        None,
+    )
     assert row.ended_at is not None
     assert [one.stored for one in artifacts.read(number, 0, MIB)] == [b"abcd"]
 
@@ -307,7 +321,12 @@ def test_a_gap_ends_a_look(database: Database) -> None:
 def test_numbers_are_given_once(database: Database) -> None:
     """A number that was given, taken or deleted is not given again; a reserved one is passed by."""
     artifacts = database.artifacts
-    assert [begin(artifacts), begin(artifacts), begin(artifacts, number=7), begin(artifacts)] == [0, 1, 7, 8]
+    assert [begin(artifacts), begin(artifacts), begin(artifacts, number=7), begin(artifacts)] == [
+        0,
+        1,
+        7,
+        8,
+    ]
     assert begin(artifacts, number=3) == 3
     artifacts.reserve(20)
     artifacts.reserve(2)
@@ -329,7 +348,11 @@ def test_lists_of_artifacts(database: Database) -> None:
     assert [row.number for row in artifacts.page(3, 4)] == [4, 5]
     assert [row.number for row in artifacts.page(-1, 2, status="sealed")] == [1, 3]
     assert [row.number for row in artifacts.page(1, 9, status="open")] == [2, 4]
-    assert (artifacts.count(), artifacts.count(status="sealed"), artifacts.count(status="failed")) == (6, 3, 0)
+    assert (
+        artifacts.count(),
+        artifacts.count(status="sealed"),
+        artifacts.count(status="failed"),
+    ) == (6, 3, 0)
     assert all(isinstance(row, ArtifactRow) for row in artifacts.page(-1, 9))
 
 

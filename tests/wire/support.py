@@ -20,7 +20,17 @@ from blake3 import blake3
 
 import eventq
 from eventq.wire import frames
-from eventq.wire.frames import AppendTurn, Failure, Frame, GetHead, Head, Reader, Reply, Request, Type
+from eventq.wire.frames import (
+    AppendTurn,
+    Failure,
+    Frame,
+    GetHead,
+    Head,
+    Reader,
+    Reply,
+    Request,
+    Type,
+)
 from eventq.wire.server import Limits, Server
 
 if TYPE_CHECKING:
@@ -46,7 +56,9 @@ def append(context_id: int, payload: bytes, parent: int = 0, **more: Any) -> App
     return AppendTurn(context_id, parent, **told)
 
 
-def frame(kind: int, payload: bytes, req_id: int = 0, flags: int = 0, length: int | None = None) -> bytes:
+def frame(
+    kind: int, payload: bytes, req_id: int = 0, flags: int = 0, length: int | None = None
+) -> bytes:
     """Give the bytes of a frame, right or wrong."""
     return HEADER.pack(len(payload) if length is None else length, kind, flags, req_id) + payload
 
@@ -55,7 +67,9 @@ def connected(address: str, **more: Any) -> socket.socket:
     """Give a socket that is connected to a server."""
     unix = address.startswith("unix:")
     host, _, port = address.removeprefix("unix:").rpartition(":")
-    made = socket.socket(socket.AF_UNIX if unix else socket.AF_INET6 if "[" in host else socket.AF_INET)
+    made = socket.socket(
+        socket.AF_UNIX if unix else socket.AF_INET6 if "[" in host else socket.AF_INET
+    )
     try:
         made.settimeout(DEADLINE)
         for option, value in more.items():
@@ -186,7 +200,11 @@ class Served:
     """A server in a thread of this process, with a clock that can be moved on."""
 
     def __init__(self, path: str, listen: str = "127.0.0.1:0", **more: Any) -> None:
-        limits = {name: more.pop(name) for name in ("connections", "idle", "frame", "in_flight") if name in more}
+        limits = {
+            name: more.pop(name)
+            for name in ("connections", "idle", "frame", "in_flight")
+            if name in more
+        }
         self.server = Server(path, listen, limits=Limits(**limits), **more)
         self.path = path
         self.address = ""

@@ -76,7 +76,9 @@ class Crowd:
         self.refused: list[str] = []
         self._begin, self._told = threading.Barrier(SERVERS), threading.Barrier(SERVERS + 1)
         self._end = threading.Event()
-        self._threads = [threading.Thread(target=run, args=(self._serve(),)) for _ in range(SERVERS)]
+        self._threads = [
+            threading.Thread(target=run, args=(self._serve(),)) for _ in range(SERVERS)
+        ]
         for one in self._threads:
             one.start()
         self._told.wait(60)
@@ -134,7 +136,9 @@ def _one_of_many(place: str) -> None:
     assert not os.path.lexists(place)
 
 
-def test_a_server_that_ends_leaves_its_successors_socket(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ends_leaves_its_successors_socket(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also when that has got the very inode of its own, which a file system may give away again at once."""
     lstat = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: _with_inode(lstat(path), 7))
@@ -143,7 +147,9 @@ def test_a_server_that_ends_leaves_its_successors_socket(place: str, monkeypatch
     async def succeed() -> None:
         (await listening(old)).close()  # as while it drains
         before = os.stat(place).st_mtime_ns
-        while os.stat(place).st_mtime_ns == before:  # the clock of files is coarse: it must have moved on
+        while (
+            os.stat(place).st_mtime_ns == before
+        ):  # the clock of files is coarse: it must have moved on
             os.utime(place)
         os.utime(place, ns=(before, before))
         (await listening(new)).close()
@@ -181,14 +187,17 @@ def test_a_server_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
     assert os.path.exists(place)
 
 
-def test_a_folder_that_is_locked_is_not_waited_for_long(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_locked_is_not_waited_for_long(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever may read a folder can lock it: a server says so, and leaves all as it is."""
     monkeypatch.setattr(address, "LOCK_SECONDS", 0.02)
     fd = os.open(os.path.dirname(place), os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     try:
         with pytest.raises(
-            LogicError, match=r"another program holds the folder of '.*' locked - choose another folder"
+            LogicError,
+            match=r"another program holds the folder of '.*' locked - choose another folder",
         ):
             run(listening(Address(f"unix:{place}")))
     finally:
@@ -245,7 +254,10 @@ def test_a_port_that_is_taken_is_told_once() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("unix:{}/missing/s", "No such file or directory"), ("unix:{}/" + "x" * 200, "AF_UNIX path too long")],
+    [
+        ("unix:{}/missing/s", "No such file or directory"),
+        ("unix:{}/" + "x" * 200, "AF_UNIX path too long"),
+    ],
 )
 def test_a_place_where_no_socket_can_be(text: str, reason: str, tmp_path: Path) -> None:
     """The reason is the system's, or Python's where the system was not asked."""

@@ -52,7 +52,24 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 NAMES: list[Any] = ["", "x" * 65536, "x" * 65537, "a\nb", "\ud800", 5, None]
-ODD: list[Any] = [None, True, 0, -1, 1 << 63, 1 << 64, 0.5, "", "x", "\ud800", b"", b"x" * 32, [], [1], (), "a" * 64]
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1 << 63,
+    1 << 64,
+    0.5,
+    "",
+    "x",
+    "\ud800",
+    b"",
+    b"x" * 32,
+    [],
+    [1],
+    (),
+    "a" * 64,
+]
 NOISE = random.Random(1).randbytes(MIB)
 MISSING = "blob:blake3:" + "0" * 64
 
@@ -129,7 +146,9 @@ def of_contexts(memory: Any) -> Iterator[Any]:
         yield lambda at=at: main.fork(at=at)
         yield lambda at=at: contexts.create(base=at)
     for to, expected in ((3, 5), (3, 4), (99, 5), (0, 3), (5, 0), (-1, 5), (5, "x")):
-        yield lambda to=to, expected=expected: contexts.compare_and_set("main", to, expected_head=expected)
+        yield lambda to=to, expected=expected: contexts.compare_and_set(
+            "main", to, expected_head=expected
+        )
         yield lambda to=to, expected=expected: main.move(to, expected_head=expected)
     yield lambda: main.move(5)
     for after in ODD:
@@ -147,7 +166,15 @@ def of_contexts(memory: Any) -> Iterator[Any]:
     gone = contexts.create("gone", base=3)
     gone.append("last words")
     yield gone.delete
-    yield from (gone.delete, gone.info, gone.head_id, gone.history, gone.last, gone.replay, gone.open_turns)
+    yield from (
+        gone.delete,
+        gone.info,
+        gone.head_id,
+        gone.history,
+        gone.last,
+        gone.replay,
+        gone.open_turns,
+    )
     yield lambda: gone.append("x")
     yield lambda: contexts.history(gone.id)
     yield lambda: contexts.delete("main")
@@ -155,7 +182,11 @@ def of_contexts(memory: Any) -> Iterator[Any]:
     for wrong in ({}, {"nonsense": 1}, {"context": 1, "at": 2, "who": 3}):
         yield lambda wrong=wrong: contexts.fork(**wrong)
     yield lambda: contexts.turns.common(3, 5)
-    yield lambda: [contexts.turns.depth(5), contexts.turns.ancestor(5, 1), contexts.turns.ancestor(5, 9)]
+    yield lambda: [
+        contexts.turns.depth(5),
+        contexts.turns.ancestor(5, 1),
+        contexts.turns.ancestor(5, 9),
+    ]
     yield lambda: contexts.turns.depth(99)
 
 
@@ -193,8 +224,27 @@ def of_appending(memory: Any) -> Iterator[Any]:
         yield lambda data=data: context.append(io.BytesIO(data))
         yield lambda: context.last(1)
     yield lambda: context.append(io.StringIO("text"))
-    several: list[Any] = [refs, tuple(refs), set(refs), iter(refs), (ref for ref in refs), dict.fromkeys(refs), []]
-    several += [[bytes.fromhex(refs[0][-64:])], refs[0], b"x", 5, None, [MISSING], ["x"], [5], [refs[0], None], [[]]]
+    several: list[Any] = [
+        refs,
+        tuple(refs),
+        set(refs),
+        iter(refs),
+        (ref for ref in refs),
+        dict.fromkeys(refs),
+        [],
+    ]
+    several += [
+        [bytes.fromhex(refs[0][-64:])],
+        refs[0],
+        b"x",
+        5,
+        None,
+        [MISSING],
+        ["x"],
+        [5],
+        [refs[0], None],
+        [[]],
+    ]
     for given in several:
         yield lambda given=given: context.append(NewTurn("with refs", refs=given))
     for odd in ODD:
@@ -251,7 +301,9 @@ def of_reading(memory: Any) -> Iterator[Any]:
                 yield lambda chain=chain, p=payload, s=as_of: chain.before(5, payload=p, as_of=s)
                 yield lambda chain=chain, p=payload, s=as_of: chain.range(2, 2, payload=p, as_of=s)
                 yield lambda chain=chain, p=payload, s=as_of: chain.replay(payload=p, as_of=s)
-                yield lambda chain=chain, p=payload, s=as_of: memory.contexts.turn(3, payload=p, as_of=s)
+                yield lambda chain=chain, p=payload, s=as_of: memory.contexts.turn(
+                    3, payload=p, as_of=s
+                )
         for odd in ODD:
             yield lambda chain=chain, odd=odd: chain.last(odd)
             yield lambda chain=chain, odd=odd: chain.last(as_of=odd)
@@ -334,7 +386,14 @@ def of_blobs(memory: Any) -> Iterator[Any]:
     yield lambda: len(blobs)
     yield lambda: bool(blobs)
     one, two = blobs.put(b"one"), blobs.put(b"two")
-    names: list[Any] = [one.ref, one.hash, bytes.fromhex(one.hash), MISSING, one.hash.upper(), (one.ref,)]
+    names: list[Any] = [
+        one.ref,
+        one.hash,
+        bytes.fromhex(one.hash),
+        MISSING,
+        one.hash.upper(),
+        (one.ref,),
+    ]
     for name in [*names, *ODD]:
         for method in ("get", "has", "stat", "stream", "refs", "holders", "verify"):
             yield lambda method=method, name=name: getattr(blobs, method)(name)
@@ -366,7 +425,11 @@ def of_large_bytes(memory: Any) -> Iterator[Any]:
     context, blobs = memory.contexts.create("main"), memory.blobs
     data = bytes(range(256)) * (20 << 10) + b"the end"  # 5 MiB
     yield lambda: blobs.put(data)
-    for given in (lambda: memoryview(data), lambda: io.BytesIO(data), lambda: io.BytesIO(data[: 2 * MIB])):
+    for given in (
+        lambda: memoryview(data),
+        lambda: io.BytesIO(data),
+        lambda: io.BytesIO(data[: 2 * MIB]),
+    ):
         yield lambda given=given: blobs.put(given())
         yield lambda given=given: context.append(given())
         yield lambda given=given: context.patch(1, given())
@@ -389,7 +452,9 @@ BODIES = [of_contexts, of_appending, of_reading, of_open_turns, of_blobs, of_lar
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_the_same_as_at_home(body: Callable[[Any], Iterator[Any]], clock: Clock, tmp_path: Any) -> None:
+def test_the_same_as_at_home(
+    body: Callable[[Any], Iterator[Any]], clock: Clock, tmp_path: Any
+) -> None:
     """Every call gives the same over a connection as on the thread itself: values, their types, and errors with all of theirs."""
     found: list[list[Any]] = []
     for place in ("home", "away"):
@@ -414,12 +479,16 @@ def test_the_same_as_at_home(body: Callable[[Any], Iterator[Any]], clock: Clock,
     assert len(home) > 20
 
 
-def test_damage_is_told_where_it_is(path: str, serve: Callable[..., Served], raw: apsw.Connection) -> None:
+def test_damage_is_told_where_it_is(
+    path: str, serve: Callable[..., Served], raw: apsw.Connection
+) -> None:
     """A damaged payload is the same error, at the same turn and after the same turns, and so is what verify says."""
     with eventq.open(path) as thread:
         context = thread.contexts.create("main")
         hashes = [context.append(f"turn {number}").hash for number in range(600)]
-        raw.execute("UPDATE blobs SET raw_len = raw_len + 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),))
+        raw.execute(
+            "UPDATE blobs SET raw_len = raw_len + 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),)
+        )
     try:
         with eventq.open(path) as thread, connect(serve().url) as connection:
             calls: list[Callable[[Any], Any]] = [
@@ -436,7 +505,9 @@ def test_damage_is_told_where_it_is(path: str, serve: Callable[..., Served], raw
                 assert seen(partial(call, connection)) == home
                 assert hashes[550] in repr(home)
     finally:
-        raw.execute("UPDATE blobs SET raw_len = raw_len - 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),))
+        raw.execute(
+            "UPDATE blobs SET raw_len = raw_len - 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),)
+        )
 
 
 def test_methods_look_like_those_at_home(connection: Connection) -> None:
@@ -465,7 +536,9 @@ def test_what_it_is_called(connection: Connection) -> None:
     assert connection.session_id == 1
 
 
-def test_what_is_of_another_connection(connection: Connection, serve: Callable[..., Served], path: str) -> None:
+def test_what_is_of_another_connection(
+    connection: Connection, serve: Callable[..., Served], path: str
+) -> None:
     """A context of another connection or of a thread is refused, rather than taken for one with the same number."""
     mine = connection.contexts.create("x")
     with connect(serve().url) as other, eventq.open(path) as thread:
@@ -488,7 +561,9 @@ def test_long_names(connection: Connection) -> None:
     lone = "\ud800" * 65_536
     with pytest.raises(InputError, match="type_id"):
         context.append(NewTurn("y", type_id=lone), key=lone)
-    with pytest.raises(TooLargeError, match=r"the call is too large .* the limit is 1048576\) - give fewer refs"):
+    with pytest.raises(
+        TooLargeError, match=r"the call is too large .* the limit is 1048576\) - give fewer refs"
+    ):
         connection.blobs.put(b"x", refs=["blob:blake3:" + "0" * 64] * 20_000)
     one = connection.blobs.put(b"one")
     blob = connection.blobs.put(b"x", refs=[one.ref] * 13_000)
@@ -525,7 +600,9 @@ def test_an_address(url: str, address: object) -> None:
 )  # fmt: skip
 def test_what_is_no_address(url: Any) -> None:
     """Anything else is refused, with the form."""
-    with pytest.raises(UsageError, match="is not the address of a server - give eventq://HOST:PORT or unix:PATH"):
+    with pytest.raises(
+        UsageError, match="is not the address of a server - give eventq://HOST:PORT or unix:PATH"
+    ):
         connect(url)
 
 
@@ -534,7 +611,10 @@ def test_nobody_is_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-        with pytest.raises(LogicError, match=f"no server answers at eventq://127.0.0.1:{port} .* - run 'eventq serve'"):
+        with pytest.raises(
+            LogicError,
+            match=f"no server answers at eventq://127.0.0.1:{port} .* - run 'eventq serve'",
+        ):
             connect(f"eventq://127.0.0.1:{port}")
     for path in (tmp_path / "nothing", tmp_path / ("x" * 200)):
         with pytest.raises(LogicError, match="no server answers at unix:"):
@@ -544,7 +624,9 @@ def test_nobody_is_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(LogicError, match=r"no server answers at eventq://nowhere:1 \(Name or service not known\)"):
+    with pytest.raises(
+        LogicError, match=r"no server answers at eventq://nowhere:1 \(Name or service not known\)"
+    ):
         connect("eventq://nowhere:1")
 
 
@@ -615,7 +697,9 @@ class Peer:
     """
 
     def __init__(
-        self, thread: Thread, faults: dict[int, Callable[[socket.socket, Frame], object]] | None = None
+        self,
+        thread: Thread,
+        faults: dict[int, Callable[[socket.socket, Frame], object]] | None = None,
     ) -> None:
         self.thread = thread
         self.faults = faults or {}
@@ -699,7 +783,10 @@ def silently(_: socket.socket, __: Frame) -> None:
 def saying(text: str, req_id: int | None = 0) -> Callable[[socket.socket, Frame], None]:
     """Close it with these words, for a request or for all."""
     return lambda mine, frame: mine.sendall(
-        encode_reply(failure(LogicError(text, "wait"), as_json=True), frame.req_id if req_id is None else req_id)
+        encode_reply(
+            failure(LogicError(text, "wait"), as_json=True),
+            frame.req_id if req_id is None else req_id,
+        )
     )
 
 
@@ -751,7 +838,9 @@ def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
         peer.cut()
         assert connection.contexts.head(1) == 0
         others = iter(connection.contexts)
-        with pytest.raises(LogicError, match=r"broke, and with it what was begun on it: .* - begin it again"):
+        with pytest.raises(
+            LogicError, match=r"broke, and with it what was begun on it: .* - begin it again"
+        ):
             next(items)
         assert list(items) == []
         assert len(list(others)) == 601
@@ -778,15 +867,20 @@ def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
     assert not list(peer.thread.blobs)
 
 
-@pytest.mark.parametrize("fault", [silently, saying("the server is stopping"), sending(b"\x01\x02")])
-def test_a_connection_that_breaks_under_a_call(peer: Peer, fault: Callable[[socket.socket, Frame], object]) -> None:
+@pytest.mark.parametrize(
+    "fault", [silently, saying("the server is stopping"), sending(b"\x01\x02")]
+)
+def test_a_connection_that_breaks_under_a_call(
+    peer: Peer, fault: Callable[[socket.socket, Frame], object]
+) -> None:
     """What reads is asked once more; what writes is not, and nobody says that it was or was not done."""
     peer.faults = {2: fault, 5: fault, 7: fault, 9: fault}
     with peer.connect() as connection:
         context = connection.contexts.get("main")  # the second request and, again, the fourth
         assert context.id == 1
         with pytest.raises(
-            LogicError, match=r"whether the call was done is not known: .* - look at the head, or .* same key"
+            LogicError,
+            match=r"whether the call was done is not known: .* - look at the head, or .* same key",
         ):
             context.append("x")
         assert peer.thread.contexts.get("main").head_id() == 0
@@ -799,7 +893,9 @@ def test_the_last_words_are_told(peer: Peer) -> None:
     """What the server says for all, rather than in reply, stands in the error."""
     peer.faults = {2: saying("the server is stopping"), 3: saying("still stopping")}
     connection = peer.connect()
-    with pytest.raises(LogicError, match="the server at eventq://peer:1 did not say hello: still stopping"):
+    with pytest.raises(
+        LogicError, match="the server at eventq://peer:1 did not say hello: still stopping"
+    ):
         connection.contexts.get("main")
     peer.faults = {6: saying("no longer")}
     context = connection.contexts.get("main")
@@ -814,7 +910,9 @@ def test_the_last_words_are_told(peer: Peer) -> None:
 def test_the_words_before_nobody_answered(peer: Peer) -> None:
     """When a connection was closed with some words, and another cannot be made, both are told."""
     connection = peer.connect()
-    peer.sockets[-1].sendall(encode_reply(failure(LogicError("it was silent for 5 seconds", "x"), as_json=True), 0))
+    peer.sockets[-1].sendall(
+        encode_reply(failure(LogicError("it was silent for 5 seconds", "x"), as_json=True), 0)
+    )
     peer.cut()
 
     def nobody() -> socket.socket:
@@ -822,7 +920,8 @@ def test_the_words_before_nobody_answered(peer: Peer) -> None:
 
     connection._make_socket = nobody
     with pytest.raises(
-        LogicError, match="no server answers; before, the server had said: it was silent for 5 seconds - run it"
+        LogicError,
+        match="no server answers; before, the server had said: it was silent for 5 seconds - run it",
     ):
         connection.contexts.get("main")
     with pytest.raises(LogicError, match=r"^no server answers - run it"):
@@ -850,11 +949,15 @@ def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
     def refuse() -> None:
         with ends[1]:
             hello = ends[1].recv(1 << 16)
-            ends[1].sendall(encode_reply(Welcome(9), struct.unpack_from("<Q", hello, 8)[0], Type.HELLO))
+            ends[1].sendall(
+                encode_reply(Welcome(9), struct.unpack_from("<Q", hello, 8)[0], Type.HELLO)
+            )
             head = ends[1].recv(16, socket.MSG_WAITALL)
             error = TooLargeError(4 << 20, 1 << 20, "frame", "send less at once")
             if refused:
-                ends[1].sendall(encode_reply(failure(error, as_json=True), struct.unpack_from("<Q", head, 8)[0]))
+                ends[1].sendall(
+                    encode_reply(failure(error, as_json=True), struct.unpack_from("<Q", head, 8)[0])
+                )
 
     def reach() -> socket.socket:
         if ends:
@@ -866,7 +969,9 @@ def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
     runner = threading.Thread(target=refuse)
     with Connection("eventq://peer:1", reach) as connection:
         if refused:
-            with pytest.raises(TooLargeError, match=r"the frame is too large .* - send less at once"):
+            with pytest.raises(
+                TooLargeError, match=r"the frame is too large .* - send less at once"
+            ):
                 connection.blobs.put(NOISE * 3)
         else:
             assert connection.blobs.put(NOISE * 3).size == 3 * MIB
@@ -881,7 +986,9 @@ def raw(type: int, req_id: int, payload: bytes) -> bytes:
 
 def reply(told: str, *parts: bytes) -> Callable[[socket.socket, Frame], None]:
     """Answer the request with this, and close the connection."""
-    return lambda mine, frame: mine.sendall(encode_reply(Called(told, parts), frame.req_id, Type.CALL))
+    return lambda mine, frame: mine.sendall(
+        encode_reply(Called(told, parts), frame.req_id, Type.CALL)
+    )
 
 
 @pytest.mark.parametrize(
@@ -903,7 +1010,9 @@ def reply(told: str, *parts: bytes) -> Callable[[socket.socket, Frame], None]:
         (reply('{"__import__":["os"]}'), "the answer holds a '__import__'"),
     ],
 )  # fmt: skip
-def test_a_server_that_talks_nonsense(peer: Peer, fault: Callable[[socket.socket, Frame], object], text: str) -> None:
+def test_a_server_that_talks_nonsense(
+    peer: Peer, fault: Callable[[socket.socket, Frame], object], text: str
+) -> None:
     """A reply that is none is an error of ours; the next call goes over a new connection."""
     peer.faults = {2: fault}
     with peer.connect() as connection:
@@ -958,7 +1067,9 @@ def test_a_server_that_does_not_answer(peer: Peer) -> None:
     connection.close()
 
 
-def closed_under(connection: Connection, call: Callable[[], object], reached: threading.Event) -> list[BaseException]:
+def closed_under(
+    connection: Connection, call: Callable[[], object], reached: threading.Event
+) -> list[BaseException]:
     """Close a connection while another thread is in the middle of a call, and give what that call raised."""
     errors: list[BaseException] = []
 
@@ -1019,7 +1130,9 @@ def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], obj
 
 
 @pytest.mark.parametrize("within", [True, False])
-def test_closing_while_connecting(peer: Peer, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_while_connecting(
+    peer: Peer, within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call that connects anew, whether its HELLO is on its way or it has no socket yet, ends as well."""
     silent = Silent()
     peer.faults = {2: silent} if within else {}
@@ -1049,7 +1162,9 @@ def test_closing_while_connecting(peer: Peer, within: bool, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("place", ["farewell", "next", "_make_socket"])
-def test_closing_at_the_beginning_of_a_call(peer: Peer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_at_the_beginning_of_a_call(
+    peer: Peer, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A connection that is closed just before it is looked at, or where nobody answers, is closed and nothing else."""
     with peer.thread.write():
         for _ in range(600):
@@ -1099,7 +1214,9 @@ def test_an_interrupt_ends_the_calls_of_other_threads(peer: Peer) -> None:
     assert [type(error) for error in errors] == [ClosedError]
 
 
-def test_a_call_that_ends_as_its_connection_is_closed(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_ends_as_its_connection_is_closed(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reply that has come is given, and the socket is closed by whoever is the last to use it."""
     connection = peer.connect()
     ask = client._Link.ask
@@ -1190,7 +1307,9 @@ def test_an_iteration_that_breaks_under_a_call(peer: Peer) -> None:
             peer.thread.contexts.create()
     peer.faults = {3: silently}
     with peer.connect() as connection:
-        with pytest.raises(LogicError, match=r"with it what was begun on it: the server closed .* - begin it again"):
+        with pytest.raises(
+            LogicError, match=r"with it what was begun on it: the server closed .* - begin it again"
+        ):
             list(connection.contexts)
         assert peer.count == 3
 
@@ -1255,7 +1374,9 @@ def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
     assert peer.asked.count("contexts.create") == 1
 
 
-def test_a_second_connection_that_breaks_under_a_call(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_connection_that_breaks_under_a_call(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write that was not sent is sent again; when that breaks too, nobody knows whether it was done."""
     ask, broken = client._Link.ask, iter([True])
 
@@ -1291,7 +1412,9 @@ def test_an_error_ends_an_iteration(peer: Peer) -> None:
 )
 def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a payload is damaged or a turn is lost, a chain gives as much as at home before it says so."""
-    monkeypatch.setattr("eventq.wire.calls.PAGE_BYTES", MIB // 4)  # a sixteenth, of the sizes as well
+    monkeypatch.setattr(
+        "eventq.wire.calls.PAGE_BYTES", MIB // 4
+    )  # a sixteenth, of the sizes as well
     monkeypatch.setitem(Turns.payloads.__kwdefaults__, "limit", MIB // 4)  # type: ignore[arg-type]
     context = peer.thread.contexts.get("main")
     with peer.thread.write():
@@ -1317,8 +1440,12 @@ def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.Mon
         for at in range(0, len(sizes), max(1, len(sizes) // 10)):
             for start in (0, 3):
                 for bad[:] in ([bytes.fromhex(hashes[at]), 0], [b"", at + 1]):
-                    call = lambda memory, start=start: memory.contexts.get("main").replay(start_depth=start)  # noqa: E731
-                    assert repr(seen(partial(call, connection))) == repr(seen(partial(call, peer.thread)))
+                    call = lambda memory, start=start: memory.contexts.get("main").replay(  # noqa: E731
+                        start_depth=start
+                    )
+                    assert repr(seen(partial(call, connection))) == repr(
+                        seen(partial(call, peer.thread))
+                    )
 
 
 def test_a_chain_whose_connection_breaks(peer: Peer) -> None:
@@ -1361,8 +1488,14 @@ def test_after_close(peer: Peer) -> None:
     connection.close()
     connection.close()
     assert connection.session_id == 0
-    for call in (context.head_id, lambda: list(connection.contexts), lambda: connection.blobs.put(b"x")):
-        with pytest.raises(ClosedError, match=r"the connection is closed - connect again with eventq.connect"):
+    for call in (
+        context.head_id,
+        lambda: list(connection.contexts),
+        lambda: connection.blobs.put(b"x"),
+    ):
+        with pytest.raises(
+            ClosedError, match=r"the connection is closed - connect again with eventq.connect"
+        ):
             call()
     assert len(list(items)) == 1  # which had come already
     with pytest.raises(ZeroDivisionError), peer.connect() as connection:
@@ -1378,7 +1511,10 @@ def test_after_a_fork(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     with connection._lock:
-        with pytest.raises(ClosedError, match="was made before this process was forked - connect again after the fork"):
+        with pytest.raises(
+            ClosedError,
+            match="was made before this process was forked - connect again after the fork",
+        ):
             context.head_id()
         connection.close()
     monkeypatch.undo()
@@ -1404,7 +1540,9 @@ def test_several_threads(connection: Connection) -> None:
     assert found == [[f"{number}: {at}".encode() for at in range(25)] for number in range(4)]
 
 
-def test_two_connections_see_each_other(connection: Connection, serve: Callable[..., Served]) -> None:
+def test_two_connections_see_each_other(
+    connection: Connection, serve: Callable[..., Served]
+) -> None:
     """What one connection has stored another one reads, and a head that moved meanwhile is a conflict with the actual one."""
     mine = connection.contexts.create("x")
     with connect(connection.url) as other:

@@ -135,7 +135,13 @@ ANSWERED: list[tuple[int, bool, int, Reply, str]] = [
     (2, False, 2, Head(MOST64, MOST64, MOST32), f"{ONES} {ONES} ffffffff"),
     (3, False, 3, Head(2, 123, 4), "0200000000000000 7b00000000000000 04000000"),
     (3, False, 3, Head(0, 0, 0), "0000000000000000 0000000000000000 00000000"),
-    (4, False, 4, Head(42, 0x0102030405060708, 0x01020304), "2a00000000000000 0807060504030201 04030201"),
+    (
+        4,
+        False,
+        4,
+        Head(42, 0x0102030405060708, 0x01020304),
+        "2a00000000000000 0807060504030201 04030201",
+    ),
     (4, False, 4, Head(MOST64, 0, MOST32), f"{ONES} 0000000000000000 ffffffff"),
     (5, False, 5, Appended(1, 2, 3, A), f"0100000000000000 0200000000000000 03000000 {AS}"),
     (5, False, 5, Appended(MOST64, MOST64, MOST32, B), f"{ONES} {ONES} ffffffff {BS}"),
@@ -160,7 +166,15 @@ ANSWERED: list[tuple[int, bool, int, Reply, str]] = [
     (6, True, 255, Failure(0, ""), "00000000 00000000"),
     (8, False, 255, Failure(MOST32, "no"), "ffffffff 02000000 6e6f"),
 ]
-SIZES = {1: 10, 2: 20, 3: 20, 4: 20, 5: 52, 10: 40, 11: 33}  # of the replies that the table gives in bytes
+SIZES = {
+    1: 10,
+    2: 20,
+    3: 20,
+    4: 20,
+    5: 52,
+    10: 40,
+    11: 33,
+}  # of the replies that the table gives in bytes
 
 KINDS = (*range(1, 12), 64)  # of requests
 U16, U32, U64 = st.integers(0, MOST16), st.integers(0, MOST32), st.integers(0, MOST64)
@@ -174,7 +188,20 @@ REQUEST: st.SearchStrategy[Request] = st.one_of(
     st.builds(CreateContext, U64),
     st.builds(ForkContext, U64),
     st.builds(GetHead, U64),
-    st.builds(AppendTurn, U64, U64, TEXT, U32, U32, st.sampled_from([0, 1]), U32, HASH, BYTES, BYTES, st.none() | HASH),
+    st.builds(
+        AppendTurn,
+        U64,
+        U64,
+        TEXT,
+        U32,
+        U32,
+        st.sampled_from([0, 1]),
+        U32,
+        HASH,
+        BYTES,
+        BYTES,
+        st.none() | HASH,
+    ),
     st.builds(GetLast, U64, U32, YES),
     st.builds(GetBefore, U64, U64, U32, YES),
     st.builds(GetRange, U64, U32, U32, YES),
@@ -183,8 +210,13 @@ REQUEST: st.SearchStrategy[Request] = st.one_of(
     st.builds(PutBlob, HASH, BYTES),
     st.builds(Call, TEXT, PARTS),
 )
-BARES = st.lists(st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.sampled_from([0, 1]), U32, HASH), max_size=4)
-FULLS = st.lists(st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.just(0), U32, HASH, BYTES), max_size=4)
+BARES = st.lists(
+    st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.sampled_from([0, 1]), U32, HASH),
+    max_size=4,
+)
+FULLS = st.lists(
+    st.builds(WireTurn, U64, U64, U32, TEXT, U32, U32, st.just(0), U32, HASH, BYTES), max_size=4
+)
 FAILURE = st.builds(Failure, U32, TEXT)
 ONE: dict[type, st.SearchStrategy[Reply]] = {
     Welcome: st.builds(Welcome, U64, U16),
@@ -259,7 +291,9 @@ def test_a_request_is_these_bytes(type: int, flags: int, message: Request, paylo
 
 
 @pytest.mark.parametrize(("of_type", "payloads", "type", "message", "payload"), ANSWERED)
-def test_a_reply_is_these_bytes(of_type: int, payloads: bool, type: int, message: Reply, payload: str) -> None:
+def test_a_reply_is_these_bytes(
+    of_type: int, payloads: bool, type: int, message: Reply, payload: str
+) -> None:
     """A reply is encoded to what the table says, byte for byte, and decoded from it."""
     body = bytes.fromhex(payload)
     assert encode_reply(message, MOST64, of_type) == raw(type, 0, MOST64, body)
@@ -288,7 +322,14 @@ def test_the_fixtures_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
         for name in names:
             with open(os.path.join(FIXTURES, name), encoding="utf-8") as file:
                 found = json.load(file)
-            cases.append((found["name"], found["msg_type"], found["flags"], bytes.fromhex(found["payload_hex"])))
+            cases.append(
+                (
+                    found["name"],
+                    found["msg_type"],
+                    found["flags"],
+                    bytes.fromhex(found["payload_hex"]),
+                )
+            )
     else:
         with capsys.disabled():
             print(f"\n{FIXTURES} is not there: only the vectors of this file were compared")
@@ -344,11 +385,20 @@ def test_a_reply_survives(exchange: tuple[Request, Reply], req_id: int) -> None:
     )  # fmt: skip
     payloads = getattr(request, "include_payload", False)
     assert settled(decode_reply(frame, type_of(request), payloads)) == reply
-    assert encode_reply(decode_reply(frame, type_of(request), payloads), req_id, type_of(request)) == data
+    assert (
+        encode_reply(decode_reply(frame, type_of(request), payloads), req_id, type_of(request))
+        == data
+    )
 
 
 @pytest.mark.parametrize(
-    "data", [bytearray(b"abcd"), memoryview(b"abcd"), memoryview(b"abcd").cast("H"), memoryview(b"a-b-c-d-")[::2]]
+    "data",
+    [
+        bytearray(b"abcd"),
+        memoryview(b"abcd"),
+        memoryview(b"abcd").cast("H"),
+        memoryview(b"a-b-c-d-")[::2],
+    ],
 )
 def test_bytes_of_any_shape_are_sent(data: bytearray | memoryview) -> None:
     """A payload may be a bytearray or a view, also one of wider items or with gaps."""
@@ -396,7 +446,10 @@ def test_bytes_of_any_shape_are_sent(data: bytearray | memoryview) -> None:
         (Call("\ud800"), "told"),
         (Call(b""), "told"),  # type: ignore[arg-type]
         (Call("", ("text",)), "part"),  # type: ignore[arg-type]
-        (Call("", (b"",) * (MAX_PARTS + 1)), f"parts are {MAX_PARTS + 1}, the limit is {MAX_PARTS}"),
+        (
+            Call("", (b"",) * (MAX_PARTS + 1)),
+            f"parts are {MAX_PARTS + 1}, the limit is {MAX_PARTS}",
+        ),
         (Welcome(1), "Welcome"),
     ],
 )
@@ -410,11 +463,18 @@ def test_a_call_of_as_many_parts_as_there_may_be() -> None:
     """A call and its answer have parts up to the limit; one more, though there are bytes for it, is malformed."""
     parts = (b"",) * MAX_PARTS
     assert settled(decode_request(frame_of(encode_request(Call("", parts), 1)))) == Call("", parts)
-    assert settled(decode_reply(frame_of(encode_reply(Called("", parts), 1, 64)), 64)) == Called("", parts)
+    assert settled(decode_reply(frame_of(encode_reply(Called("", parts), 1, 64)), 64)) == Called(
+        "", parts
+    )
     body = struct.pack("<II", 0, MAX_PARTS + 1) + bytes(4 * (MAX_PARTS + 1))
-    for decode in (lambda: decode_request(Frame(64, 0, 1, body)), lambda: decode_reply(Frame(64, 0, 1, body), 64)):
+    for decode in (
+        lambda: decode_request(Frame(64, 0, 1, body)),
+        lambda: decode_reply(Frame(64, 0, 1, body), 64),
+    ):
         tracemalloc.start()
-        with pytest.raises(Malformed, match=f"CALL: count is {MAX_PARTS + 1}, the limit is {MAX_PARTS}"):
+        with pytest.raises(
+            Malformed, match=f"CALL: count is {MAX_PARTS + 1}, the limit is {MAX_PARTS}"
+        ):
             decode()
         assert tracemalloc.get_traced_memory()[1] < 50_000
         tracemalloc.stop()
@@ -432,7 +492,11 @@ def test_a_call_of_as_many_parts_as_there_may_be() -> None:
         (Turns((), 0), 6, "Turns does not answer GET_LAST"),
         (Turns((), 1), 7, "Turns does not answer GET_BEFORE"),
         (Turns((BARE, FULL)), 6, "some of the turns"),
-        (Turns((dataclasses.replace(FULL, compression=1),)), 6, "a payload comes along, compressed"),
+        (
+            Turns((dataclasses.replace(FULL, compression=1),)),
+            6,
+            "a payload comes along, compressed",
+        ),
         (Turns((dataclasses.replace(BARE, compression=2),)), 6, "compression is 2"),
         (Turns((dataclasses.replace(BARE, depth=MOST32 + 1),)), 6, "depth is a number of 33 bits"),
         (Turns((), -1), 8, "head_depth is"),
@@ -469,8 +533,12 @@ def test_a_failure_can_always_be_sent() -> None:
     assert sent == Failure(500, "é" * (MAX_TEXT // 2))
     sent = decode_reply(frame_of(encode_reply(Failure(500, "x" + "é" * MAX_TEXT), 1)), 5)
     assert sent == Failure(500, "x" + "é" * (MAX_TEXT // 2 - 1))
-    assert decode_reply(frame_of(encode_reply(Failure(1, "y" * MAX_TEXT), 1)), 5) == Failure(1, "y" * MAX_TEXT)
-    assert decode_reply(frame_of(encode_reply(Failure(500, "a\ud800b"), 1)), 5) == Failure(500, "a\\ud800b")
+    assert decode_reply(frame_of(encode_reply(Failure(1, "y" * MAX_TEXT), 1)), 5) == Failure(
+        1, "y" * MAX_TEXT
+    )
+    assert decode_reply(frame_of(encode_reply(Failure(500, "a\ud800b"), 1)), 5) == Failure(
+        500, "a\\ud800b"
+    )
 
 
 # Limits.
@@ -495,10 +563,14 @@ def test_a_field_has_its_limit(
         encode_request(make(most + 1), 1)
     if name == "tag":
         return  # its length has no bits for more
-    monkeypatch.setattr(frames, {"meta_json": "MAX_META", "type_id": "MAX_TYPE_ID"}.get(name, "MAX_KEY"), most + 1)
+    monkeypatch.setattr(
+        frames, {"meta_json": "MAX_META", "type_id": "MAX_TYPE_ID"}.get(name, "MAX_KEY"), most + 1
+    )
     frame = frame_of(encode_request(make(most + 1), 1))
     monkeypatch.undo()
-    with pytest.raises(TooLargeError, match=rf"the {name} is too large \({most + 1} bytes") as caught:
+    with pytest.raises(
+        TooLargeError, match=rf"the {name} is too large \({most + 1} bytes"
+    ) as caught:
         decode_request(frame)
     assert caught.value.wire_code == 413
     assert not isinstance(caught.value, TooLong)
@@ -527,7 +599,9 @@ def test_no_frame_is_longer_than_the_limit() -> None:
     frame = frame_of(encode_reply(BlobBytes(data), 7, 9))
     assert len(frame.payload) == MAX_FRAME
     del frame
-    with pytest.raises(TooLong, match=rf"the payload of GET_BLOB is too large \({MAX_FRAME + 1} bytes") as caught:
+    with pytest.raises(
+        TooLong, match=rf"the payload of GET_BLOB is too large \({MAX_FRAME + 1} bytes"
+    ) as caught:
         encode_reply(BlobBytes(data + b"x"), 7, 9)
     assert (caught.value.type, caught.value.req_id, caught.value.wire_code) == (9, 7, 413)
     with pytest.raises(TooLong) as caught:
@@ -537,7 +611,9 @@ def test_no_frame_is_longer_than_the_limit() -> None:
 
 @settings(deadline=None)
 @given(BARES, FULLS, st.none() | U32)
-def test_the_size_of_turns_is_known_before(bares: list[WireTurn], fulls: list[WireTurn], depth: int | None) -> None:
+def test_the_size_of_turns_is_known_before(
+    bares: list[WireTurn], fulls: list[WireTurn], depth: int | None
+) -> None:
     """`turn_size` sums up to the payload of the reply, but for the bytes before the turns."""
     for turns in (bares, fulls):
         kind = Type.GET_LAST if depth is None else Type.GET_RANGE_BY_DEPTH
@@ -566,7 +642,9 @@ def test_the_errors_and_their_codes() -> None:
     assert Unsupported("a", "b").wire_code == 422
     assert Refused("a", "b").wire_code == 409
     assert TooLong(9, 8, 5, 1).wire_code == TooLargeError(9, 8).wire_code == 413
-    assert str(TooLong(9, 8, 77, 1)).startswith("the payload of message type 77 is too large (9 bytes, the limit is 8)")
+    assert str(TooLong(9, 8, 77, 1)).startswith(
+        "the payload of message type 77 is too large (9 bytes, the limit is 8)"
+    )
 
 
 @pytest.mark.parametrize(("type", "flags", "message", "payload"), ASKED)
@@ -581,7 +659,9 @@ def test_a_request_that_is_cut(type: int, flags: int, message: Request, payload:
 
 
 @pytest.mark.parametrize(("of_type", "payloads", "type", "message", "payload"), ANSWERED)
-def test_a_reply_that_is_cut(of_type: int, payloads: bool, type: int, message: Reply, payload: str) -> None:
+def test_a_reply_that_is_cut(
+    of_type: int, payloads: bool, type: int, message: Reply, payload: str
+) -> None:
     """A reply cut anywhere, or with a byte more, is malformed."""
     body = bytes.fromhex(payload)
     for end in range(len(body)):
@@ -627,7 +707,9 @@ def test_a_length_is_not_believed(type: int, payload: str, at: int, width: int, 
     for length in (left + 1, (1 << 8 * width) - 1):
         body[at : at + width] = length.to_bytes(width, "little")
         tracemalloc.start()
-        with pytest.raises(Malformed, match=f"is said to be {length} bytes long, and {left} are left"):
+        with pytest.raises(
+            Malformed, match=f"is said to be {length} bytes long, and {left} are left"
+        ):
             decode_request(Frame(type, 0, 1, bytes(body)))
         assert tracemalloc.get_traced_memory()[1] < 50_000
         tracemalloc.stop()
@@ -641,7 +723,9 @@ def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
         least = 76 if payloads else 72
         body = head + struct.pack("<I", count) + bytes(min(count, 2) * least - 1)
         tracemalloc.start()
-        with pytest.raises(Malformed, match=f"count is {count}, and {min(count, 2) * least - 1} bytes are left"):
+        with pytest.raises(
+            Malformed, match=f"count is {count}, and {min(count, 2) * least - 1} bytes are left"
+        ):
             decode_reply(Frame(kind, 0, 1, body), kind, payloads)
         assert tracemalloc.get_traced_memory()[1] < 50_000
         tracemalloc.stop()
@@ -652,7 +736,10 @@ def test_a_count_of_parts_is_not_believed(count: int) -> None:
     """A call, or its answer, that claims more parts than it has bytes for is malformed, and nothing is allocated."""
     left = 4 * min(count, 2) - 1
     body = struct.pack("<II", 0, count) + bytes(left)
-    for decode in (lambda: decode_request(Frame(64, 0, 1, body)), lambda: decode_reply(Frame(64, 0, 1, body), 64)):
+    for decode in (
+        lambda: decode_request(Frame(64, 0, 1, body)),
+        lambda: decode_reply(Frame(64, 0, 1, body), 64),
+    ):
         tracemalloc.start()
         with pytest.raises(Malformed, match=f"CALL: count is {count}, and {left} bytes are left"):
             decode()
@@ -682,7 +769,9 @@ def test_text_is_utf8(decode: Callable[[], object], name: str) -> None:
 
 
 @pytest.mark.parametrize(("type", "flags", "message", "payload"), ASKED)
-def test_flags_that_are_not_in_the_table(type: int, flags: int, message: Request, payload: str) -> None:
+def test_flags_that_are_not_in_the_table(
+    type: int, flags: int, message: Request, payload: str
+) -> None:
     """A flag that is not that of a root, or not on an append, means nothing, each of the sixteen bits and all of them."""
     body = bytes.fromhex(payload)
     for bits in [1 << bit for bit in range(16)] + [MOST16]:
@@ -775,13 +864,19 @@ def _is_yes(kind: int, encoded: bytes, body: bytes) -> bool:
     """Say whether a payload ends with a yes that is spelled otherwise than we do."""
     size = {6: 4, 7: 4, 8: 4, 11: 1}.get(kind, 0)
     yes = (1).to_bytes(size, "little")
-    return bool(size) and encoded == raw(kind, 0, 1, body[:-size] + yes) and body[-size:] not in (yes, bytes(size))
+    return (
+        bool(size)
+        and encoded == raw(kind, 0, 1, body[:-size] + yes)
+        and body[-size:] not in (yes, bytes(size))
+    )
 
 
 @settings(deadline=None, max_examples=400)
 @given(st.tuples(ANY_KIND, st.sampled_from([0, 1]) | U16, st.binary(max_size=200)) | mutants(), YES)
 @example((1, 0, b""), False)
-def test_any_bytes_give_a_message_or_a_known_error(given: tuple[int, int, bytes], payloads: bool) -> None:
+def test_any_bytes_give_a_message_or_a_known_error(
+    given: tuple[int, int, bytes], payloads: bool
+) -> None:
     """Whatever a frame holds, decoding gives a message that is encoded to the same bytes, but for what may be said in several ways, or a known error."""
     kind, flags, body = given
     try:
@@ -791,7 +886,11 @@ def test_any_bytes_give_a_message_or_a_known_error(given: tuple[int, int, bytes]
     else:
         again = encode_request(request, 1)
         known = flags & 1 if kind == 5 else 0
-        assert again == raw(kind, known, 1, body) or (kind, body) == (1, b"") or _is_yes(kind, again, body)
+        assert (
+            again == raw(kind, known, 1, body)
+            or (kind, body) == (1, b"")
+            or _is_yes(kind, again, body)
+        )
     for of_type in {kind, 6}:
         try:
             reply = decode_reply(Frame(kind, flags, 1, body), of_type, payloads)
@@ -804,7 +903,9 @@ def test_any_bytes_give_a_message_or_a_known_error(given: tuple[int, int, bytes]
 
 # The reader.
 
-STREAM = b"".join(raw(kind, flags, number, body) for number, (kind, flags, body) in enumerate(VALID))
+STREAM = b"".join(
+    raw(kind, flags, number, body) for number, (kind, flags, body) in enumerate(VALID)
+)
 WHOLE = [Frame(kind, flags, number, body) for number, (kind, flags, body) in enumerate(VALID)]
 
 
@@ -828,7 +929,10 @@ def test_one_byte_at_a_time_is_as_good_as_all() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.lists(st.integers(0, 4), min_size=14, max_size=14))
+@given(
+    st.lists(st.integers(0, len(STREAM)), max_size=12),
+    st.lists(st.integers(0, 4), min_size=14, max_size=14),
+)
 def test_a_stream_cut_anywhere(cuts: list[int], takes: list[int]) -> None:
     """Wherever the stream is cut, and whenever frames are taken, they are the same, and `pending` counts the rest."""
     places = [0, *sorted(cuts), len(STREAM)]
@@ -880,7 +984,9 @@ def test_a_frame_that_is_too_long() -> None:
     reader.feed(b"\0")
     assert reader.needs() == 0
     for _ in range(2):
-        with pytest.raises(TooLong, match=f"payload of PUT_BLOB is too large .{MAX_FRAME + 1} bytes") as caught:
+        with pytest.raises(
+            TooLong, match=f"payload of PUT_BLOB is too large .{MAX_FRAME + 1} bytes"
+        ) as caught:
             reader.next()
         assert (caught.value.type, caught.value.req_id, caught.value.wire_code) == (11, 77, 413)
         reader.feed(good * 9)
@@ -1018,7 +1124,12 @@ def test_the_tables_are_exact() -> None:
     }
     assert CLIENT == {
         "idle": {"sent": "waiting", "wrong reply": "broken"},
-        "waiting": {"sent": "waiting", "reply": "waiting", "last reply": "idle", "wrong reply": "broken"},
+        "waiting": {
+            "sent": "waiting",
+            "reply": "waiting",
+            "last reply": "idle",
+            "wrong reply": "broken",
+        },
         "broken": {},
     }
     for table in (SERVER, CLIENT):
@@ -1038,7 +1149,9 @@ def test_every_request_in_every_state(state: str, type: int) -> None:
         assert session.state == THEN[state].get(type, state)
         return
     for call in (session.allow, session.received):
-        with pytest.raises(Refused, match="came before a token" if state == "locked" else "that is closing") as caught:
+        with pytest.raises(
+            Refused, match="came before a token" if state == "locked" else "that is closing"
+        ) as caught:
             call(type)
         assert (session.state, caught.value.wire_code) == (state, 409)
 

@@ -106,7 +106,11 @@ def test_a_frame_beyond_the_limit_is_answered_and_ends_the_connection(
     peer.socket.sendall(frame(kind, b"", 77, length=2001) + more)
     assert [peer.reply(), peer.reply()] == [Head(1, 0, 0)] * 2
     (told,) = peer.rest()
-    assert (told.type, told.req_id, bytes(told.payload[:4])) == (Type.ERROR, 77, struct.pack("<I", 413))
+    assert (told.type, told.req_id, bytes(told.payload[:4])) == (
+        Type.ERROR,
+        77,
+        struct.pack("<I", 413),
+    )
 
 
 def test_a_frame_at_the_limit_is_taken(serve: Serve) -> None:
@@ -141,7 +145,9 @@ def test_the_error_arrives_though_the_peer_goes_on_sending(length: int, serve: S
         sending.join()
 
 
-def test_a_peer_that_never_hangs_up_is_cut_off(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_never_hangs_up_is_cut_off(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After its last words a connection lingers for a moment, and no longer."""
     monkeypatch.setattr(server, "LINGER_SECONDS", 0.05)
     served = serve()
@@ -212,7 +218,10 @@ def test_large_requests_leave_room_for_small_ones(serve: Serve) -> None:
     limit = served.server.limits.in_flight
     served.server.room.take(2 * limit, force=True)
     peer = served.peer()
-    assert [code(one) for one in peer.talk([Hello(), CreateContext(0), append(1, b"x"), PutBlob(BIG_HASH, BIG)])] == [
+    assert [
+        code(one)
+        for one in peer.talk([Hello(), CreateContext(0), append(1, b"x"), PutBlob(BIG_HASH, BIG)])
+    ] == [
         0,
         0,
         0,
@@ -354,7 +363,9 @@ def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
     monkeypatch.setattr(Blobs, "stat", slowly)
     peer.send(GetBlob(BIG_HASH))
     assert began.wait(DEADLINE)
-    (connection,) = [one for one in served.call(lambda: list(served.server.connections)) if one._running]
+    (connection,) = [
+        one for one in served.call(lambda: list(served.server.connections)) if one._running
+    ]
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.socket.close()
     until(lambda: len(served.server.connections) == 1, "it has gone")
@@ -451,7 +462,9 @@ def test_small_requests_do_not_stand_behind_long_ones(
     assert other.ask(GetHead(1)) == Head(1, 5, 4)
     gate.set()
     for reply in [peer.reply() for peer in peers]:
-        assert reply == BlobBytes(BIG) or (isinstance(reply, Called) and [bytes(part) for part in reply.parts] == [BIG])
+        assert reply == BlobBytes(BIG) or (
+            isinstance(reply, Called) and [bytes(part) for part in reply.parts] == [BIG]
+        )
 
 
 def test_what_reads_is_taken_a_few_at_a_time(serve: Serve, until: Until) -> None:
@@ -520,7 +533,15 @@ def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Un
     holder.socket.sendall(short_of(BIG, len(BIG)))
     until(lambda: served.server.room.held == len(BIG), "there is little room")
     held = served.server.room.held
-    found = peer.talk([CreateContext(0), PutBlob(BIG_HASH, BIG), append(1, b"x"), PutBlob(BIG_HASH, BIG), GetHead(1)])
+    found = peer.talk(
+        [
+            CreateContext(0),
+            PutBlob(BIG_HASH, BIG),
+            append(1, b"x"),
+            PutBlob(BIG_HASH, BIG),
+            GetHead(1),
+        ]
+    )
     assert [code(reply) for reply in found] == [0, 500, 0, 500, 0]
     assert found[4] == Head(1, 1, 0)
     assert "has no room" in getattr(found[1], "text", "")
@@ -539,13 +560,21 @@ def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
     until(lambda: served.server.room.held == len(BIG), "there is little room")
     peer, slow = served.peer(), served.peer()
     assert [code(one) for one in peer.talk([PutBlob(BIG_HASH, BIG)])] == [500]
-    until(lambda: all(one._reader._dropping == 0 for one in list(served.server.connections)), "all of it was dropped")
+    until(
+        lambda: all(one._reader._dropping == 0 for one in list(served.server.connections)),
+        "all of it was dropped",
+    )
     slow.socket.sendall(short_of(BIG, 100_000))
     slow.due.append((1, 11, False))
     assert code(slow.reply()) == 500
     left = len(BIG) + 36 - (100_000 - 16)
     slow.socket.sendall(BIG[:50_000])
-    until(lambda: any(one._reader._dropping == left - 50_000 for one in list(served.server.connections)), "it goes on")
+    until(
+        lambda: any(
+            one._reader._dropping == left - 50_000 for one in list(served.server.connections)
+        ),
+        "it goes on",
+    )
     served.pass_time(STALL_SECONDS + len(BIG) / server.SLOWEST + 5)
     assert "the rest of a frame" in holder.last_words().text
     assert "the rest of a frame" in slow.last_words().text
@@ -582,11 +611,16 @@ def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
     until(lambda: len(served.server.connections) == 60, "all are there")
     all_sent = threading.Event()
     assert served.server._loop is not None
-    served.server._loop.call_soon_threadsafe(all_sent.wait, 60)  # or it would read a little of one after the other
+    served.server._loop.call_soon_threadsafe(
+        all_sent.wait, 60
+    )  # or it would read a little of one after the other
     for peer in peers:
         peer.send(*[GetHead(1)] * READ_AHEAD, *[PutBlob(blake3(short).digest(), short)] * 10)
     all_sent.set()
-    until(lambda: all(one._paused for one in list(served.server.connections)), "all are read no further")
+    until(
+        lambda: all(one._paused for one in list(served.server.connections)),
+        "all are read no further",
+    )
     assert room.limit // 2 < room.held < room.most + 60 * LEAST_READ
     assert room._held_large < room.most
     assert isinstance(served.peer().ask(CreateContext(0)), Head)
@@ -697,7 +731,14 @@ def test_a_peer_that_reads_late_gets_all(serve: Serve, until: Until) -> None:
     served = serve()
     peer = served.peer(SO_RCVBUF=4096)
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
-    asked: list[Message] = [GetBlob(BIG_HASH), CreateContext(0), GetBlob(BIG_HASH), GetHead(1), (77, b""), GetHead(1)]
+    asked: list[Message] = [
+        GetBlob(BIG_HASH),
+        CreateContext(0),
+        GetBlob(BIG_HASH),
+        GetHead(1),
+        (77, b""),
+        GetHead(1),
+    ]
     peer.send(*asked)
     until(lambda: served.connection()._blocked, "the peer does not read")
     head = Head(1, 0, 0)
@@ -712,7 +753,9 @@ def half_read(served: Served, until: Until) -> tuple[Peer, Any]:
     """Give a peer that has not read all of its replies, yet so much that the server goes on, and its connection."""
     peer = served.peer(SO_RCVBUF=4096)
     connection = served.connection()
-    connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connection._transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, 4096
+    )
     data = BIG[:30_000]
     assert isinstance(peer.ask(PutBlob(blake3(data).digest(), data)), BlobPut)
     sent: list[int] = []
@@ -775,7 +818,10 @@ def test_replies_keep_their_order_whoever_sends_them(
     loop.start()
     try:
         assert busy.wait(DEADLINE)
-        until(lambda: room(peer, connection._transport.get_extra_info("socket")), "there is room again")
+        until(
+            lambda: room(peer, connection._transport.get_extra_info("socket")),
+            "there is room again",
+        )
         gate.set()
         until(lambda: len(made) == count, "the replies are made")
     finally:
@@ -800,7 +846,9 @@ def test_a_peer_that_ended_and_never_reads_is_dropped_too(serve: Serve, until: U
 
 
 @pytest.mark.parametrize("message", [(77, b""), GetHead(1)], ids=["answered at once", "read"])
-def test_a_peer_that_is_far_ahead_is_read_no_further(message: Message, serve: Serve, until: Until) -> None:
+def test_a_peer_that_is_far_ahead_is_read_no_further(
+    message: Message, serve: Serve, until: Until
+) -> None:
     """While its replies are not read the server stops reading; once they are it goes on, to the last request."""
     served = serve()
     peer = served.peer(SO_RCVBUF=4096)
@@ -843,7 +891,9 @@ def test_requests_that_are_refused_are_not_kept(serve: Serve, until: Until) -> N
     assert [code(peer.reply()) for _ in range(10)] == [400] * 10
 
 
-@pytest.mark.parametrize("skipped", [False, True], ids=["a frame that is taken", "a frame that is skipped"])
+@pytest.mark.parametrize(
+    "skipped", [False, True], ids=["a frame that is taken", "a frame that is skipped"]
+)
 def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     skipped: bool, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -861,7 +911,9 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     peer = served.peer()
     if skipped:
         served.server.room.take(3 << 20, force=True)
-    first, second, third = (peer.framed(one) for one in (CreateContext(0), GetHead(1), append(1, BIG[:100_000])))
+    first, second, third = (
+        peer.framed(one) for one in (CreateContext(0), GetHead(1), append(1, BIG[:100_000]))
+    )
     peer.socket.sendall(first + second + third[:500])
     connections = served.server.connections
     until(lambda: any(one._paused for one in list(connections)), "it is read no further")
@@ -882,7 +934,9 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
 # --- how many, and how long -------------------------------------------------------------------------------------------
 
 
-def test_connections_beyond_the_limit_are_told_so(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_told_so(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One too many is told with an error and closed; when another has gone there is room again."""
     served = serve(connections=3)
     peers = [served.peer() for _ in range(3)]
@@ -1018,13 +1072,21 @@ def test_little_is_read_before_the_token(serve: Serve) -> None:
     stranger, peer = served.peer(), served.peer()
     stranger.socket.sendall(frame(11, b"", 5, length=HELLO_BYTES + 1))
     (told,) = stranger.rest()
-    assert (told.type, told.req_id, bytes(told.payload[:4])) == (Type.ERROR, 5, struct.pack("<I", 413))
+    assert (told.type, told.req_id, bytes(told.payload[:4])) == (
+        Type.ERROR,
+        5,
+        struct.pack("<I", 413),
+    )
     peer.ask(Hello(1, "sesame"))
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
 
 
-@pytest.mark.parametrize("sent", [b"", frame(4, bytes(8)), frame(1, b"x" * 70_000)[:-1]], ids=["none", "4", "half"])
-def test_a_token_that_does_not_come_is_not_waited_for(sent: bytes, serve: Serve, until: Until) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", frame(4, bytes(8)), frame(1, b"x" * 70_000)[:-1]], ids=["none", "4", "half"]
+)
+def test_a_token_that_does_not_come_is_not_waited_for(
+    sent: bytes, serve: Serve, until: Until
+) -> None:
     """Whatever else a stranger sends, the time for the token goes on."""
     served = serve(token="sesame")
     peer = served.peer()
@@ -1033,7 +1095,11 @@ def test_a_token_that_does_not_come_is_not_waited_for(sent: bytes, serve: Serve,
     peer.socket.sendall(sent)
     if sent:
         until(
-            lambda: connection._heard > connection._deadline - 5 or connection._reader.pending == len(sent), "it came"
+            lambda: (
+                connection._heard > connection._deadline - 5
+                or connection._reader.pending == len(sent)
+            ),
+            "it came",
         )
     assert served.call(lambda: connection._ending) is False
     served.pass_time(4)
@@ -1052,7 +1118,9 @@ def test_a_peer_that_showed_the_token_has_all_the_time(serve: Serve) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0"])
 def test_a_token_is_required_where_other_machines_reach(listen: str, path: str) -> None:
     """Without one such an address is refused, with the next step; on this machine alone none is needed."""
-    with pytest.raises(UsageError, match="can be reached from other machines - give --token, or listen on"):
+    with pytest.raises(
+        UsageError, match="can be reached from other machines - give --token, or listen on"
+    ):
         Server(path, listen)
     assert Server(path, listen, token="t").token == "t"
     for local in ("127.0.0.1:0", "localhost:0", "[::1]:0", "127.9.9.9:0", "unix:x"):
@@ -1090,10 +1158,14 @@ def test_a_socket_that_a_dead_server_left_is_replaced(serve: Serve, tmp_path: Pa
     serve(f"unix:{place}").peer().lives()
 
 
-def test_the_socket_of_a_living_server_is_left_alone(serve: Serve, path: str, tmp_path: Path) -> None:
+def test_the_socket_of_a_living_server_is_left_alone(
+    serve: Serve, path: str, tmp_path: Path
+) -> None:
     """The second server is refused with the next step, and the first goes on."""
     first = serve(f"unix:{tmp_path / 's.sock'}")
-    with pytest.raises(LogicError, match=r"another server listens on .* - choose another path, or stop it"):
+    with pytest.raises(
+        LogicError, match=r"another server listens on .* - choose another path, or stop it"
+    ):
         Served(path, first.address)
     first.peer().lives()
 
@@ -1128,14 +1200,18 @@ def test_a_socket_that_became_anothers_is_left_alone(serve: Serve, tmp_path: Pat
 @pytest.mark.parametrize("place", ["missing/s.sock", "x" * 300])
 def test_a_place_where_no_socket_can_be_is_an_error(place: str, path: str, tmp_path: Path) -> None:
     """With the reason and the next step."""
-    with pytest.raises(LogicError, match=r"cannot listen on unix:.* - choose another address, or stop who is there"):
+    with pytest.raises(
+        LogicError, match=r"cannot listen on unix:.* - choose another address, or stop who is there"
+    ):
         Served(path, f"unix:{tmp_path}/{place}")
 
 
 def test_a_port_that_is_taken_is_an_error(serve: Serve, path: str) -> None:
     """With the reason and the next step; who was there first goes on."""
     first = serve()
-    with pytest.raises(LogicError, match=f"cannot listen on {first.address}: .* - choose another address"):
+    with pytest.raises(
+        LogicError, match=f"cannot listen on {first.address}: .* - choose another address"
+    ):
         Served(path, first.address)
     first.peer().lives()
 
@@ -1153,7 +1229,9 @@ def test_a_host_that_is_none_is_an_error(path: str) -> None:
 )  # fmt: skip
 def test_an_address_that_is_none_is_refused(listen: str, path: str) -> None:
     """Each malformed address is a UsageError that shows a good one."""
-    with pytest.raises(UsageError, match=r"give (HOST:PORT, for example 127\.0\.0\.1:9009, or )?unix:PATH"):
+    with pytest.raises(
+        UsageError, match=r"give (HOST:PORT, for example 127\.0\.0\.1:9009, or )?unix:PATH"
+    ):
         Server(path, listen)
 
 
@@ -1209,7 +1287,11 @@ def test_a_server_that_stops_answers_what_was_begun(
     for number, peer in enumerate(peers):
         peer.send(*[append(1, b"%d %d" % (number, each)) for each in range(20)], GetHead(1))
     until(
-        lambda: sum(len(one._waiting) + len(one._running) for one in list(served.server.connections)) == 105, "all wait"
+        lambda: (
+            sum(len(one._waiting) + len(one._running) for one in list(served.server.connections))
+            == 105
+        ),
+        "all wait",
     )
     served.server.stop()
     assert idle.rest() == []
@@ -1268,7 +1350,9 @@ def test_a_server_that_stops_waits_so_long_and_no_longer(
 
 @pytest.mark.parametrize(("number", "wanted"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
-def test_a_signal_ends_a_server_under_load(number: int, wanted: int, unix: bool, path: str, tmp_path: Path) -> None:
+def test_a_signal_ends_a_server_under_load(
+    number: int, wanted: int, unix: bool, path: str, tmp_path: Path
+) -> None:
     """All that was acknowledged is there, the exit code says which signal it was, and the socket is removed."""
     with eventq.open(path) as thread:
         thread.contexts.create()
@@ -1325,7 +1409,10 @@ def test_the_command_passes_on_what_it_was_told(path: str) -> None:
             assert "has 2 connections" in third.last_words().text
         peer.socket.sendall(frame(11, b"", length=2001))
         assert len(peer.rest()) == 1
-    with Process(path, "--token", "other", EVENTQ_TOKEN="sesame") as process, process.peer() as peer:
+    with (
+        Process(path, "--token", "other", EVENTQ_TOKEN="sesame") as process,
+        process.peer() as peer,
+    ):
         assert [code(one) for one in peer.talk([Hello(1, "sesame"), Hello(1, "other")])] == [409, 0]
 
 
@@ -1338,13 +1425,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"idle": -0.5}, "silent for -0.5 seconds"),
     ({"frame": 1023}, "limited to 1023 bytes"),
     ({"frame": MAX_FRAME + 1}, f"limited to {MAX_FRAME + 1} bytes"),
-    ({"frame": 2000, "in_flight": 5023}, "5023 bytes in flight are too few for frames of 2000 - allow 5024 or more"),
+    (
+        {"frame": 2000, "in_flight": 5023},
+        "5023 bytes in flight are too few for frames of 2000 - allow 5024 or more",
+    ),
     ({"in_flight": 1 << 20}, "are too few for frames"),
 ]
 
 
 @pytest.mark.parametrize(("limits", "told"), WRONG, ids=str)
-def test_limits_that_make_no_server_are_refused(limits: dict[str, Any], told: str, path: str) -> None:
+def test_limits_that_make_no_server_are_refused(
+    limits: dict[str, Any], told: str, path: str
+) -> None:
     """Each with a sentence and the next step; the extremes that make one are taken."""
     with pytest.raises(UsageError, match=told):
         Server(path, limits=Limits(**limits))
@@ -1374,7 +1466,9 @@ def test_a_server_of_no_thread_is_refused(tmp_path: Path) -> None:
         (["--listen", "unix:/"], 1, "is no socket"),
     ],
 )
-def test_a_command_that_makes_no_server_says_why(words: list[str], wanted: int, told: str, path: str) -> None:
+def test_a_command_that_makes_no_server_says_why(
+    words: list[str], wanted: int, told: str, path: str
+) -> None:
     """Exit code 2 for wrong words, 1 for what the system refuses, and the reason on stderr."""
     done = run("serve", "--thread", path, *words)
     assert (done.code, done.out, told in done.err) == (wanted, "", True), done.err
@@ -1397,7 +1491,9 @@ def test_many_files_may_be_open() -> None:
         "_raise_file_limit(10)\nprint(first, then, resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264))\nprint(_raise_file_limit(99), _raise_file_limit(101))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code_], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code_], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split() == ["100", "464", "464", "99", "100"]
 
 
@@ -1442,7 +1538,9 @@ def test_a_thread_that_is_moved_is_served_where_it_was(serve: Serve, path: str) 
     shutil.rmtree(path + ".moved")
 
 
-def test_a_scan_is_in_nobodys_way(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_is_in_nobodys_way(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What reads the whole store has a thread of its own: others read on."""
     gate, began = threading.Event(), threading.Event()
 
@@ -1462,7 +1560,9 @@ def test_a_scan_is_in_nobodys_way(serve: Serve, until: Until, monkeypatch: pytes
     assert first.reply() == Called("[]")
 
 
-def test_what_is_under_way_counts_as_ahead(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_under_way_counts_as_ahead(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A peer has so many requests waiting and under way together, so that others have their turn."""
     gate, do = threading.Event(), workers.Writer._do
 
@@ -1481,7 +1581,9 @@ def test_what_is_under_way_counts_as_ahead(serve: Serve, until: Until, monkeypat
     assert [code(peer.reply()) for _ in range(1000)] == [0] * 1000
 
 
-def test_what_nobody_waits_for_is_not_read(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_waits_for_is_not_read(
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reading whose peer has hung up is left out; what it asked to be written is written."""
     gate, began, read = threading.Event(), threading.Event(), []
 

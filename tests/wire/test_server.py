@@ -91,7 +91,9 @@ def hashed(data: bytes) -> bytes:
     return blake3(data).digest()
 
 
-def turn(number: int, parent: int, depth: int, payload: bytes, *, included: bool = True) -> WireTurn:
+def turn(
+    number: int, parent: int, depth: int, payload: bytes, *, included: bool = True
+) -> WireTurn:
     """Give a turn as it is read."""
     return WireTurn(
         number, parent, depth, "t", 1, 0, 0, len(payload), hashed(payload), payload if included else None
@@ -129,7 +131,9 @@ def test_a_hello_opens_a_numbered_session(serve: Serve) -> None:
     assert first.ask(Hello(7, "tag", "no json")) == Welcome(3, 1)
 
 
-@pytest.mark.parametrize("meta", ["", "{", "[]", "null", '"x"', "7", '{"keys": 1}', "[" * 60_000, '{"token": 1}'])
+@pytest.mark.parametrize(
+    "meta", ["", "{", "[]", "null", '"x"', "7", '{"keys": 1}', "[" * 60_000, '{"token": 1}']
+)
 def test_what_a_hello_says_of_its_sender_is_free(meta: str, peer: Peer) -> None:
     """Whatever stands in meta_json, JSON or not, the peer is welcome."""
     assert peer.ask(Hello(1, "t", meta)) == Welcome(1, 1)
@@ -138,7 +142,14 @@ def test_what_a_hello_says_of_its_sender_is_free(meta: str, peer: Peer) -> None:
 
 def test_contexts_are_numbered_and_begin_where_they_are_told(told: Peer) -> None:
     """CTX_CREATE and CTX_FORK give id, head and depth: of an empty context, or of one at any turn."""
-    asked: list[Message] = [CreateContext(0), ForkContext(0), CreateContext(2), ForkContext(3), GetHead(3), GetHead(5)]
+    asked: list[Message] = [
+        CreateContext(0),
+        ForkContext(0),
+        CreateContext(2),
+        ForkContext(3),
+        GetHead(3),
+        GetHead(5),
+    ]
     assert told.talk(asked) == [
         Head(3, 0, 0), Head(4, 0, 0), Head(5, 2, 1), Head(6, 3, 1), Head(3, 0, 0), Head(5, 2, 1),
     ]  # fmt: skip
@@ -147,7 +158,10 @@ def test_contexts_are_numbered_and_begin_where_they_are_told(told: Peer) -> None
 def test_turns_count_from_one_and_roots_have_depth_nought(told: Peer) -> None:
     """Ids are 1, 2, 3 … over all contexts; the head moves with each append."""
     assert told.talk([GetHead(1), GetHead(2)]) == [Head(1, 2, 1), Head(2, 3, 1)]
-    assert told.talk([CreateContext(0), append(3, b"")]) == [Head(3, 0, 0), Appended(3, 4, 0, hashed(b""))]
+    assert told.talk([CreateContext(0), append(3, b"")]) == [
+        Head(3, 0, 0),
+        Appended(3, 4, 0, hashed(b"")),
+    ]
 
 
 def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
@@ -189,7 +203,14 @@ def test_turns_before_one_come_oldest_first(told: Peer) -> None:
     before = [(4, 1), (4, 2), (4, 9), (2, 1), (1, 5), (4, 0)]
     found = told.talk([GetBefore(1, *one, include_payload=False) for one in before])
     one, two = turn(1, 0, 0, ONE, included=False), turn(2, 1, 1, TWO, included=False)
-    assert found == [Turns((two,)), Turns((one, two)), Turns((one, two)), Turns((one,)), Turns(()), Turns(())]
+    assert found == [
+        Turns((two,)),
+        Turns((one, two)),
+        Turns((one, two)),
+        Turns((one,)),
+        Turns(()),
+        Turns(()),
+    ]
     assert told.ask(GetBefore(1, 2, 1, include_payload=True)) == Turns((turn(1, 0, 0, ONE),))
 
 
@@ -203,7 +224,9 @@ def test_turns_from_a_depth_come_with_the_heads_depth(told: Peer) -> None:
     ]  # fmt: skip
     found = told.talk([GetRange(*each, include_payload=True) for each in asked])
     windows: list[tuple[WireTurn, ...]] = [(one,), (two,), (one, two), (two,), (), (), (), (), ()]
-    assert found == [Turns(window, 0 if each[0] == 3 else 1) for each, window in zip(asked, windows, strict=True)]
+    assert found == [
+        Turns(window, 0 if each[0] == 3 else 1) for each, window in zip(asked, windows, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
@@ -215,7 +238,10 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
     peer.talk([append(2, b"fork %d" % number) for number in range(9)])
     whole = peer.ask(GetLast(2, 100, include_payload=True))
     assert isinstance(whole, Turns)
-    assert [one.payload for one in whole.turns] == [*(b"%d" % n for n in range(7)), *(b"fork %d" % n for n in range(9))]
+    assert [one.payload for one in whole.turns] == [
+        *(b"%d" % n for n in range(7)),
+        *(b"fork %d" % n for n in range(9)),
+    ]
     back = peer.ask(GetLast(2, size, include_payload=True))
     found: tuple[WireTurn, ...] = ()
     while isinstance(back, Turns) and back.turns:
@@ -223,7 +249,10 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
         back = peer.ask(GetBefore(2, found[0].turn_id, size, include_payload=True))
     assert found == whole.turns
     found = ()
-    while isinstance(page := peer.ask(GetRange(2, len(found), size, include_payload=True)), Turns) and page.turns:
+    while (
+        isinstance(page := peer.ask(GetRange(2, len(found), size, include_payload=True)), Turns)
+        and page.turns
+    ):
         assert page.head_depth == 15
         found += page.turns
     assert found == whole.turns
@@ -231,7 +260,13 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
 
 def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
     """PUT_BLOB says whether the bytes are new, also to what turns hold; GET_BLOB gives bytes of either."""
-    for data, new in ((b"", True), (b"", False), (b"x" * 100_000, True), (b"x" * 100_000, False), (TWO, False)):
+    for data, new in (
+        (b"", True),
+        (b"", False),
+        (b"x" * 100_000, True),
+        (b"x" * 100_000, False),
+        (TWO, False),
+    ):
         assert told.ask(PutBlob(hashed(data), data)) == BlobPut(hashed(data), new)
         assert told.ask(GetBlob(hashed(data))) == BlobBytes(data)
     assert told.ask(GetBlob(hashed(ONE))) == BlobBytes(ONE)
@@ -273,10 +308,18 @@ def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
         (append(1, b"hi"), 5, f"{a} {a} 00000000 {digest}"),
         (ForkContext(1), 3, f"0200000000000000 {a} 00000000"),
         (GetHead(1), 4, f"{a} {a} 00000000"),
-        (GetLast(1, 1, include_payload=True), 6, f"01000000 {a} {b} 00000000 {hidden} {digest} 02000000 6869"),
+        (
+            GetLast(1, 1, include_payload=True),
+            6,
+            f"01000000 {a} {b} 00000000 {hidden} {digest} 02000000 6869",
+        ),
         (GetLast(1, 1, include_payload=False), 6, f"01000000 {a} {b} 00000000 {hidden} {digest}"),
         (GetBefore(1, 1, 1, include_payload=True), 7, "00000000"),
-        (GetRange(1, 0, 1, include_payload=False), 8, f"00000000 01000000 {a} {b} 00000000 {hidden} {digest}"),
+        (
+            GetRange(1, 0, 1, include_payload=False),
+            8,
+            f"00000000 01000000 {a} {b} 00000000 {hidden} {digest}",
+        ),
         (GetBlob(hashed(b"hi")), 9, "02000000 6869"),
         (AttachFs(1, hashed(b"hi")), 10, f"{a} {digest}"),
         (PutBlob(hashed(b"hi"), b"hi"), 11, f"{digest} 00"),
@@ -296,10 +339,14 @@ def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def _bare(payload: bytes, *, compression: int, length: int = 3, digest: bytes = b"") -> tuple[int, bytes]:
+def _bare(
+    payload: bytes, *, compression: int, length: int = 3, digest: bytes = b""
+) -> tuple[int, bytes]:
     """Give an APPEND_TURN to context 1 that need not be right."""
     fixed = struct.pack("<QQI1sIIII", 1, 0, 1, b"t", 1, 0, compression, length)
-    return 5, fixed + (digest or hashed(ONE)) + len(payload).to_bytes(4, "little") + payload + bytes(4)
+    return 5, fixed + (digest or hashed(ONE)) + len(payload).to_bytes(
+        4, "little"
+    ) + payload + bytes(4)
 
 
 REFUSED: list[tuple[str, Message, int]] = [
@@ -345,7 +392,9 @@ REFUSED: list[tuple[str, Message, int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "code"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+@pytest.mark.parametrize(
+    ("message", "code"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED]
+)
 def test_what_is_wrong_is_refused_and_changes_nothing(
     message: Message, code: int, told: Peer, raw: apsw.Connection
 ) -> None:
@@ -404,7 +453,9 @@ def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
     assert isinstance(told.ask(append(found.context_id, b"x")), Appended)
 
 
-def test_a_large_append_that_is_refused_leaves_nothing_for_long(told: Peer, raw: apsw.Connection, path: str) -> None:
+def test_a_large_append_that_is_refused_leaves_nothing_for_long(
+    told: Peer, raw: apsw.Connection, path: str
+) -> None:
     """A payload of several MiB to a context or after a turn that is unknown is neither turn nor blob."""
     data = random.Random(2).randbytes(3 << 20)
     before = counts(raw)
@@ -416,7 +467,9 @@ def test_a_large_append_that_is_refused_leaves_nothing_for_long(told: Peer, raw:
     assert told.ask(GetHead(1)) == Head(1, 2, 1)
 
 
-def test_a_fault_of_ours_is_500_and_told_in_the_journal(told: Peer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_500_and_told_in_the_journal(
+    told: Peer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What nobody thought of is answered too, and the connection goes on."""
 
     def broken(*_: object) -> None:
@@ -430,7 +483,9 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(told: Peer, path: str, m
         assert file.read().count("thought of by nobody") == 2
 
 
-def test_a_reply_that_is_too_long_is_refused_before_it_is_read(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Payloads beyond a frame are 413, and none was loaded; without them, or with fewer, there is an answer."""
     monkeypatch.setattr(requests, "MAX_FRAME", frame_size := 10_000)
     peer.ask(CreateContext(0))
@@ -455,7 +510,9 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(peer: Peer, monke
     assert isinstance(peer.ask(GetLast(1, 30, include_payload=False)), Turns)
 
 
-def test_turns_are_the_same_in_however_many_steps(peer: Peer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_the_same_in_however_many_steps(
+    peer: Peer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Windows that end at a step, within one and beyond the root come whole, in order, and as they are patched."""
     monkeypatch.setattr(requests, "STEP", 7)
     peer.ask(CreateContext(0))
@@ -467,8 +524,12 @@ def test_turns_are_the_same_in_however_many_steps(peer: Peer, path: str, monkeyp
     turns = tuple(turn(number + 1, number, number, one) for number, one in enumerate(data))
     for count in (1, 6, 7, 8, 13, 14, 15, 28, 29):
         assert peer.ask(GetLast(1, count, include_payload=True)) == Turns(turns[-count:])
-        assert peer.ask(GetBefore(1, 30, count, include_payload=True)) == Turns(turns[-count - 1 : -1])
-        assert peer.ask(GetRange(1, 1, count, include_payload=True)) == Turns(turns[1 : count + 1], 29)
+        assert peer.ask(GetBefore(1, 30, count, include_payload=True)) == Turns(
+            turns[-count - 1 : -1]
+        )
+        assert peer.ask(GetRange(1, 1, count, include_payload=True)) == Turns(
+            turns[1 : count + 1], 29
+        )
     assert peer.ask(GetLast(1, 99, include_payload=True)) == Turns(turns)
 
 
@@ -501,7 +562,10 @@ def test_a_turn_that_is_not_there_is_damage(
         for _ in range(10):
             context.append(b"x")
     raw.execute(f"PRAGMA foreign_keys = OFF; DELETE FROM turns WHERE turn_id = {missing}")
-    with eventq.open(path) as thread, pytest.raises(DamagedError, match=f"turn {missing} .*is not there"):
+    with (
+        eventq.open(path) as thread,
+        pytest.raises(DamagedError, match=f"turn {missing} .*is not there"),
+    ):
         requests._turns(thread.contexts.get(1), 10, 10, payloads=False)
 
 
@@ -511,7 +575,10 @@ def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> N
     for number in range(2):
         data = b"%d" % number * (40 << 20)
         assert isinstance(
-            peer.ask(append(1, zstd(data), hash=hashed(data), uncompressed_len=40 << 20, compression=1)), Appended
+            peer.ask(
+                append(1, zstd(data), hash=hashed(data), uncompressed_len=40 << 20, compression=1)
+            ),
+            Appended,
         )
     assert peer.refused(GetLast(1, 2, include_payload=True)) == 413
     (whole,) = last(peer, limit=1)
@@ -547,7 +614,9 @@ def test_too_many_turns_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch)
 # --- what comes compressed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"text " * 1000, random.Random(3).randbytes(3 << 20), bytes(8 << 20)])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"text " * 1000, random.Random(3).randbytes(3 << 20), bytes(8 << 20)]
+)
 def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
     """It is stored as it is when it is not compressed: what is read has compression 0, and the bytes."""
     peer.ask(CreateContext(0))
@@ -562,7 +631,17 @@ def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
 
 # --- idempotency keys -------------------------------------------------------------------------------------------------
 
-KEYS = [b"k", b"\0", b"\xff\xfe", b"a\nb", "é".encode(), b"hex:6b", b"blake3:", b"x" * MAX_KEY, b"\xff" * MAX_KEY]
+KEYS = [
+    b"k",
+    b"\0",
+    b"\xff\xfe",
+    b"a\nb",
+    "é".encode(),
+    b"hex:6b",
+    b"blake3:",
+    b"x" * MAX_KEY,
+    b"\xff" * MAX_KEY,
+]
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
@@ -578,9 +657,9 @@ def test_a_key_stands_for_one_turn(key: bytes, told: Peer) -> None:
                   append(1, b"keyed", idempotency_key=key, encoding=1)):  # fmt: skip
         assert told.refused(other) == 409
     assert told.ask(append(2, b"keyed", idempotency_key=key)) == Appended(2, 6, 2, hashed(b"keyed"))
-    assert told.ask(append(1, b"keyed", idempotency_key=key + b"!" if len(key) < MAX_KEY else key[1:])) == Appended(
-        1, 7, 4, hashed(b"keyed")
-    )
+    assert told.ask(
+        append(1, b"keyed", idempotency_key=key + b"!" if len(key) < MAX_KEY else key[1:])
+    ) == Appended(1, 7, 4, hashed(b"keyed"))
 
 
 def test_no_key_is_no_key(peer: Peer) -> None:
@@ -605,7 +684,13 @@ def test_keys_are_ignored_where_they_are_hashes(serve: Serve) -> None:
     ignored, told = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     served = serve(keys=False)
     peer = served.peer()
-    asked: list[Message] = [CreateContext(0), ignored, ignored, Hello(meta='{"keys": true}'), ignored]
+    asked: list[Message] = [
+        CreateContext(0),
+        ignored,
+        ignored,
+        Hello(meta='{"keys": true}'),
+        ignored,
+    ]
     assert [getattr(one, "turn_id", 0) for one in peer.talk(asked)] == [0, 1, 2, 0, 3]
     served.stop()
     served = serve()
@@ -640,7 +725,9 @@ def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> No
 def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str) -> None:
     """Flag 0 and ATTACH_FS give a root, which what follows inherits; ATTACH_FS replaces it."""
     a, b = hashed(ONE), hashed(b"5")
-    told.talk([append(1, b"3", fs_root=a), append(1, b"4"), append(1, b"5", fs_root=b)])  # a payload may be the root
+    told.talk(
+        [append(1, b"3", fs_root=a), append(1, b"4"), append(1, b"5", fs_root=b)]
+    )  # a payload may be the root
     with eventq.open(path) as thread:
         assert [thread.contexts.root(n) for n in range(1, 7)] == [None, None, None, a, a, b]
         assert told.ask(AttachFs(1, b)) == FsAttached(1, b)
@@ -698,13 +785,19 @@ def conversation(chance: random.Random, length: int) -> list[Message]:
             asked.append(CreateContext(which) if chance.random() < 0.5 else ForkContext(which))
             contexts += which <= turns
         elif kind == 6:
-            asked.append(GetLast(context, chance.randrange(20), include_payload=chance.random() < 0.5))
+            asked.append(
+                GetLast(context, chance.randrange(20), include_payload=chance.random() < 0.5)
+            )
         elif kind == 7:
             asked.append(GetBefore(context, which, 5, include_payload=True))
         elif kind == 8:
             asked.append(GetRange(context, chance.randrange(20), 5, include_payload=True))
         elif kind == 9:
-            blobs: list[Message] = [GetBlob(hashed(b"")), PutBlob(hashed(b"p"), b"p"), PutBlob(A, b"p")]
+            blobs: list[Message] = [
+                GetBlob(hashed(b"")),
+                PutBlob(hashed(b"p"), b"p"),
+                PutBlob(A, b"p"),
+            ]
             asked.append(chance.choice(blobs))
         elif kind == 10:
             asked.append(AttachFs(which, A))
@@ -720,7 +813,9 @@ def conversation(chance: random.Random, length: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_replies_come_in_order_however_the_requests_come(seed: int, serve: Serve, tmp_path: Any, until: Until) -> None:
+def test_replies_come_in_order_however_the_requests_come(
+    seed: int, serve: Serve, tmp_path: Any, until: Until
+) -> None:
     """All in one send, in small pieces, and one by one: the same replies, each to its request."""
     asked = conversation(random.Random(seed), 900)
     together = serve().peer().talk(asked)
@@ -738,12 +833,28 @@ def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
     peer.ask(CreateContext(0))
     one, off = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     found = peer.talk([one, GetHead(1), one, off, one, GetHead(1), Hello(), one])
-    assert [getattr(reply, "turn_id", None) for reply in found] == [1, None, 1, None, 2, None, None, 1]
+    assert [getattr(reply, "turn_id", None) for reply in found] == [
+        1,
+        None,
+        1,
+        None,
+        2,
+        None,
+        None,
+        1,
+    ]
 
 
 def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
     """A HELLO that asks for errors as JSON leaves those of earlier requests sentences, also of those in flight."""
-    asked: list[Message] = [GetHead(9), GetHead(9), (77, b""), Hello(meta='{"errors": "json"}'), GetHead(9), (77, b"")]
+    asked: list[Message] = [
+        GetHead(9),
+        GetHead(9),
+        (77, b""),
+        Hello(meta='{"errors": "json"}'),
+        GetHead(9),
+        (77, b""),
+    ]
     found = [reply.text if isinstance(reply, Failure) else "" for reply in peer.talk(asked)]
     assert [text[:1] == "{" for text in found] == [False, False, False, False, True, True]
     assert json.loads(found[4])["error"] == "UnknownContextError"
@@ -762,7 +873,9 @@ def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
         assert [one.payload for one in reply.turns] == [b"%d" % number]
 
 
-@pytest.mark.parametrize("message", [(77, b""), (4, b""), Hello(), GetHead(1), append(1, b"x")], ids=repr)
+@pytest.mark.parametrize(
+    "message", [(77, b""), (4, b""), Hello(), GetHead(1), append(1, b"x")], ids=repr
+)
 def test_no_number_of_requests_in_one_send_is_too_large(message: Message, peer: Peer) -> None:
     """Thousands of requests of one kind, answered at once or not, are all answered, without anything else coming."""
     peer.ask(CreateContext(0))
@@ -813,7 +926,9 @@ def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
     return asked, flags
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["as they lie there", "as they are said here"])
+@pytest.mark.parametrize(
+    "beside", [True, False], ids=["as they lie there", "as they are said here"]
+)
 def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
     """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
     asked, flags = fixtures() if beside else (dict(LIKE_THEM), dict.fromkeys(LIKE_THEM))
@@ -830,7 +945,9 @@ def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
     peer.talk([append(1, b"%d" % number) for number in range(123)])
     peer.talk([CreateContext(number) for number in range(2, 43)])
     found: dict[str, Reply] = {name: peer.ask(asked[name], flags[name]) for name in sorted(asked)}
-    for number, name in enumerate(("append_idempotent", "append_parent0", "append_parent7", "append_with_fs")):
+    for number, name in enumerate(
+        ("append_idempotent", "append_parent0", "append_parent7", "append_with_fs")
+    ):
         reply = found.pop(name)
         depth = {0: 123, 1: 124, 2: 7, 3: 8}[number]
         data = bytes([0x91, (3, 1, 2, 4)[number]])
@@ -891,11 +1008,18 @@ def test_what_waits_at_once_is_committed_at_once(
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
-    messages: list[Message] = [append(99 if number % 10 == 7 else 1, b"%d" % number) for number in range(40)]
+    messages: list[Message] = [
+        append(99 if number % 10 == 7 else 1, b"%d" % number) for number in range(40)
+    ]
     peers = gather(served, held, until, *messages)
     replies = [peer.reply() for peer in peers]
     assert held.groups == [1, 40]
-    assert [number for number, one in enumerate(replies) if isinstance(one, Failure)] == [7, 17, 27, 37]
+    assert [number for number, one in enumerate(replies) if isinstance(one, Failure)] == [
+        7,
+        17,
+        27,
+        37,
+    ]
     assert {one.code for one in replies if isinstance(one, Failure)} == {404}
     assert sorted(one.turn_id for one in replies if isinstance(one, Appended)) == list(range(1, 37))
     assert sorted(last(served.peer())) == sorted(b"%d" % n for n in range(40) if n % 10 != 7)
@@ -939,7 +1063,11 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
             left.pop()
             store._undo()
             store._leave()
-            raise store._explain(error("refused by the test")) if issubclass(error, apsw.Error) else error("refused")
+            raise (
+                store._explain(error("refused by the test"))
+                if issubclass(error, apsw.Error)
+                else error("refused")
+            )
         commit(store)
 
     monkeypatch.setattr(Database, "commit", refused)
@@ -950,7 +1078,9 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     assert left == []
     reader = served.peer()
     assert last(reader) == []
-    assert [isinstance(peer.ask(one), Appended) for peer, one in zip(peers, messages, strict=True)] == [True] * 10
+    assert [
+        isinstance(peer.ask(one), Appended) for peer, one in zip(peers, messages, strict=True)
+    ] == [True] * 10
     assert sorted(last(reader)) == sorted(b"%d" % number for number in range(10))
 
 
@@ -990,7 +1120,17 @@ def test_a_large_request_has_a_transaction_of_its_own(
     small: Message = PutBlob(hashed(b"s"), b"s")
     packed = append(1, zstd(zeros), compression=1, hash=hashed(zeros), uncompressed_len=len(zeros))
     under = append(1, large[:-1])
-    asked = [small, under, small, append(1, large), small, small, PutBlob(hashed(large), large), packed, small]
+    asked = [
+        small,
+        under,
+        small,
+        append(1, large),
+        small,
+        small,
+        PutBlob(hashed(large), large),
+        packed,
+        small,
+    ]
     first = served.peer()
     first.send(small)
     assert held.reached.wait(60)
@@ -1005,7 +1145,9 @@ def test_a_large_request_has_a_transaction_of_its_own(
 
 
 @pytest.mark.parametrize(("name", "most"), [("GROUP", 5), ("GROUP_BYTES", 3000)])
-def test_a_group_is_bounded(name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_bounded(
+    name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So many requests, or so many bytes of them, make a transaction; what is left makes the next."""
     monkeypatch.setattr(workers, name, most)
     held, served = Commits(monkeypatch), serve()
@@ -1016,7 +1158,9 @@ def test_a_group_is_bounded(name: str, most: int, serve: Serve, until: Until, mo
     assert max(held.groups) == 5 if name == "GROUP" else 1 < max(held.groups) < 12
 
 
-def test_another_process_may_write_meanwhile(serve: Serve, path: str, run_python: Callable[..., str]) -> None:
+def test_another_process_may_write_meanwhile(
+    serve: Serve, path: str, run_python: Callable[..., str]
+) -> None:
     """Events that another process pushes and turns that peers append are all there."""
     code = "import sys, eventq\nwith eventq.open(sys.argv[1]) as t:\n [t.push('self', 'x', str(n)) for n in range(200)]"
     other = threading.Thread(target=run_python, args=(code, path))
@@ -1041,13 +1185,18 @@ def test_another_process_may_write_meanwhile(serve: Serve, path: str, run_python
 # --- reading beside a writer ------------------------------------------------------------------------------------------
 
 
-def test_readings_do_not_wait_for_writers(told: Peer, serve: Serve, raw: apsw.Connection, until: Until) -> None:
+def test_readings_do_not_wait_for_writers(
+    told: Peer, serve: Serve, raw: apsw.Connection, until: Until
+) -> None:
     """While another process holds the database and an append waits, other connections read, and new ones too."""
     served = serve()
     reader, writer = served.peer(), served.peer()
     raw.execute("BEGIN IMMEDIATE")
     writer.send(append(1, b"late"))
-    until(lambda: any(connection._running for connection in list(served.server.connections)), "the append waits")
+    until(
+        lambda: any(connection._running for connection in list(served.server.connections)),
+        "the append waits",
+    )
     for peer in (reader, served.peer()):
         for _ in range(5):
             assert last(peer) == [ONE, TWO]
@@ -1074,7 +1223,10 @@ def test_a_store_that_is_busy_for_too_long_is_500(
 
 def test_frames_of_our_own_helper_are_right() -> None:
     """The helper of these tests writes what the table says, or all of the above means little."""
-    assert frame(4, b"12345678", 9) == bytes.fromhex("08000000 0400 0000 0900000000000000") + b"12345678"
+    assert (
+        frame(4, b"12345678", 9)
+        == bytes.fromhex("08000000 0400 0000 0900000000000000") + b"12345678"
+    )
     assert int(Type.GET_HEAD) == 4
 
 
@@ -1090,7 +1242,9 @@ def test_a_server_says_that_a_newer_eventq_has_changed_its_thread(
     version = raw.pragma("user_version")
     raw.execute(change.format("turns", "nodes", 1000))
     written = peer.ask(append(1, b"after"))
-    read = peer.ask(GetLast(1, 10, include_payload=True))  # perhaps by a reader that opens the thread only now
+    read = peer.ask(
+        GetLast(1, 10, include_payload=True)
+    )  # perhaps by a reader that opens the thread only now
     raw.execute(change.format("nodes", "turns", version))  # as it was: the thread must check out
     assert isinstance(written, Failure)
     assert "was brought up to date by a newer eventq - open it again" in written.text

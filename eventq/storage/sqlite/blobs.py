@@ -111,7 +111,10 @@ class Blobs:
 
     def _mend(self, blob_id: int, shape: tuple[int, int, int], now: int) -> None:
         """Put the row of a blob right, which is no part from now on, and forget its bytes."""
-        sql = "UPDATE blobs SET raw_len = ?, stored_len = ?, codec = ?, part = 0, touched_at_ms = ? WHERE blob_id = ?"
+        sql = (
+            "UPDATE blobs SET raw_len = ?, stored_len = ?, codec = ?, part = 0, touched_at_ms = ?"
+            " WHERE blob_id = ?"
+        )
         self._run(sql, (*shape, now, blob_id))
         self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
         self._run("DELETE FROM blob_parts WHERE blob_id = ?", (blob_id,))
@@ -168,11 +171,14 @@ class Blobs:
     def _keep_parts(self, pieces: Sequence[Piece], now: int) -> None:
         sql = (
             "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
-            " VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (hash) DO UPDATE SET raw_len = excluded.raw_len,"
+            " VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (hash) DO UPDATE SET raw_len ="
+            " excluded.raw_len,"
             " stored_len = excluded.stored_len, codec = excluded.codec,"
             " touched_at_ms = excluded.touched_at_ms"
         )
-        self._db.many(sql, [(d, size, len(stored), codec, now) for d, size, codec, stored in pieces])
+        self._db.many(
+            sql, [(d, size, len(stored), codec, now) for d, size, codec, stored in pieces]
+        )
         sql = (
             "INSERT INTO blob_bytes (blob_id, bytes) SELECT blob_id, ?2 FROM blobs WHERE hash = ?1"
             " ON CONFLICT (blob_id) DO UPDATE SET bytes = excluded.bytes"
@@ -273,7 +279,8 @@ class Blobs:
     def page(self, after: bytes, limit: int) -> list[BlobRow]:
         """Return the next blobs in the order of their digests, parts left out."""
         sql = (
-            "SELECT hash, raw_len, stored_len, codec, part FROM blobs WHERE hash > ? AND part = 0 ORDER BY hash LIMIT ?"
+            "SELECT hash, raw_len, stored_len, codec, part FROM blobs WHERE hash > ? AND part = 0"
+            " ORDER BY hash LIMIT ?"
         )
         return [BlobRow(*row) for row in self._run(sql, (after, limit))]
 
@@ -342,7 +349,8 @@ def _list(digests: Sequence[bytes]) -> str:
 
 _FIND = "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM blobs WHERE hash = ?"
 _FIND_MANY = (
-    "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
+    "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM json_each(?) CROSS JOIN blobs ON"
+    " hash = unhex(value)"
 )
 _PIECE = "SELECT hash, raw_len, codec, bytes FROM json_each(?) CROSS JOIN blobs b ON"
 _BYTES = "CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id"
@@ -355,7 +363,8 @@ _RANGE = (  # where a few MiB of what is kept end, at most 500 blobs on
 )
 _FAULTS = (
     (
-        "SELECT hash, 'it is in parts, and has bytes of its own' FROM blobs JOIN blob_bytes USING (blob_id)"
+        "SELECT hash, 'it is in parts, and has bytes of its own' FROM blobs JOIN blob_bytes USING"
+        " (blob_id)"
         " WHERE codec = 2 LIMIT 20"
     ),
     (
@@ -367,20 +376,24 @@ _HOLDERS = (
     "SELECT 'turn', turn_id FROM turns WHERE blob_id = ? ORDER BY 2 LIMIT ?",
     "SELECT 'patch', seq FROM turn_patches WHERE blob_id = ? ORDER BY 2 LIMIT ?",
     (
-        "SELECT 'blob', lower(hex(hash)) FROM blob_refs r JOIN blobs b ON b.blob_id = r.blob_id WHERE ref_id = ?"
+        "SELECT 'blob', lower(hex(hash)) FROM blob_refs r JOIN blobs b ON b.blob_id = r.blob_id"
+        " WHERE ref_id = ?"
         " ORDER BY 2 LIMIT ?"
     ),
     (
-        "SELECT DISTINCT 'parts of', lower(hex(hash)) FROM blob_parts p JOIN blobs b ON b.blob_id = p.blob_id"
+        "SELECT DISTINCT 'parts of', lower(hex(hash)) FROM blob_parts p JOIN blobs b ON b.blob_id"
+        " = p.blob_id"
         " WHERE part_id = ? ORDER BY 2 LIMIT ?"
     ),
     (
-        "SELECT 'event', event_id FROM event_blob_refs WHERE hash = (SELECT hash FROM blobs WHERE blob_id = ?)"
+        "SELECT 'event', event_id FROM event_blob_refs WHERE hash = (SELECT hash FROM blobs WHERE"
+        " blob_id = ?)"
         " ORDER BY 2 LIMIT ?"
     ),
     "SELECT 'pin', name FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
 )
 _OUTPUTS = "SELECT 'output', output_id FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
 _ROOTS = (
-    "SELECT 'root', turn_id FROM turn_roots WHERE root = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
+    "SELECT 'root', turn_id FROM turn_roots WHERE root = (SELECT hash FROM blobs WHERE blob_id ="
+    " ?) ORDER BY 2 LIMIT ?"
 )

@@ -22,7 +22,9 @@ live_turns (id) AS (
     UNION SELECT turn_id FROM turns WHERE created_at_ms >= ?1
     UNION SELECT parent_id FROM live_turns JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
 )"""
-_OF_ROOTS = "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
+_OF_ROOTS = (
+    "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
+)
 _LIVE_BLOBS = f"""
 live_blobs (id) AS (
     SELECT blob_id FROM turns WHERE turn_id IN live_turns
@@ -36,10 +38,13 @@ live_blobs (id) AS (
     UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
     UNION SELECT part_id FROM live_blobs JOIN blob_parts ON blob_id = id
 )"""  # noqa: S608
-_DEAD_TURNS = f"WITH RECURSIVE {_LIVE_TURNS} SELECT turn_id FROM turns WHERE turn_id NOT IN live_turns"  # noqa: S608
+_DEAD_TURNS = (
+    f"WITH RECURSIVE {_LIVE_TURNS} SELECT turn_id FROM turns WHERE turn_id NOT IN live_turns"  # noqa: S608
+)
 _DEAD_BLOBS = (
     f"WITH RECURSIVE {_LIVE_TURNS}, {_LIVE_BLOBS}"  # noqa: S608
-    " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN live_blobs"
+    " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN"
+    " live_blobs"
 )
 _DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
 _BLOBS = "SELECT hash, raw_len, stored_len, codec, part FROM "
@@ -68,7 +73,10 @@ def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     _drop(db)
     try:
         db.run("CREATE TEMP TABLE dead_turns (turn_id INTEGER PRIMARY KEY)")
-        db.run("CREATE TEMP TABLE dead_blobs (blob_id INTEGER PRIMARY KEY, hash, raw_len, stored_len, codec, part)")
+        db.run(
+            "CREATE TEMP TABLE dead_blobs (blob_id INTEGER PRIMARY KEY, hash, raw_len,"
+            " stored_len, codec, part)"
+        )
         db.run(f"INSERT INTO dead_turns {_DEAD_TURNS}", (grace, keys))
         db.run(f"INSERT INTO dead_blobs {_DEAD_BLOBS}", (grace, keys))
         rows = db.run(f"{_BLOBS} dead_blobs ORDER BY 1")

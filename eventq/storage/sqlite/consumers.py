@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
-    "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions WHERE consumer_id = ?"
+    "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions"
+    " WHERE consumer_id = ?"
 )
-# Subscriptions as others may have stored them too: CAST makes a number of whatever stands in for one.
+# Subscriptions as others may have stored them too: CAST makes a number of whatever stands in for
+# one.
 _TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "scanned_filter")
 _TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
 _STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
@@ -51,7 +53,8 @@ _SET_ACKED = (
     " updated_at = excluded.updated_at"
 )
 _SET_SCANNED = (
-    "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE consumer_id = ?"
+    "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE"
+    " consumer_id = ?"
 )
 
 
@@ -103,14 +106,22 @@ class Consumers:
 
     # --- subscribing ----------------------------------------------------------------------------
 
-    def put(self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None) -> bool:
+    def put(
+        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
+    ) -> bool:
         """Store a subscription, with a clean state; return False when there is one of that name."""
         with self._db.joined():
-            sql = "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
+            sql = (
+                "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES"
+                " (?, ?, ?)"
+            )
             self._run(sql, (consumer, handler, filter))
             if not self._db.connection.changes():
                 return False
-            sql = "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES (?, ?, ?)"
+            sql = (
+                "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout)"
+                " VALUES (?, ?, ?)"
+            )
             self._run(sql, (consumer, attempts, timeout))
         return True
 
@@ -137,12 +148,16 @@ class Consumers:
         page = self._read(text, acked, last, limit, lines=lines)
         return Popped(page, self._set_acked(consumer, acked, before, stalled_at))
 
-    def read_on(self, consumer: str, after: int, limit: int, *, lines: bool = False) -> EventPage | LinePage:
+    def read_on(
+        self, consumer: str, after: int, limit: int, *, lines: bool = False
+    ) -> EventPage | LinePage:
         """Return the next page of a consumer's events without an ack. Raises UnknownConsumerError."""
         text, last, _, _ = self._position(consumer)
         return self._read(text, after, last, limit, lines=lines)
 
-    def _read(self, text: str | None, after: int, upto: int, limit: int, *, lines: bool) -> EventPage | LinePage:
+    def _read(
+        self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
+    ) -> EventPage | LinePage:
         """Return the first events that match, all of `limit` if there are so many."""
         events = self._db.events
         accepted = events.accept(text)
@@ -150,7 +165,11 @@ class Consumers:
         page: Any = read(accepted, after, upto, limit)
         while page.next < upto and (left := limit - len(page[0])) > 0:
             more: Any = read(accepted, page.next, upto, left)
-            page = type(page)(page[0] + more[0], *more[1:]) if more[0] else page._replace(next=more.next)
+            page = (
+                type(page)(page[0] + more[0], *more[1:])
+                if more[0]
+                else page._replace(next=more.next)
+            )
         return page  # type: ignore[no-any-return]
 
     def ack(self, consumer: str, acked: int) -> Popped:
@@ -178,7 +197,9 @@ class Consumers:
         state = self._rows(consumer)[0]  # a filter that cannot be read is told by its type
         return state[2], self._db.events.last(), state[3], state[10] if state[9] else None
 
-    def _set_acked(self, consumer: str, acked: int, before: int | None, stalled_at: int | None) -> bool:
+    def _set_acked(
+        self, consumer: str, acked: int, before: int | None, stalled_at: int | None
+    ) -> bool:
         """Note how far a consumer has got; return whether it may be due although nothing is new."""
         if before == acked:
             return False
@@ -201,7 +222,9 @@ class Consumers:
         """Note how many runs in a row made no progress past the acked event."""
         with self._db.joined():
             self._run(_STATE_ROW, (state.consumer,))
-            sql = "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
+            sql = (
+                "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
+            )
             self._run(sql, (attempts, state.acked, state.consumer))
 
     def stall(self, state: ConsumerState, reason: str) -> None:
@@ -215,7 +238,10 @@ class Consumers:
         """End a stall and forget the attempts."""
         with self._db.joined():
             self._run(_STATE_ROW, (consumer,))
-            sql = "UPDATE subscription_state SET stalled = NULL, stalled_at = 0, attempts = 0 WHERE consumer_id = ?"
+            sql = (
+                "UPDATE subscription_state SET stalled = NULL, stalled_at = 0, attempts = 0 WHERE"
+                " consumer_id = ?"
+            )
             self._run(sql, (consumer,))
 
     # --- faults ---------------------------------------------------------------------------------
@@ -251,11 +277,14 @@ class Consumers:
         if odd:
             return  # a watermark that is no number is none
         for consumer, after, number, text in self._run(
-            "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM subscription_state WHERE scanned_id > 0"
+            "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM"
+            " subscription_state WHERE scanned_id > 0"
         ):
             yield from self._watermark_fault(consumer, after, min(number, last), text)
 
-    def _watermark_fault(self, consumer: str, after: int, number: int, text: str | None) -> Iterator[str]:
+    def _watermark_fault(
+        self, consumer: str, after: int, number: int, text: str | None
+    ) -> Iterator[str]:
         try:
             hit = self._db.events.first_match(text or "", after, number)
         except FilterError:
@@ -305,7 +334,11 @@ def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
     for place, kind in zip(_TEXT_PLACES, kinds, strict=True):
         values[place] = _text_of(values[place], kind)
     if type(values[0]) is not str:
-        values[0], values[9], values[10] = name_of(row[0], kinds[0]), "its consumer id is not text", values[3]
+        values[0], values[9], values[10] = (
+            name_of(row[0], kinds[0]),
+            "its consumer id is not text",
+            values[3],
+        )
     elif not values[0]:
         values[9], values[10] = "its consumer id is empty", values[3]
     values[1] = values[1] or ""

@@ -97,7 +97,9 @@ class Contexts:
 
     # --- moving -----------------------------------------------------------------------------------
 
-    def move(self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False) -> ContextInfo:
+    def move(
+        self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False
+    ) -> ContextInfo:
         """Move a head and log it; see `storage.base`."""
         with self._db.write():
             head, version = self._stands(context_id)
@@ -108,7 +110,10 @@ class Contexts:
             if to and to != head:
                 self._check_turn(to)
             now = self._db.milliseconds()
-            sql = "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id = ?"
+            sql = (
+                "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id"
+                " = ?"
+            )
             self._run(sql, (to or None, version + 1, now, context_id))
             self._log(context_id, Move(version + 1, op, head, to, now))
             info = self.get(context_id)
@@ -116,7 +121,10 @@ class Contexts:
             return info
 
     def _log(self, context_id: int, move: Move) -> None:
-        sql = "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?, ?, ?, ?, ?)"
+        sql = (
+            "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?,"
+            " ?, ?, ?, ?, ?)"
+        )
         old, new = move.old_turn_id or None, move.new_turn_id or None
         self._run(sql, (context_id, move.version, move.op, old, new, move.at_ms))
 

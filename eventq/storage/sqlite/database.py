@@ -65,7 +65,8 @@ def translate(error: Exception, path: str) -> EventqError:
             return make(error, path)
     if _lacks(error):
         return DamagedError(
-            f"'{path}' lacks a table or a column ({error})", "restore a backup, or upgrade the program that changed it"
+            f"'{path}' lacks a table or a column ({error})",
+            "restore a backup, or upgrade the program that changed it",
         )
     return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
 
@@ -80,46 +81,65 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     (
         apsw.BusyError,
         lambda _, p: BusyError(
-            f"another writer held '{p}' for more than {BUSY_SECONDS:g} seconds", "nothing was stored; try again"
+            f"another writer held '{p}' for more than {BUSY_SECONDS:g} seconds",
+            "nothing was stored; try again",
         ),
     ),
     (apsw.LockedError, lambda _, p: BusyError(f"'{p}' is locked", "nothing was stored; try again")),
     (
         apsw.FullError,
-        lambda _, p: DiskError(f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"),
+        lambda _, p: DiskError(
+            f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"
+        ),
     ),
     (
         apsw.IOError,
-        lambda e, p: DiskError(f"the system could not read or write '{p}' ({e})", "check the disk, then try again"),
+        lambda e, p: DiskError(
+            f"the system could not read or write '{p}' ({e})", "check the disk, then try again"
+        ),
     ),
     (
         apsw.ReadOnlyError,
-        lambda _, p: ReadOnlyError(f"'{p}' cannot be written", "check the permissions of the file and its directory"),
+        lambda _, p: ReadOnlyError(
+            f"'{p}' cannot be written", "check the permissions of the file and its directory"
+        ),
     ),
     (
         apsw.PermissionsError,
-        lambda _, p: ReadOnlyError(f"'{p}' may not be used", "check the permissions of the file and its directory"),
+        lambda _, p: ReadOnlyError(
+            f"'{p}' may not be used", "check the permissions of the file and its directory"
+        ),
     ),
     (apsw.CantOpenError, lambda _, p: _unopened(p)),
     (
         apsw.NotADBError,
         lambda _, p: DamagedError(
-            f"'{p}' is not a database", "move it away and run 'eventq init' on its directory, or restore a backup"
+            f"'{p}' is not a database",
+            "move it away and run 'eventq init' on its directory, or restore a backup",
         ),
     ),
     (
         apsw.CorruptError,
-        lambda _, p: DamagedError(f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"),
+        lambda _, p: DamagedError(
+            f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"
+        ),
     ),
     (
         UnicodeEncodeError,
-        lambda _, __: InputError("the text holds half a character (a lone surrogate)", "give whole Unicode characters"),
+        lambda _, __: InputError(
+            "the text holds half a character (a lone surrogate)", "give whole Unicode characters"
+        ),
     ),
     (
         UnicodeDecodeError,
-        lambda _, p: DamagedError(f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"),
+        lambda _, p: DamagedError(
+            f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"
+        ),
     ),
-    (apsw.TooBigError, lambda _, __: InputError("the value is too large for the database", "split it")),
+    (
+        apsw.TooBigError,
+        lambda _, __: InputError("the value is too large for the database", "split it"),
+    ),
 ]
 
 
@@ -129,7 +149,9 @@ def _unopened(path: str) -> EventqError:
     if size > _LONGEST:
         what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {_LONGEST})"
         return InputError(what, "move the thread to a shorter path")
-    return ReadOnlyError(f"'{path}' cannot be opened", "check the permissions of the file and its directory")
+    return ReadOnlyError(
+        f"'{path}' cannot be opened", "check the permissions of the file and its directory"
+    )
 
 
 def check_path(directory: str) -> None:
@@ -145,12 +167,17 @@ def check_path(directory: str) -> None:
     most = os.pathconf(there, "PC_NAME_MAX")
     for name in real[len(there) :].split("/"):
         if (size := len(os.fsencode(name))) > most:
-            what = f"a name in the path of a thread is too long ({size} bytes; the system takes {most})"
+            what = (
+                f"a name in the path of a thread is too long ({size} bytes; the system takes"
+                f" {most})"
+            )
             raise InputError(what, "choose a shorter name")
 
 
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
-os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
+os.register_at_fork(
+    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
+)
 
 
 def _look_as_root(connection: apsw.Connection, *, write: bool) -> None:
@@ -218,7 +245,9 @@ class Write:
         if self._level:
             self._db.abandon(self._level)
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
         self._level = 0  # from here on the store leaves it, whatever happens
         if kind is None:
@@ -286,9 +315,15 @@ class Database:
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
         self.writable = write
-        self.on_refusal: Callable[[EventqError], object] | None = None  # called with what SQLite refuses
-        self.on_failure: Callable[[str, Exception], object] | None = None  # with a subscriber and its error
-        self.lock = self.exclusive = RLock()  # a file lock that is held while reading is taken inside this one
+        self.on_refusal: Callable[[EventqError], object] | None = (
+            None  # called with what SQLite refuses
+        )
+        self.on_failure: Callable[[str, Exception], object] | None = (
+            None  # with a subscriber and its error
+        )
+        self.lock = self.exclusive = (
+            RLock()
+        )  # a file lock that is held while reading is taken inside this one
         self._subscribers: list[tuple[str, Callable[[Commit], object]]] = []
         self._effects: list[Callable[[], None]] = []  # of the transaction under way
         self._parts: list[Part] = []  # the events that it has stored
@@ -297,7 +332,9 @@ class Database:
         self._spoiled = 0  # the level that can only be undone
         self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
-        self._marks: list[tuple[int, int]] = []  # of each nested one: effects and parts when it began
+        self._marks: list[
+            tuple[int, int]
+        ] = []  # of each nested one: effects and parts when it began
         self.depth = 0  # how many transactions are under way, each inside the one before
         self._vfs = vfs
         self.pid = os.getpid()
@@ -341,15 +378,21 @@ class Database:
             folder = os.stat(self.directory)
             return folder.st_dev, folder.st_ino, os.stat(self.path).st_ino
         except PermissionError as error:
-            raise ReadOnlyError(f"'{self.directory}' may not be read", "check its permissions") from error
+            raise ReadOnlyError(
+                f"'{self.directory}' may not be read", "check its permissions"
+            ) from error
         except (OSError, ValueError) as error:
             raise NotAThreadError(self.directory) from error
 
     def _open(self) -> apsw.Connection:
         if os.path.isdir(self.path):
-            raise DamagedError(f"'{self.path}' is a directory", "move it away and run 'eventq init' again")
+            raise DamagedError(
+                f"'{self.path}' is a directory", "move it away and run 'eventq init' again"
+            )
         if os.stat(self.path).st_size == 0:
-            raise DamagedError(f"'{self.path}' is empty", "run 'eventq init' on its directory to make it anew")
+            raise DamagedError(
+                f"'{self.path}' is empty", "run 'eventq init' on its directory to make it anew"
+            )
         return self._choose()
 
     def _choose(self) -> apsw.Connection:
@@ -379,11 +422,15 @@ class Database:
         without shared memory (a copy, a restored backup) is nobody's, and is read without locks. The stamp of the
         files, looked at before and after each reading, says whether somebody has begun to write.
         """
-        quoted = "file:" + "".join(c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path)
+        quoted = "file:" + "".join(
+            c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path
+        )
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         if self._stamp is not None and self._stamp[2] > _WAL_HEADER:
             connection = apsw.Connection(f"{quoted}?mode=ro", flags, vfs=self._vfs or "unix-none")
-            connection.pragma("locking_mode", "exclusive")  # the index of the WAL is made in this process
+            connection.pragma(
+                "locking_mode", "exclusive"
+            )  # the index of the WAL is made in this process
             return connection
         how = "mode=ro&readonly_shm=1" if self._stamp is None else "immutable=1"
         return apsw.Connection(f"{quoted}?{how}", flags, vfs=self._vfs)
@@ -395,7 +442,13 @@ class Database:
             wal = os.stat(self.path + "-wal")
         except OSError:
             return found.st_mtime_ns, found.st_size, 0, 0, False
-        return found.st_mtime_ns, found.st_size, wal.st_size, wal.st_mtime_ns, os.path.exists(self.path + "-shm")
+        return (
+            found.st_mtime_ns,
+            found.st_size,
+            wal.st_size,
+            wal.st_mtime_ns,
+            os.path.exists(self.path + "-shm"),
+        )
 
     def steady(self, call: Callable[[], Any]) -> Any:
         """Run a reading, again if a writer was in the way or changed what was read; translate SQLite's errors."""
@@ -411,9 +464,14 @@ class Database:
                     if self._stamp is None or self._stamp == self._stamp_now():
                         return found
                 except (apsw.ProtocolError, apsw.ReadOnlyError) as error:
-                    # A writer makes the index of the WAL anew, or was killed between its header and its first frame.
+                    # A writer makes the index of the WAL anew, or was killed between its header and
+                    # its first frame.
                     tries += 1 if isinstance(error, apsw.ReadOnlyError) else _LONG_TRY
-                    if self.writable or tries > _TRIES or getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
+                    if (
+                        self.writable
+                        or tries > _TRIES
+                        or getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY
+                    ):
                         raise self.explain(error) from error
                     system.pause(_TRY_SECONDS)
                     self._reopen()
@@ -473,7 +531,10 @@ class Database:
     def gone(self) -> ClosedError:
         """Return the error for a use after `close`, or in a forked process."""
         if self.forked:
-            return ClosedError("the thread was opened before this process was forked", "open it again after the fork")
+            return ClosedError(
+                "the thread was opened before this process was forked",
+                "open it again after the fork",
+            )
         return ClosedError("the thread is closed", "open it again with eventq.open")
 
     def close(self) -> None:
@@ -491,7 +552,9 @@ class Database:
     def _cut_wal(self, connection: apsw.Connection) -> None:
         try:
             if os.stat(self.path + "-wal").st_size > LONG_WAL:
-                connection.set_busy_handler(None)  # a reader that is in the way is no reason to wait
+                connection.set_busy_handler(
+                    None
+                )  # a reader that is in the way is no reason to wait
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.Error, OSError):
             pass  # the WAL is as good as the database; the next one cuts it
@@ -502,7 +565,9 @@ class Database:
         if isinstance(error, EventqError) and not outdated:
             return error
         found = migrate.outdated(self.path) if outdated else translate(error, self.path)
-        of_sqlite = isinstance(error, (apsw.Error, FilterError))  # and not of the text or the path it was given
+        of_sqlite = isinstance(
+            error, (apsw.Error, FilterError)
+        )  # and not of the text or the path it was given
         if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
             self.on_refusal(found)
         return found
@@ -510,7 +575,8 @@ class Database:
     def _is_outdated(self, error: Exception) -> bool:
         """Tell whether a statement failed because a newer eventq has changed the schema since the store was opened."""
         cause = error.__cause__ if isinstance(error, FilterError) else error
-        # A filter may read the table of events and nothing else: not what a view of that name reads.
+        # A filter may read the table of events and nothing else: not what a view of that name
+        # reads.
         if self.open_connection is None or not (_lacks(cause) or isinstance(cause, apsw.AuthError)):
             return False
         try:
@@ -527,7 +593,9 @@ class Database:
             folder = os.stat(self.directory)
             time = folder.st_mtime_ns
             device, inode, database = self.inodes
-            if folder.st_ino != inode or folder.st_dev != device:  # a copy may have the times of what it was made of
+            if (
+                folder.st_ino != inode or folder.st_dev != device
+            ):  # a copy may have the times of what it was made of
                 raise NotAThreadError(self.directory)
             if time != self._folder_time:
                 if os.stat(self.path).st_ino != database:
@@ -664,7 +732,8 @@ class Database:
         if connection.get_autocommit():
             if self._marks:
                 raise DiskError(
-                    "the transaction was undone, as the disk refused an earlier step of it: nothing of it is stored",
+                    "the transaction was undone, as the disk refused an earlier step of it:"
+                    " nothing of it is stored",
                     "free some space, then do all of it again",
                 )
         elif not self._marks:
@@ -679,7 +748,9 @@ class Database:
 
         def begin() -> None:
             self.connection.execute("BEGIN")
-            self.connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # only now does SQLite begin it
+            self.connection.execute(
+                "SELECT 1 FROM sqlite_schema"
+            ).fetchall()  # only now does SQLite begin it
 
         self.steady(begin)
         self._marks.append((0, 0))
@@ -797,7 +868,9 @@ class Database:
                 return
         effect()
 
-    def change(self, sql: str, bindings: tuple[Any, ...] = (), *, relaxed: bool = False) -> list[Any]:
+    def change(
+        self, sql: str, bindings: tuple[Any, ...] = (), *, relaxed: bool = False
+    ) -> list[Any]:
         """Run one statement that writes, and return its rows.
 
         Outside of `write` it is a change of its own, which spares BEGIN and COMMIT; inside, it
@@ -828,7 +901,11 @@ class Database:
         with self.lock:
             try:
                 connection = self.open_connection
-                if connection is None or self._spoiled or connection.get_autocommit() is bool(self._marks):
+                if (
+                    connection is None
+                    or self._spoiled
+                    or connection.get_autocommit() is bool(self._marks)
+                ):
                     connection = self.ready()
                 return connection.execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
@@ -854,7 +931,9 @@ class Database:
         """
         if self.depth:
             return
-        if self.one("PRAGMA auto_vacuum") != _INCREMENTAL:  # made by an older program: one long way round
+        if (
+            self.one("PRAGMA auto_vacuum") != _INCREMENTAL
+        ):  # made by an older program: one long way round
             self.run(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
             self.run("VACUUM")
         while self.free_bytes():
@@ -912,7 +991,9 @@ def create(directory: str, path: str, mode: int) -> bool:
             connection.pragma("page_size", 4096)
             connection.pragma("auto_vacuum", _INCREMENTAL)
             migrate.apply(connection, system.stamp(system.now()))
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # `close` does it too, but hides a failure
+            connection.wal_checkpoint(
+                mode=apsw.SQLITE_CHECKPOINT_TRUNCATE
+            )  # `close` does it too, but hides a failure
         finally:
             connection.close()
         if os.path.exists(path) and os.path.getsize(path) == 0:

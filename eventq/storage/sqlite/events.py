@@ -43,11 +43,13 @@ _KNOWN_KEYS = (
 )
 _LINE = (
     "json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
-    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
+    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS"
+    " TEXT))"
 )
 # Other tools may have stored a BLOB; of text CAST makes nothing new.
 _COLUMNS = (
-    "CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT), CAST(subtype AS TEXT), CAST(content AS TEXT)"
+    "CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT), CAST(subtype AS TEXT),"
+    " CAST(content AS TEXT)"
 )
 _BYTES = _COLUMNS.replace("TEXT", "BLOB")
 
@@ -90,7 +92,9 @@ class Events:
         event: Event = _record(Event, (number, at, source, kind, subtype, content))
         return event
 
-    def append(self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None) -> Appended:
+    def append(
+        self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None
+    ) -> Appended:
         """Store events in order, but for those whose key was used before.
 
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
@@ -111,7 +115,9 @@ class Events:
                 self._set_refs(first, range(len(new)) if places is None else places, refs)
             db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
         if found:
-            found = [(place, first - number - 1 if number < 0 else number) for place, number in found]
+            found = [
+                (place, first - number - 1 if number < 0 else number) for place, number in found
+            ]
         return Appended(first, last, at, found)
 
     def announce(self, source: str, content: str, subtype: str) -> None:
@@ -119,7 +125,9 @@ class Events:
         new: Any = (source, "record", content, subtype, None)
         self.append((new,), {0: refs_in(content)})
 
-    def _split(self, new: Sequence[NewEvent]) -> tuple[Sequence[NewEvent], Sequence[int] | None, list[tuple[int, int]]]:
+    def _split(
+        self, new: Sequence[NewEvent]
+    ) -> tuple[Sequence[NewEvent], Sequence[int] | None, list[tuple[int, int]]]:
         """Return the events that are new, their places, and place and id of those found by key.
 
         The places are None where no event has a key.
@@ -154,7 +162,9 @@ class Events:
 
     def _set_refs(self, first: int, places: Sequence[int], refs: Refs) -> None:
         """Note the blobs that events name: they are kept for as long as the events are."""
-        pairs = [(first + n, digest) for n, place in enumerate(places) for digest in refs.get(place, ())]
+        pairs = [
+            (first + n, digest) for n, place in enumerate(places) for digest in refs.get(place, ())
+        ]
         if pairs:
             sql = "INSERT OR IGNORE INTO event_blob_refs (event_id, hash) VALUES (?, ?)"
             self._db.many(sql, pairs)
@@ -181,7 +191,10 @@ class Events:
             rows = self._run(f"SELECT id, {_COLUMNS} FROM events WHERE id = ?", (number,))  # noqa: S608
         except DamagedError:  # like its line in the mirror: a push goes on after it
             rows = self._run(f"SELECT id, {_BYTES} FROM events WHERE id = ?", (number,))  # noqa: S608
-            rows = [[v.decode(errors="replace") if isinstance(v, bytes) else v for v in row] for row in rows]
+            rows = [
+                [v.decode(errors="replace") if isinstance(v, bytes) else v for v in row]
+                for row in rows
+            ]
         return Event._make(rows[0]) if rows else None
 
     def _after(self, after: int) -> int | None:
@@ -213,10 +226,14 @@ class Events:
         rows, at = self._page(text, after, upto, limit, lines=True)
         return LinePage([row[1] for row in rows], at, rows[-1][0] if rows else 0)
 
-    def _page(self, text: str, after: int, upto: int, limit: int, *, lines: bool) -> tuple[list[Any], int]:
+    def _page(
+        self, text: str, after: int, upto: int, limit: int, *, lines: bool
+    ) -> tuple[list[Any], int]:
         if text:
             found: tuple[list[Any], int] = self._db.steady(
-                lambda: self._db.sandbox.page(text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES)
+                lambda: self._db.sandbox.page(
+                    text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES
+                )
             )
             return found
         sql = (
@@ -242,10 +259,14 @@ class Events:
     def _newest_page(self, text: str, upto: int, limit: int) -> tuple[list[Any], int]:
         if text:
             rows, low = self._db.steady(
-                lambda: self._db.sandbox.page(text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES)
+                lambda: self._db.sandbox.page(
+                    text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES
+                )
             )
             return rows, low
-        sql = f"SELECT id, {_COLUMNS} FROM events NOT INDEXED WHERE id <= ? ORDER BY id DESC LIMIT ?"  # noqa: S608
+        sql = (
+            f"SELECT id, {_COLUMNS} FROM events NOT INDEXED WHERE id <= ? ORDER BY id DESC LIMIT ?"  # noqa: S608
+        )
         bindings = (upto, min(limit, PAGE_ROWS))
         rows, whole = self._db.steady(lambda: _gather(self._db.connection.execute(sql, bindings)))
         return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
@@ -262,12 +283,16 @@ class Events:
 
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """
-        return bool(self._db.steady(lambda: self._db.sandbox.could_match(text, after, upto, seconds)))
+        return bool(
+            self._db.steady(lambda: self._db.sandbox.could_match(text, after, upto, seconds))
+        )
 
     def count(self, text: str, after: int, upto: int) -> int:
         """Count the events with `after` < id <= `upto` that a filter matches."""
         if not text:
-            return int(self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto)))
+            return int(
+                self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto))
+            )
         return int(self._db.steady(lambda: self._db.sandbox.count(text, after, upto)))
 
     # --- copies ---------------------------------------------------------------------------------
@@ -284,7 +309,9 @@ class Events:
         while after < upto:
             to = min(after + step, upto)
             size = self._one(
-                "SELECT total(octet_length(content)) FROM events NOT INDEXED WHERE id > ? AND id <= ?", (after, to)
+                "SELECT total(octet_length(content)) FROM events NOT INDEXED WHERE id > ? AND id"
+                " <= ?",
+                (after, to),
             )
             if size > PAGE_BYTES and to - after > 1:
                 step = max(1, (to - after) // 2)

@@ -30,7 +30,8 @@ def folder() -> str:
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     inside = os.path.join(here, "migrations")
     return os.path.join(
-        inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"), "sqlite"
+        inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"),
+        "sqlite",
     )
 
 
@@ -49,7 +50,9 @@ def version(connection: apsw.Connection, path: str) -> int:
     if number and connection.pragma("application_id") != APPLICATION_ID:
         raise foreign(path)
     if number > SCHEMA or number < 0:
-        raise DamagedError(f"'{path}' was written by a newer eventq (schema {number})", "upgrade eventq to open it")
+        raise DamagedError(
+            f"'{path}' was written by a newer eventq (schema {number})", "upgrade eventq to open it"
+        )
     if number == 0:
         found = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
         if found != _COLUMNS:
@@ -60,14 +63,16 @@ def version(connection: apsw.Connection, path: str) -> int:
 def foreign(path: str) -> DamagedError:
     """Give the error for a database that another program made."""
     return DamagedError(
-        f"'{path}' is a database, but not one of eventq", "move it away and run 'eventq init' on its directory"
+        f"'{path}' is a database, but not one of eventq",
+        "move it away and run 'eventq init' on its directory",
     )
 
 
 def outdated(path: str) -> DamagedError:
     """Give the error for a database whose schema a newer eventq has changed while it was open."""
     return DamagedError(
-        f"'{path}' was brought up to date by a newer eventq", "open it again, with a program that uses the newer one"
+        f"'{path}' was brought up to date by a newer eventq",
+        "open it again, with a program that uses the newer one",
     )
 
 
@@ -88,13 +93,17 @@ def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
             raise
 
 
-def _apply_one(connection: apsw.Connection, number: int, name: str, script: str, stamp: str) -> None:
+def _apply_one(
+    connection: apsw.Connection, number: int, name: str, script: str, stamp: str
+) -> None:
     connection.execute(script)
     connection.execute(
         "CREATE TABLE IF NOT EXISTS migrations"
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
     )
-    connection.execute("INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)", (number, name, stamp))
+    connection.execute(
+        "INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)", (number, name, stamp)
+    )
     connection.pragma("user_version", number)
     connection.pragma("application_id", APPLICATION_ID)
 
@@ -126,14 +135,18 @@ def _objects_of(number: int) -> Objects:
 def _objects(connection: apsw.Connection) -> Objects:
     """Return of each object, by kind and name, its table and what makes it: a table's columns, or its SQL."""
     found = {}
-    rows = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+    ).fetchall()
     for row in rows:
         kind, name, table, sql = map(str, row)
         if name.startswith("sqlite_"):
             continue  # SQLite's own: counters, statistics, the indexes of constraints
         made = {" ".join(sql.replace('"', "").split())}  # ALTER TABLE writes names in quotes
         if kind == "table":
-            columns = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (name,)).fetchall()
+            columns = connection.execute(
+                "SELECT name FROM pragma_table_xinfo(?)", (name,)
+            ).fetchall()
             made = {str(column) for (column,) in columns}
         found[kind, name] = table, made
     return found
@@ -152,7 +165,13 @@ def _differences(there: Objects, wanted: Objects, number: int) -> Iterator[str]:
             if kind != "table":
                 yield f"the {kind} '{name}' is not the one that eventq made: restore a backup"
                 continue
-            yield from (f"the table '{name}' has a column '{column}' that is not eventq's" for column in sorted(extra))
-            yield from (f"the table '{name}' lacks its column '{column}': restore a backup" for column in sorted(lost))
+            yield from (
+                f"the table '{name}' has a column '{column}' that is not eventq's"
+                for column in sorted(extra)
+            )
+            yield from (
+                f"the table '{name}' lacks its column '{column}': restore a backup"
+                for column in sorted(lost)
+            )
     for kind, name in sorted(wanted.keys() - there.keys()):
         yield f"the database lacks its {kind} '{name}': restore a backup"

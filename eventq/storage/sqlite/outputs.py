@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from eventq.storage.sqlite.database import Database
 
-_OUTPUT = "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs JOIN blobs USING (blob_id)"
+_OUTPUT = (
+    "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs JOIN blobs USING"
+    " (blob_id)"
+)
 
 
 class Outputs:
@@ -93,7 +96,8 @@ class Outputs:
     def add_alias(self, sha256: bytes, digest: bytes) -> None:
         """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
         sql = (
-            "INSERT OR IGNORE INTO blob_names (sha256, blob_id) SELECT ?, blob_id FROM blobs WHERE hash = ? RETURNING 1"
+            "INSERT OR IGNORE INTO blob_names (sha256, blob_id) SELECT ?, blob_id FROM blobs"
+            " WHERE hash = ? RETURNING 1"
         )
         known = "SELECT 1 FROM blobs WHERE hash = ?"
         if not (self._db.change(sql, (sha256, digest)) or self._run(known, (digest,))):
@@ -106,7 +110,10 @@ class Outputs:
 
     def aliases(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the next pairs of SHA-256 and digest, sorted."""
-        sql = "SELECT sha256, hash FROM blob_names JOIN blobs USING (blob_id) WHERE sha256 > ? ORDER BY sha256 LIMIT ?"
+        sql = (
+            "SELECT sha256, hash FROM blob_names JOIN blobs USING (blob_id) WHERE sha256 > ?"
+            " ORDER BY sha256 LIMIT ?"
+        )
         return self._run(sql, (after, limit))
 
     # --- faults -------------------------------------------------------------------------------
@@ -141,24 +148,32 @@ def _info(row: tuple[Any, ...]) -> OutputInfo:
 
 _FAULTS = (
     (
-        "SELECT 'artifact ' || artifact_id || ' is not below the next number, ' || coalesce((SELECT next FROM counters"
-        " WHERE name = 'artifact'), 0) FROM artifacts WHERE artifact_id >= coalesce((SELECT next FROM counters WHERE"
+        "SELECT 'artifact ' || artifact_id || ' is not below the next number, ' ||"
+        " coalesce((SELECT next FROM counters"
+        " WHERE name = 'artifact'), 0) FROM artifacts WHERE artifact_id >= coalesce((SELECT next"
+        " FROM counters WHERE"
         " name = 'artifact'), 0) LIMIT 20"
     ),
     (  # What the table's own checks refuse: a reader's integrity check does not look at them.
-        "SELECT 'artifact ' || artifact_id || ' is ' || status || ', and has a hash or an end of another status'"
-        " FROM artifacts WHERE (status = 'open') <> (ended_at_ms IS NULL) OR (status = 'sealed') <> (hash IS NOT NULL)"
+        "SELECT 'artifact ' || artifact_id || ' is ' || status || ', and has a hash or an end of"
+        " another status'"
+        " FROM artifacts WHERE (status = 'open') <> (ended_at_ms IS NULL) OR (status = 'sealed')"
+        " <> (hash IS NOT NULL)"
         " OR status NOT IN ('open', 'sealed', 'failed') LIMIT 20"
     ),
     (
-        "SELECT 'artifact ' || artifact_id || ' has ' || size || ' bytes, and ' || held || ' chunks up to number '"
-        " || last FROM (SELECT artifact_id, size, (SELECT count(*) FROM artifact_chunks c WHERE c.artifact_id ="
-        " a.artifact_id) AS held, coalesce((SELECT max(position) FROM artifact_chunks c WHERE c.artifact_id ="
+        "SELECT 'artifact ' || artifact_id || ' has ' || size || ' bytes, and ' || held || '"
+        " chunks up to number '"
+        " || last FROM (SELECT artifact_id, size, (SELECT count(*) FROM artifact_chunks c WHERE"
+        " c.artifact_id ="
+        " a.artifact_id) AS held, coalesce((SELECT max(position) FROM artifact_chunks c WHERE"
+        " c.artifact_id ="
         " a.artifact_id), -1) AS last FROM artifacts a)"
         " WHERE held <> last + 1 OR held <> (size + 65535) / 65536 LIMIT 20"
     ),
     (
-        "SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and ' || count(*) || ' of them'"
+        "SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and ' ||"
+        " count(*) || ' of them'"
         " FROM agent_outputs GROUP BY output_id HAVING max(version) <> count(*) LIMIT 20"
     ),
 )

@@ -62,13 +62,19 @@ class PackTable:
 
     def choose_artifact(self, number: int) -> bool:
         """Choose an artifact; give False when it was chosen, or there is none."""
-        sql = "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE artifact_id = ?"
+        sql = (
+            "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE"
+            " artifact_id = ?"
+        )
         self._run(sql, (number,))
         return bool(self._db.connection.changes())
 
     def choose_output(self, output_id: str) -> list[bytes]:
         """Choose an output; give the hashes of its blobs, and of those that they name, that were not chosen."""
-        sql = "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs WHERE output_id = ?"
+        sql = (
+            "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs"
+            " WHERE output_id = ?"
+        )
         self._run(sql, (output_id,))
         if not self._db.connection.changes():
             return []
@@ -92,7 +98,8 @@ class PackTable:
         created_at_ms.
         """
         return self._pages(
-            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, canonical, hash,"
+            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,"
+            " encoding, canonical, hash,"
             " raw_len, flags, created_at_ms FROM chosen_turns CROSS JOIN turns USING (turn_id)"
             " JOIN blobs USING (blob_id) WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
         )
@@ -107,8 +114,10 @@ class PackTable:
     def contexts(self) -> Iterator[Any]:
         """Give context_id, head, its depth, flags, time, name and fork_of of every context."""
         return self._pages(
-            "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms, name, fork_of"
-            " FROM chosen_contexts CROSS JOIN contexts c USING (context_id) LEFT JOIN turns ON turn_id = head_id"
+            "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags,"
+            " c.created_at_ms, name, fork_of"
+            " FROM chosen_contexts CROSS JOIN contexts c USING (context_id) LEFT JOIN turns ON"
+            " turn_id = head_id"
             " WHERE context_id > ? ORDER BY context_id LIMIT ?"
         )
 
@@ -131,17 +140,23 @@ class PackTable:
     def refs(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Give a number, and the hashes of a blob and of one that it names."""
         for blob_id, digest in self._pages(
-            "SELECT blob_id, hash FROM chosen_blobs c CROSS JOIN blobs USING (blob_id) WHERE blob_id > ?"
-            " AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id) ORDER BY blob_id LIMIT ?"
+            "SELECT blob_id, hash FROM chosen_blobs c CROSS JOIN blobs USING (blob_id) WHERE"
+            " blob_id > ?"
+            " AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id) ORDER BY blob_id"
+            " LIMIT ?"
         ):
-            sql = "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ? ORDER BY 1"
+            sql = (
+                "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id"
+                " = ? ORDER BY 1"
+            )
             yield from ((blob_id, digest, to) for (to,) in self._run(sql, (blob_id,)))
 
     def runs(self) -> Iterator[Any]:
         """Give context_id, name, group, status, start turn and time of completion of every run."""
         return self._pages(
             "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
-            " CROSS JOIN chosen_contexts USING (context_id) WHERE context_id > ? ORDER BY context_id LIMIT ?"
+            " CROSS JOIN chosen_contexts USING (context_id) WHERE context_id > ? ORDER BY"
+            " context_id LIMIT ?"
         )
 
     def attempts(self) -> Iterator[Any]:
@@ -155,20 +170,23 @@ class PackTable:
     def pins(self) -> list[tuple[str, bytes]]:
         """Give name and hash of every pin, sorted."""
         return self._run(
-            "SELECT name, hash FROM pins JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs ORDER BY 1, 2"
+            "SELECT name, hash FROM pins JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs"
+            " ORDER BY 1, 2"
         )
 
     def names(self) -> list[tuple[bytes, bytes]]:
         """Give hash and SHA-256 of every blob that has both, sorted."""
         sql = (
-            "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs ORDER BY 1, 2"
+            "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN"
+            " chosen_blobs ORDER BY 1, 2"
         )
         return self._run(sql)
 
     def outputs(self) -> list[tuple[str, int, bytes, int]]:
         """Give id, version, hash and time of every version of every output, sorted."""
         sql = (
-            "SELECT output_id, version, hash, created_at_ms FROM agent_outputs JOIN blobs USING (blob_id)"
+            "SELECT output_id, version, hash, created_at_ms FROM agent_outputs JOIN blobs USING"
+            " (blob_id)"
             " WHERE output_id IN chosen_outputs ORDER BY 1, 2"
         )
         return self._run(sql)
@@ -200,7 +218,8 @@ class PackTable:
         sql = (
             "INSERT INTO turns (turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id,"
             " type_version, type_tag, encoding, canonical, flags, created_at_ms)"
-            " VALUES (?, (SELECT blob_id FROM blobs WHERE hash = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " VALUES (?, (SELECT blob_id FROM blobs WHERE hash = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?,"
+            " ?, ?)"
         )
         return self._db.turns.insert("turns", sql, (turn_id, digest, *row))
 
@@ -222,7 +241,8 @@ class PackTable:
     def add_context(self, context_id: int | None, head: int, flags: int, at: int, now: int) -> int:
         """Store a context that stands at a head, and give its id: the next one unless it is given."""
         sql = (
-            "INSERT INTO contexts (context_id, head_id, base_id, flags, created_at_ms, updated_at_ms)"
+            "INSERT INTO contexts (context_id, head_id, base_id, flags, created_at_ms,"
+            " updated_at_ms)"
             " VALUES (?1, ?2, ?2, ?3, ?4, ?5)"
         )
         self._run(sql, (context_id, head or None, flags, at, now))
@@ -238,19 +258,27 @@ class PackTable:
 
     def overlays(self, turn_id: int) -> list[tuple[bytes | None, int, int]]:
         """Return digest (None for a tombstone), flags and time of the patches on a turn."""
-        sql = "SELECT hash, flags, created_at_ms FROM turn_patches LEFT JOIN blobs USING (blob_id) WHERE turn_id = ?"
+        sql = (
+            "SELECT hash, flags, created_at_ms FROM turn_patches LEFT JOIN blobs USING (blob_id)"
+            " WHERE turn_id = ?"
+        )
         return self._run(sql, (turn_id,))
 
     def add_patch(self, turn_id: int, digest: bytes | None, flags: int, at: int) -> None:
         """Store a patch."""
         blob_id = None if digest is None else self._db.blobs.row_id(digest)
-        sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+        sql = (
+            "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+        )
         self._run(sql, (turn_id, blob_id, flags, at))
 
-    def set_run(self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None) -> None:
+    def set_run(
+        self, context_id: int, name: str, group: str, status: str, start: int, completed: int | None
+    ) -> None:
         """Make a run of an imported context, or have it go on."""
         sql = (
-            "INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms) VALUES (?, ?, ?, ?, ?, ?)"
+            "INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (context_id) DO UPDATE SET status = excluded.status,"
             " completed_at_ms = excluded.completed_at_ms"
         )
@@ -258,7 +286,10 @@ class PackTable:
 
     def attempts_after(self, parent: int) -> list[tuple[bytes, int]]:
         """Return digest and time of the attempts after a turn."""
-        sql = "SELECT hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id) WHERE parent_id = ?"
+        sql = (
+            "SELECT hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id) WHERE"
+            " parent_id = ?"
+        )
         return self._run(sql, (parent,))
 
     def add_attempt(self, parent: int, digest: bytes, at: int) -> None:
@@ -275,7 +306,8 @@ class PackTable:
 
 # Down from a turn. Those that are asked about in one import have nothing below them in common.
 _REACHED = (
-    "WITH RECURSIVE down (id) AS (SELECT ?1 UNION ALL SELECT turn_id FROM down CROSS JOIN turns ON parent_id = id)"
+    "WITH RECURSIVE down (id) AS (SELECT ?1 UNION ALL SELECT turn_id FROM down CROSS JOIN turns"
+    " ON parent_id = id)"
     " SELECT 1 FROM down CROSS JOIN contexts ON head_id = id LIMIT 1"
 )
 _CHOSEN = (
@@ -305,7 +337,9 @@ WITH RECURSIVE found (id) AS (
     UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
 )
 INSERT INTO chosen_turns SELECT id FROM found"""
-_OF_ROOTS = "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns"
+_OF_ROOTS = (
+    "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns"
+)
 _BLOBS_OF_TURNS = f"""
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM chosen_turns CROSS JOIN turns USING (turn_id)
@@ -315,7 +349,9 @@ WITH RECURSIVE found (id) AS (
     UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
 )
 INSERT INTO chosen_blobs SELECT id FROM found"""  # noqa: S608
-_BLOBS_OF_TURNS_WITHOUT_ROOTS = _BLOBS_OF_TURNS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
+_BLOBS_OF_TURNS_WITHOUT_ROOTS = _BLOBS_OF_TURNS.replace(
+    _OF_ROOTS, ""
+)  # of an older thread, opened to read
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM agent_outputs WHERE output_id = ?

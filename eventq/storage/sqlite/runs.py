@@ -42,11 +42,13 @@ _HISTORY = (
     f" 'completedAt', r.completed_at_ms) FROM {_JOINED}"
 )
 _ACTIVE = (
-    " WHERE r.status IN ('active', 'suspended') AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2)"
+    " WHERE r.status IN ('active', 'suspended') AND r.context_id > ?1 AND (?2 IS NULL OR"
+    " r.grouped = ?2)"
     " ORDER BY r.context_id LIMIT ?3"
 )
 _DAY = (
-    " WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY r.context_id LIMIT ?3"
+    " WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY"
+    " r.context_id LIMIT ?3"
 )
 
 
@@ -208,7 +210,10 @@ class Runs:
 
     def page(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
         """Return the next runs by id, of all groups or of one."""
-        sql = f"{_RUN} WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY r.context_id LIMIT ?3"
+        sql = (
+            f"{_RUN} WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY"
+            f" r.context_id LIMIT ?3"
+        )
         return [RunInfo(*row) for row in self._run(sql, (after, group, limit))]
 
     def active(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
@@ -223,7 +228,9 @@ class Runs:
         """Return id and index entry, as JSON, of what `active` returns."""
         return self._run(_INDEX + _ACTIVE, (after, group, limit))
 
-    def completed_lines(self, after: int, limit: int, group: str | None, day: str) -> list[tuple[int, str]]:
+    def completed_lines(
+        self, after: int, limit: int, group: str | None, day: str
+    ) -> list[tuple[int, str]]:
         """Return id and index entry, as JSON, of what `completed` returns."""
         return self._run(_HISTORY + _DAY, (after, group, limit, day))
 
@@ -261,16 +268,20 @@ class Runs:
 
 _FAULTS = (
     (
-        "SELECT 'run ' || context_id || ' is ' || status || ', and has ' || CASE WHEN completed_at_ms IS NULL THEN 'no'"
-        " ELSE 'a' END || ' time of completion' FROM runs WHERE (status = 'completed') <> (completed_at_ms IS NOT NULL)"
+        "SELECT 'run ' || context_id || ' is ' || status || ', and has ' || CASE WHEN"
+        " completed_at_ms IS NULL THEN 'no'"
+        " ELSE 'a' END || ' time of completion' FROM runs WHERE (status = 'completed') <>"
+        " (completed_at_ms IS NOT NULL)"
         " OR status NOT IN ('active', 'suspended', 'completed', 'cancelled') LIMIT 20"
     ),
     (
-        "SELECT 'run ' || context_id || ' is empty, though it was started' FROM runs JOIN contexts USING (context_id)"
+        "SELECT 'run ' || context_id || ' is empty, though it was started' FROM runs JOIN"
+        " contexts USING (context_id)"
         " WHERE head_id IS NULL LIMIT 20"
     ),
     (
-        "SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root' FROM runs"
+        "SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root'"
+        " FROM runs"
         " JOIN turns ON turn_id = start_id WHERE depth <> 0 LIMIT 20"
     ),
 )

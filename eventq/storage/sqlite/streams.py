@@ -59,7 +59,10 @@ def _gather(cursor: apsw.Cursor, position: int, room: int) -> list[StreamPiece]:
 
 # One statement for the look and the change takes longer than two, whether it is an upsert, an
 # UPDATE with a subquery or one that RETURNING answers.
-_LAST = "SELECT rowid, position, length(bytes) FROM open_pieces WHERE open_id = ? ORDER BY position DESC LIMIT 1"
+_LAST = (
+    "SELECT rowid, position, length(bytes) FROM open_pieces WHERE open_id = ? ORDER BY position"
+    " DESC LIMIT 1"
+)
 _JOIN = "UPDATE open_pieces SET bytes = CAST(bytes || ? AS BLOB) WHERE rowid = ?"
 _ADD = "INSERT INTO open_pieces (open_id, position, bytes) VALUES (?, ?, ?)"
 
@@ -74,7 +77,8 @@ class OpenTurns(_Streams):
             " updated_at_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
         )
         fits = (  # not in one statement with the other, which would count on where it inserts nothing
-            "SELECT 1 FROM contexts WHERE context_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE context_id = ?1)"
+            "SELECT 1 FROM contexts WHERE context_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs"
+            " WHERE context_id = ?1)"
         )
         bindings = (context, type_id, type_version, encoding, self._db.milliseconds())
         with self._db.write():
@@ -133,7 +137,10 @@ class OpenTurns(_Streams):
 
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive pieces from a position on until they hold `room` bytes."""
-        sql = "SELECT position, 0, bytes FROM open_pieces WHERE open_id = ? AND position >= ? ORDER BY position"
+        sql = (
+            "SELECT position, 0, bytes FROM open_pieces WHERE open_id = ? AND position >= ? ORDER"
+            " BY position"
+        )
         return self._read(sql, number, position, room)
 
     def find_line(self, number: int, newline: int) -> tuple[int, int]:  # noqa: ARG002
@@ -172,9 +179,14 @@ _SIZE_FAULTS = (
 class Artifacts(_Streams):
     """The tables of artifacts; see `eventq.storage.base.Artifacts`."""
 
-    def create(self, tool: str, owner: str, *, number: int | None = None, at: int | None = None) -> int:
+    def create(
+        self, tool: str, owner: str, *, number: int | None = None, at: int | None = None
+    ) -> int:
         """Begin an artifact and return its number: the next one, unless it is given."""
-        sql = "INSERT INTO artifacts (artifact_id, tool, status, owner, created_at_ms) VALUES (?, ?, 'open', ?, ?)"
+        sql = (
+            "INSERT INTO artifacts (artifact_id, tool, status, owner, created_at_ms) VALUES (?,"
+            " ?, 'open', ?, ?)"
+        )
         with self._db.write():
             if number is None:
                 number = count_on(self._db, COUNTER)

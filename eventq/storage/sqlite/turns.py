@@ -32,9 +32,11 @@ _MOST_TURNS = 1 << 32  # in a chain
 _row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` costs 3 x
 
 _COLUMNS = (
-    "turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags, created_at_ms, canonical, blob_id"
+    "turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,"
+    " created_at_ms, canonical, blob_id"
 )
-# A `TurnRow`: its own columns, the newest patch up to a number, and the payload's blob, last its id.
+# A `TurnRow`: its own columns, the newest patch up to a number, and the payload's blob, last its
+# id.
 _READ = (
     "SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,"
     " c.created_at_ms, c.canonical, coalesce(p.seq, 0), b.hash, coalesce(b.raw_len, 0),"
@@ -78,17 +80,24 @@ _ADD = (
     " canonical, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _MOVE = "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id = ?"
-_LOG = "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?, 'append', ?, ?, ?)"
+_LOG = (
+    "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?,"
+    " 'append', ?, ?, ?)"
+)
 _FORGET_KEYS = (  # two that have expired, if there are any
     "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2) AND created_at_ms < ?"
 )
-_SET_KEY = "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES (?, ?, ?, ?, ?)"
-# Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest id up to a turn's own
-# that has a root, bounds what is to be found: where there is none the search ends, and where none is above the jump it
-# jumps. It takes as many steps as the way is long, or some thirty for each root that other branches were given on the
-# way, whichever is less. A plain walk takes a million steps where a million turns have no root; to ask of each root,
-# newest first, whether it is above is slow in a thread whose other branches have many; and what a turn inherits cannot
-# be kept with it, as a root given to an old turn changes that of all that follow.
+_SET_KEY = (
+    "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES"
+    " (?, ?, ?, ?, ?)"
+)
+# Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest
+# id up to a turn's own that has a root, bounds what is to be found: where there is none the search
+# ends, and where none is above the jump it jumps. It takes as many steps as the way is long, or
+# some thirty for each root that other branches were given on the way, whichever is less. A plain
+# walk takes a million steps where a million turns have no root; to ask of each root, newest first,
+# whether it is above is slow in a thread whose other branches have many; and what a turn inherits
+# cannot be kept with it, as a root given to an old turn changes that of all that follow.
 _NEAREST = (
     "WITH RECURSIVE up (turn_id, parent_id, jump_id, last) AS ("
     "SELECT turn_id, parent_id, jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id <= ?1)"
@@ -148,7 +157,9 @@ class Turns:
             self._seal(to.seals, new.blob.size)
         return self.chain(turn_id, 1, 0)[0]
 
-    def add(self, context_id: int, state: Sequence[Any], new: PreparedTurn, to: AppendTo, now: int) -> TurnRow:
+    def add(
+        self, context_id: int, state: Sequence[Any], new: PreparedTurn, to: AppendTo, now: int
+    ) -> TurnRow:
         """Store a turn inside `write`; `state` is what `_state` returns."""
         head, version = state[:2]
         above = state[5:]
@@ -320,7 +331,10 @@ class Turns:
             self._check(turn_id)
             now = self.database.milliseconds()
             blob_id = None if blob is None else self._blobs.keep(blob, now)[0]
-            sql = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+            sql = (
+                "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?,"
+                " ?, ?)"
+            )
             return self.insert("turn_patches", sql, (turn_id, blob_id, flags, now))
 
     def _check(self, turn_id: int) -> None:
