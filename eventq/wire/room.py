@@ -89,6 +89,19 @@ class Room:
             served = self._served() if self._waiting else ()
         _call(served)
 
+    def resize(self, size: int, now: int) -> bool:
+        """Hold `now` bytes instead of `size`, as they are there anyway; return whether they fit.
+
+        To let go first and take anew would hand what is still in use to a reservation in between.
+        """
+        with self._lock:
+            self._add(size, -1)
+            fits = self.fits(now)
+            self._add(now, 1)
+            served = self._served() if self._waiting else ()
+        _call(served)
+        return fits
+
     def _served(self) -> list[Waiter]:
         """Hold what fits now of what waits, in order; return whom to tell."""
         served = []

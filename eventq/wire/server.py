@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._frame(frame)
         full = self._full()
-        self._weigh(force=True)
+        self._weigh()
         self._advance()
         return full and not self._full()
 
@@ -299,21 +299,17 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline = self.server.now() + _patience(length)
         self._begun = begun is not None and fits
 
-    def _weigh(self, *, force: bool = False) -> bool:
+    def _weigh(self) -> bool:
         """Note how much is there of what is not taken yet; say whether it finds room."""
-        self._room.give(self._pending)
-        self._pending = self._reader.pending
-        fits = self._room.take(self._pending, force=force)
-        if not fits:
-            self._room.take(self._pending, force=True)  # it is there all the same
-        return fits
+        before, self._pending = self._pending, self._reader.pending
+        return self._room.resize(before, self._pending)
 
     def _frame(self, frame: Frame) -> None:
         self._heard = self.server.now()
         if self._session.state != "locked":
             self._deadline = None
         self._begun = False
-        self._weigh(force=True)
+        self._weigh()
         size = len(frame.payload) + _COST
         job = Job(self, frame.type, frame.req_id, size)
         try:
@@ -468,7 +464,10 @@ class Connection(asyncio.BufferedProtocol):
         Before it is sent, or the next request of its peer would find no room for itself.
         """
         self._room.give(job.held)
-        if not self._room.take(len(reply), force=len(reply) <= job.reserved):
+        if len(reply) <= job.reserved:
+            self._room.resize(job.reserved, len(reply))
+            job.reserved = 0
+        elif not self._room.take(len(reply)):
             reply = job.refusal(self.server.no_room(len(reply)))
             self._room.take(len(reply), force=True)
         job.held = len(reply)
@@ -520,8 +519,7 @@ class Connection(asyncio.BufferedProtocol):
         size = self._size_unsent()
         if size < self._unsent or not self._unsent:
             self._read = self.server.now()
-        self._room.give(self._unsent)
-        self._room.take(size, force=True)
+        self._room.resize(self._unsent, size)
         self._unsent = size
 
     # --- the end --------------------------------------------------------------------------------------------------

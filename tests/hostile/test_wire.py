@@ -117,6 +117,21 @@ def test_who_has_read_everything_is_not_late(world: World) -> None:
     assert len(_frames(bytes(peer.got))) == 2
 
 
+def test_what_has_come_of_a_frame_is_not_lent_to_a_reply(world: World) -> None:
+    """A reply that waits for memory gets none that a frame on its way still takes."""
+    peer = Peer(world)
+    peer.on_the_way += frames.encode_request(frames.PutBlob(bytes(32), b"x" * 60_000), 1)
+    peer.deliver(16_000)
+    room = world.server.room
+    served: list[bool] = []
+    assert not room.reserve(room.most - 10_000, lambda: served.append(True))
+    peer.deliver(20_000)
+    assert (served, room.held) == ([], 36_000)
+    while peer.deliver() or world.work(world.writer):
+        pass
+    assert (served, room.held) == ([True], room.most - 10_000)
+
+
 @pytest.mark.parametrize("size", [3000, 60_000])
 def test_what_there_is_no_room_for_is_refused_and_the_next_is_answered(
     world: World, size: int, monkeypatch: pytest.MonkeyPatch

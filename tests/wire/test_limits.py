@@ -507,6 +507,18 @@ def test_memory_is_given_in_the_order_of_asking() -> None:
     assert room.reserve(20, lambda: None)
 
 
+def test_memory_that_is_still_in_use_is_not_given_away() -> None:
+    """What grows or shrinks is held throughout, so nobody who waits gets it in between."""
+    room, served = Room(100, 1), []  # large ones may have 75
+    assert room.take(40)
+    assert not room.reserve(50, lambda: served.append(0))
+    assert room.resize(40, 45)
+    assert not room.resize(45, 80)  # there all the same
+    assert (served, room.held) == ([], 80)
+    assert room.resize(80, 20)
+    assert (served, room.held) == ([0], 70)
+
+
 def test_a_frame_that_comes_slowly_is_taken(serve: Serve, until: Until) -> None:
     """Each frame has its own time: what is in order never runs out of it."""
     served = serve()
