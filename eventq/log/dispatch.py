@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.errors import EventqError, FilterError, StoreError
+from eventq.errors import EventqError, StoreError
 from eventq.locks import ConsumerLock, lost
 from eventq.log.notifier import DELAY, QUEUE_FD
 
@@ -70,7 +70,9 @@ class Dispatch:
         locks: dict[str, ConsumerLock] = {}
         for state in self._subscriptions.states():
             try:
-                wanted = self.ready(state) or lost(self._layout.consumer(state.consumer))
+                wanted = self._subscriptions.ready(state) or lost(
+                    self._layout.consumer(state.consumer)
+                )
                 lock = self._lock(state) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer's surprise must not keep the others waiting)
                 self._fail(state.consumer, error)
@@ -87,19 +89,6 @@ class Dispatch:
             f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix
         )
         self.failure = self.failure or failure
-
-    def ready(self, state: ConsumerState) -> bool:
-        """Return whether a consumer is due and not stalled; one whose filter is broken is stalled here.
-
-        Raises StoreError when that cannot be found out.
-        """
-        if state.stalled is not None:
-            return False
-        try:
-            return self._subscriptions.due(state)
-        except FilterError as error:
-            self._subscriptions.stall(state, f"its filter is refused: {error.what}")
-        return False
 
     def _lock(self, state: ConsumerState) -> ConsumerLock | None:
         lock = ConsumerLock.take(self._layout.consumer(state.consumer))

@@ -180,6 +180,19 @@ class Subscriptions:
             db.consumers.note_scanned(state, clear)
         return hit is not None
 
+    def ready(self, state: ConsumerState) -> bool:
+        """Return whether a consumer is due and not stalled; one with a broken filter is stalled here.
+
+        Raises StoreError when that cannot be found out.
+        """
+        if state.stalled is not None:
+            return False
+        try:
+            return self.due(state)
+        except FilterError as error:
+            self.stall(state, f"its filter is refused: {error.what}")
+        return False
+
     def pending(self, state: ConsumerState) -> int | None:
         """Give the number of events that wait for a consumer, None when its filter cannot be run."""
         db = self._db

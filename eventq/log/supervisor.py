@@ -14,7 +14,6 @@ import signal
 from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
 from eventq.locks import ConsumerLock, FolderLock
-from eventq.log.dispatch import Dispatch
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.database import Database
@@ -111,7 +110,6 @@ class Supervisor:
         self._layout = layout
         self._subscriptions = subscriptions
         self._journal = journal
-        self._dispatch = Dispatch(self._subscriptions, self._layout, self._journal)
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         self._backoff_base = system.env_seconds("EVENTQ_BACKOFF", BACKOFF_SECONDS)
 
@@ -200,7 +198,7 @@ class Supervisor:
             watched.move("orphan")
             return
         state = self._subscriptions.state(watched.consumer)
-        if state is None or not self._dispatch.ready(state):
+        if state is None or not self._subscriptions.ready(state):
             watched.move("idle")
             return
         self._start(watched, state)
@@ -251,7 +249,7 @@ class Supervisor:
         if lock is not None:
             lock.release()
         state = self._subscriptions.state(watched.consumer)
-        due = state is not None and self._dispatch.ready(state)
+        due = state is not None and self._subscriptions.ready(state)
         watched.lock = None
         if lock is not None:
             lock.close() if due else lock.forget()
@@ -347,7 +345,7 @@ class Supervisor:
     def _judge(self, watched: Watched) -> None:
         """Decide what follows from a run: again at once, again later, or a stall."""
         state = self._subscriptions.state(watched.consumer)
-        if state is None or state.acked != watched.acked or not self._dispatch.ready(state):
+        if state is None or state.acked != watched.acked or not self._subscriptions.ready(state):
             watched.forgive()
             if state is not None and state.attempts:
                 self._subscriptions.note_attempts(state, 0)

@@ -71,11 +71,13 @@ def modules() -> dict[str, str]:
     return found
 
 
-def imports(path: str) -> set[str]:
-    """Give the modules of eventq that a file imports anywhere, also inside functions and for types only."""
+def imports(path: str, *, types: bool = True) -> set[str]:
+    """Return the modules of eventq that a file imports, also inside functions, and for types only."""
     known = {"eventq", *modules()}
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
+    if not types:
+        tree.body = [node for node in tree.body if not _is_for_types(node)]
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -85,6 +87,10 @@ def imports(path: str) -> set[str]:
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & known
             found.update(inside or {str(node.module)})
     return {name for name in found if name in known}
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
@@ -97,6 +103,15 @@ def test_imports_point_down(module: str) -> None:
             continue
         below = LEVELS[prefix(other)] < LEVELS[mine]
         assert below or prefix(other) == mine, f"{module} imports {other}"
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports make no circle, not even those that stand in functions."""
+    waiting = {module: imports(path, types=False) - {module} for module, path in modules().items()}
+    while free := {module for module, others in waiting.items() if not others & waiting.keys()}:
+        for module in free:
+            del waiting[module]
+    assert not waiting
 
 
 def test_the_public_names_are_exact() -> None:

@@ -19,7 +19,7 @@ from eventq import locks, system
 from eventq.errors import DamagedError
 from eventq.locks import ConsumerLock, FolderLock
 from eventq.log import supervisor
-from eventq.log.dispatch import Dispatch
+from eventq.log.subscriptions import Subscriptions
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_trouble_with_the_store_is_waited_out(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Dispatch, "ready", fail)
+        patch.setattr(Subscriptions, "ready", fail)
         delays = []
         for _ in range(3):
             boss._advance(one)
