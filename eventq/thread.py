@@ -558,7 +558,7 @@ class Thread:
         other.database.check_writable()
         if isinstance(contexts, str):
             raise UsageError("contexts are several", f"give a list, such as [{contexts!r}]")
-        if other.database.inodes == self.database.inodes:
+        if other.database.identity == self.database.identity:
             raise UsageError("the source and the destination are one thread", "give two")
         return copy(other.contexts, other.produced, self.database, contexts)
 

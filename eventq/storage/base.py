@@ -601,14 +601,8 @@ class Log(Protocol):
     consumers: Consumers
 
 
-class Database(Log, Memory, Protocol):
-    """One thread in one engine: owns connections, migration and the translation of errors."""
-
-    writable: bool
-
-    @property
-    def open_turns(self) -> OpenTurns:
-        """The turns that are still being written."""
+class Snapshot(Log, Memory, Protocol):
+    """All areas: of one moment inside `read`, else of what is stored."""
 
     @property
     def artifacts(self) -> Artifacts:
@@ -618,8 +612,28 @@ class Database(Log, Memory, Protocol):
     def outputs(self) -> Outputs:
         """The outputs of agents."""
 
+
+class Database(Snapshot, Protocol):
+    """One thread in one engine: owns connections, migration and the translation of errors."""
+
+    writable: bool
+
+    @property
+    def identity(self) -> str:
+        """What tells this thread from a later one at its place; the same however it is opened."""
+
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
+
+    def read(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager for what is committed when its block begins.
+
+        What is read through it is of that one moment, whatever is committed meanwhile; of a
+        transaction under way it shows nothing. Nothing is stored through it.
+        """
+
+    def interrupt(self) -> None:
+        """End the statement that another thread runs, if there is one. Raises ClosedError."""
 
     def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
         """Have a subscriber learn of each transaction that stores events, once it has committed."""

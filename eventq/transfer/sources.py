@@ -18,10 +18,9 @@ from eventq import system
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, FoundBlob, HeadRecord, MetaRecord, TurnRecord
-from eventq.errors import DamagedError, LogicError, NotAThreadError, UnknownContextError
+from eventq.errors import DamagedError, LogicError, UnknownContextError
 from eventq.output.artifacts import Artifacts
 from eventq.records import ArtifactInfo
-from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.packs import PackTable
 
 TYPE_CHECKING = False
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Any
+
+    from eventq.storage.sqlite.database import Database
 
     Note = Callable[[str], object]
     Told = dict[str, Any]
@@ -158,25 +159,20 @@ class ThreadSource:
     def __init__(self, mine: Database, contexts: Iterable[int | str] | None = None) -> None:
         """Read what the thread of a store holds."""
         self.note: Note = ignore
-        self._mine = mine
         self._contexts = None if contexts is None else list(contexts)
-        self._db = Database(mine.directory, write=mine.writable)
-        self._table = PackTable(self._db)
-        self._blobs = Blobs(self._db)
+        self._moment = mine.read()
 
     def __enter__(self) -> ThreadSource:
         """Begin the moment."""
+        self._db = self._moment.__enter__()
         try:
-            if self._db.inodes != self._mine.inodes:
-                raise NotAThreadError(
-                    self._mine.directory
-                )  # deleted meanwhile, and made anew by somebody
             self._db.check_memory()
             self._db.check_output()
-            self._db.snapshot()
+            self._table = PackTable(self._db)
+            self._blobs = Blobs(self._db)
             self._choose()
-        except BaseException:
-            self._db.close()
+        except BaseException as error:
+            self._moment.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
@@ -184,7 +180,7 @@ class ThreadSource:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         """End it."""
-        self._db.close()
+        self._moment.__exit__(kind, _, __)
 
     # --- what is chosen -------------------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Workers:
                     self._jobs.get_nowait()
             for thread in list(self._open):
                 with suppress(EventqError):
-                    thread.database.connection.interrupt()
+                    thread.database.interrupt()
             self._end(
                 system.monotonic() + 1
             )  # who waits for a lock of another process goes with this one

@@ -256,6 +256,34 @@ class Write:
             self._db.rollback()
 
 
+class Read:
+    """One `with db.read()`: a connection of its own, on which nothing changes any more."""
+
+    def __init__(self, db: Database) -> None:
+        """Prepare; the moment begins with the block."""
+        self._db = db
+        self._own: Database | None = None
+
+    def __enter__(self) -> Database:
+        """Open the connection and begin the moment; return what reads at it."""
+        self._own = own = self._db.reopened()
+        try:
+            if own.identity != self._db.identity:  # deleted meanwhile, and made anew by somebody
+                raise NotAThreadError(self._db.directory)
+            own.snapshot()
+        except BaseException:
+            own.close()
+            raise
+        return own
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        if self._own is not None:
+            self._own.close()
+
+
 class Joined:
     """A block of statements that belong together: a transaction, or a part of the one under way.
 
@@ -518,6 +546,15 @@ class Database:
             raise self.gone()
         return self.open_connection
 
+    @property
+    def identity(self) -> str:
+        """What tells this thread from a later one at its path, and is the same however it is opened."""
+        return ":".join(map(str, self.inodes))
+
+    def interrupt(self) -> None:
+        """End the statement that another thread runs, if there is one. Raises ClosedError."""
+        self.connection.interrupt()
+
     def check_process(self) -> None:
         """Refuse a forked process before it waits for a lock that nobody in it will ever release."""
         if self.pid != os.getpid():
@@ -615,6 +652,18 @@ class Database:
         relaxed one raises LogicError.
         """
         return Write(self, relaxed=relaxed)
+
+    def read(self) -> Read:
+        """Return a context manager for what is committed when its block begins.
+
+        What is read through it is of that one moment, whatever is committed meanwhile; of a
+        transaction under way it shows nothing.
+        """
+        return Read(self)
+
+    def reopened(self) -> Database:
+        """Open the same database once more."""
+        return Database(self.directory, write=self.writable, vfs=self._vfs)
 
     def joined(self) -> Joined:
         """Return a context manager for statements that belong together; see `Joined`."""

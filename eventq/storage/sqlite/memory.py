@@ -6,7 +6,26 @@ import apsw
 
 from eventq import system
 from eventq.storage.sqlite import migrate
-from eventq.storage.sqlite.database import Database
+from eventq.storage.sqlite.database import Database, Read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class MemoryRead(Read):
+    """The one connection there is: other threads wait until the block ends."""
+
+    def __enter__(self) -> Database:
+        """Lock the database and return it."""
+        self._db.lock.acquire()
+        return self._db
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Let others in."""
+        self._db.lock.release()
 
 
 class MemoryDatabase(Database):
@@ -28,3 +47,7 @@ class MemoryDatabase(Database):
     def alive(self) -> int:
         """Give 0: nobody can take it away."""
         return 0
+
+    def read(self) -> MemoryRead:
+        """Return a context manager that keeps other threads out."""
+        return MemoryRead(self)
