@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "Imported",
     "Move",
+    "NewRun",
     "NewStep",
     "NewTurn",
     "OpenInfo",
@@ -321,6 +322,28 @@ class RunInfo:
     fork_of: int | None
     updated_at_ms: int
     completed_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is to be started.
+
+    `name` is that of the workflow, `prompt` its task. `system` maps each role to its system text;
+    when it has any, only these roles and those that took a step have messages. `group` is what the
+    workflow was made of (a hash of its bundle), `parent_state` the step of a calling run.
+    `summary_cap` bounds the characters of one step in a summary. With `task_in_system` the system
+    texts state the task: the messages do not add it to them (default: they do).
+    """
+
+    name: str
+    prompt: str
+    system: Mapping[str, str] | None = None
+    group: str = ""
+    max_rounds: int = 0
+    depth: int = 0
+    parent_state: str | bytes | None = None
+    summary_cap: int | None = None
+    task_in_system: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import UnknownContextError
-from eventq.records import NewStep
+from eventq.records import NewRun, NewStep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from eventq.records import RunInfo, Step
     from eventq.thread import Thread
 
+    class Texts(TypedDict):
+        """The texts of a run, or the files that hold them."""
+
+        prompt: str | None
+        prompt_file: str | None
+        system_file: str | None
+
     class Settings(TypedDict):
         """How a run is set up."""
 
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
         depth: int
         group: str
         parent_state: str | None
-        label: str | None
         summary_cap: int | None
         task_in_system: bool
 
@@ -54,20 +60,17 @@ if TYPE_CHECKING:
 def start(
     thread: Thread,
     *,
+    texts: Texts,
     settings: Settings,
-    prompt: str | None,
-    prompt_file: str | None,
-    system_file: str | None,
+    label: str | None,
     source: str | None,
     json: bool,
 ) -> None:
     """Begin a run of a workflow. The task and each role's system text are frozen with it."""
-    made = thread.runs.start(
-        prompt=read_text(prompt, prompt_file) or "",
-        system=read_object(system_file, "--system-file"),
-        source=source,
-        **settings,
-    )
+    prompt = read_text(texts["prompt"], texts["prompt_file"]) or ""
+    system = read_object(texts["system_file"], "--system-file")
+    new = NewRun(prompt=prompt, system=system, **settings)
+    made = thread.runs.start(new, label=label, source=source)
     _show_run("Started", made, json=json)
 
 
@@ -282,14 +285,19 @@ COMMANDS = {
         start,
         [
             Option("name NAME", "The name of the workflow.", required=True).within("settings"),
-            Option("prompt TEXT", "The task.", kinds.verbatim),
-            Option(
-                "prompt-file FILE", "Read the task from a file, or from stdin for -.", kinds.path
-            ),
-            Option(
-                "system-file FILE",
-                "Read the roles' system texts from a file, or stdin for -. It holds a JSON object.",
-                kinds.path,
+            *together(
+                "texts",
+                Option("prompt TEXT", "The task.", kinds.verbatim),
+                Option(
+                    "prompt-file FILE",
+                    "Read the task from a file, or from stdin for -.",
+                    kinds.path,
+                ),
+                Option(
+                    "system-file FILE",
+                    "Read the roles' system texts from a file, or stdin for -. It holds a JSON object.",
+                    kinds.path,
+                ),
             ),
             *together(
                 "settings",
@@ -311,7 +319,10 @@ COMMANDS = {
                     default="",
                 ),
                 Option("parent-state REF", "The step of the run that calls this one."),
-                _LABEL,
+            ),
+            _LABEL,
+            *together(
+                "settings",
                 Option(
                     "summary-cap N",
                     "Show a model at most N characters of each earlier step.",

@@ -37,7 +37,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
-from eventq.records import NewStep, RunInfo, RunText, Step
+from eventq.records import NewRun, NewStep, RunInfo, RunText, Step
 from eventq.storage.rows import (
     AppendTo,
     GoneError,
@@ -106,71 +106,57 @@ class Runs:
 
     def start(
         self,
-        name: str,
-        prompt: str,
+        run: NewRun | str,
+        prompt: str | None = None,
         *,
         system: Mapping[str, str] | None = None,
-        max_rounds: int = 0,
-        depth: int = 0,
-        group: str = "",
-        parent_state: Name | None = None,
         label: str | None = None,
-        summary_cap: int | None = None,
-        task_in_system: bool = False,
         source: str | None = None,
     ) -> Run:
         """Begin a run of a workflow and return it; prompt and system texts are frozen with it.
 
-        `system` maps each role to its system text; when it has any, only these roles and those that
-        took a step have messages. `group` is what the workflow was made of (a hash of its bundle),
-        `parent_state` the step of a calling run, `label` a name for the run's context.
-        `summary_cap` bounds the characters of one step in a summary. With `task_in_system` the
-        system texts state the task: the messages do not add it to them (default: they do). With a
-        `source` an event tells of it. Raises InputError, UnknownBlobError, ConflictError for a
-        label that is taken.
+        The run is the name of a workflow with a prompt and `system`, which maps each role to its
+        system text; a `NewRun` has more. `label` names the run's context. With a `source` an event
+        reports the run. Raises InputError, UnknownBlobError, and ConflictError for a label that is
+        taken.
         """
-        check_name(name, "name")
-        check_name(group, "group", empty=True)
-        for value, what in ((max_rounds, "max_rounds"), (depth, "depth")):
-            check_natural(value, what)
-        if summary_cap is not None:
-            check_positive(summary_cap, "summary_cap")
-        if not hasattr(system or {}, "items"):
-            raise InputError(
-                "the system texts are one of each role", "give a mapping of role and text"
-            )
-        _check_task_in_system(task_in_system, system)
-        self._check_source(source)
+        new = _new_run(run, prompt, system)
+        _check_run(new)
+        if source is not None:
+            self.turns.check_source(source)
         if label is not None:
             check_context_name(label)
         texts: list[Prepared] = []
-        node = StartNode(
-            name,
-            self._put(texts, prompt, "prompt"),
-            group,
-            max_rounds,
-            depth,
-            {
-                _role(role): self._put(texts, text, f"system text of {role}")
-                for role, text in (system or {}).items()
-            },
-            None if parent_state is None else REF + digest_of(parent_state).hex(),
-            summary_cap,
-            task_in_system,
-        )
+        node = self._start_node(new, texts)
         while True:
             first = self.new(node, START_TYPE)
             blobs = tuple([text.blob for text in texts])
-            new = PreparedRun(name, group, label, blobs, first, source, AppendTo())
+            made = PreparedRun(new.name, new.group, label, blobs, first, source, AppendTo())
             try:
-                return Run(self, Context(self.turns, self.engine.start(new)))
+                return Run(self, Context(self.turns, self.engine.start(made)))
             except GoneError as gone:
                 for text in texts:
                     self.turns.blobs.again(text, gone)
 
-    def _check_source(self, source: str | None) -> None:
-        if source is not None:
-            self.turns.check_source(source)
+    def _start_node(self, new: NewRun, texts: list[Prepared]) -> StartNode:
+        """Prepare the texts of a run, and return the node that names them."""
+        prompt = self._put(texts, new.prompt, "prompt")
+        system = {
+            _role(role): self._put(texts, text, f"system text of {role}")
+            for role, text in (new.system or {}).items()
+        }
+        parent = None if new.parent_state is None else REF + digest_of(new.parent_state).hex()
+        return StartNode(
+            new.name,
+            prompt,
+            new.group,
+            new.max_rounds,
+            new.depth,
+            system,
+            parent,
+            new.summary_cap,
+            new.task_in_system,
+        )
 
     def _put(self, texts: list[Prepared], text: str, what: str) -> str:
         """Prepare a text, and return its ref."""
@@ -905,12 +891,31 @@ def _check_texts(made: NewStep) -> None:
             _check_text(text, what)
 
 
-def _check_task_in_system(told: object, system: Mapping[str, str] | None) -> None:
-    if type(told) is not bool:
+def _new_run(run: NewRun | str, prompt: str | None, system: Mapping[str, str] | None) -> NewRun:
+    """Return what is given in place of a name, or a run of a name, prompt and system texts alone."""
+    if type(run) is not NewRun:
+        return NewRun(run, prompt, system)  # type: ignore[arg-type]  # both are checked later
+    if prompt is not None or system is not None:
+        raise UsageError("a NewRun holds prompt and system itself", "give one of the two")
+    return run
+
+
+def _check_run(new: NewRun) -> None:
+    """Raise InputError or UsageError for a run that cannot be started."""
+    check_name(new.name, "name")
+    check_name(new.group, "group", empty=True)
+    for value, what in ((new.max_rounds, "max_rounds"), (new.depth, "depth")):
+        check_natural(value, what)
+    if new.summary_cap is not None:
+        check_positive(new.summary_cap, "summary_cap")
+    if not hasattr(new.system or {}, "items"):
+        raise InputError("the system texts are one of each role", "give a mapping of role and text")
+    if type(new.task_in_system) is not bool:
         raise InputError(
-            f"task_in_system must be True or False, not {told!r}", "give one of the two"
+            f"task_in_system must be True or False, not {new.task_in_system!r}",
+            "give one of the two",
         )
-    if told and not system:
+    if new.task_in_system and not new.system:
         raise InputError(
             "there is no system text that could state the task",
             "give system texts, or have the task added",

@@ -22,7 +22,7 @@ from eventq.errors import (
     ReadOnlyError,
     UnknownContextError,
 )
-from eventq.records import ArtifactInfo, NewTurn
+from eventq.records import ArtifactInfo, NewRun, NewTurn
 from eventq.storage.sqlite import migrate
 from eventq.transfer import packs
 from eventq.transfer.sources import ThreadSource
@@ -151,7 +151,7 @@ def fill(thread: eventq.Thread) -> None:
     thread.outputs.publish(
         "0-Scout.0-Helper", "v2 artifact://2 and artifact://99 and agent://7-None"
     )
-    run = thread.runs.start("plan", "the prompt artifact://5", label="run", group="g")
+    run = thread.runs.start(NewRun("plan", "the prompt artifact://5", group="g"), label="run")
     run.attempt("coder", {"n": 1}, "failed")
     run.step("coder", {"n": 2}, "done")
     thread.runs.start("apart", "another prompt", label="run 2").step("coder", 1, "apart step")

@@ -117,10 +117,10 @@ def test_no_modules_import_each_other() -> None:
 def test_the_public_names_are_exact() -> None:
     """`__all__` is sorted, small, complete, and every name of it can be had."""
     assert eventq.__all__ == sorted(eventq.__all__)
-    assert len(eventq.__all__) <= 29
+    assert len(eventq.__all__) <= 30
     assert set(eventq.__all__) == {
         "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewStep", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
+        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewRun", "NewStep", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
         "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__
@@ -147,6 +147,23 @@ def test_everything_public_is_documented() -> None:
     for name, value in vars(eventq.Thread).items():
         if not name.startswith("_"):
             assert (value.__doc__ or "").strip(), name
+
+
+def test_parameter_lists_are_short() -> None:
+    """No function takes more than seven parameters; what needs more takes a record."""
+    long = {}
+    for module, path in modules().items():
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                given = node.args
+                named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+                rest = [given.vararg, given.kwarg]
+                names = [one.arg for one in (*named, *rest) if one]
+                if len(names) - (names[:1] in (["self"], ["cls"])) > 7:
+                    long[f"{module}:{node.lineno}"] = names
+    assert not long
 
 
 def test_the_package_is_typed() -> None:

@@ -23,7 +23,7 @@ from eventq.errors import (
     UnknownRunError,
     UsageError,
 )
-from eventq.records import Move, NewStep, NewTurn, RunInfo, RunText, Step
+from eventq.records import Move, NewRun, NewStep, NewTurn, RunInfo, RunText, Step
 from tests.contract import support
 from tests.contract.support import counts, dump, found
 from tests.crash.support import kill, numbers, read_lines, start
@@ -184,12 +184,14 @@ END_REF = H + "52097d178ddf2bed78136d6c2f3d3aee9d54726ae16a01e783e2aacd1c5030c7"
 def test_nodes_to_the_byte(thread: Thread, clock: Clock) -> None:
     """Rows 1, 4, 12: start, content, step, compaction and end are these bytes, under these hashes."""
     run = thread.runs.start(
-        "solve-issue",
-        PROMPT,
-        system={"coder": "You code.", "ana": "You look."},
-        max_rounds=10,
-        depth=1,
-        group="BUNDLE",
+        NewRun(
+            "solve-issue",
+            PROMPT,
+            {"coder": "You code.", "ana": "You look."},
+            group="BUNDLE",
+            max_rounds=10,
+            depth=1,
+        )
     )
     thread.blobs.put(b"artifact")
     assert run.attempt("ana", content="no") == ATTEMPT_REF
@@ -257,15 +259,25 @@ def test_equal_starts_share_a_blob(thread: Thread, raw: apsw.Connection) -> None
     others = [
         thread.runs.start("x", "p"),
         thread.runs.start("w", "q"),
-        thread.runs.start("w", "p", max_rounds=1),
-        thread.runs.start("w", "p", depth=1),
-        thread.runs.start("w", "p", group="g"),
+        thread.runs.start(NewRun("w", "p", max_rounds=1)),
+        thread.runs.start(NewRun("w", "p", depth=1)),
+        thread.runs.start(NewRun("w", "p", group="g")),
         thread.runs.start("w", "p", system={"a": "p"}),
-        thread.runs.start("w", "p", system={"a": "p"}, task_in_system=True),
-        thread.runs.start("w", "p", summary_cap=9),
-        thread.runs.start("w", "p", parent_state=first.info().head),
+        thread.runs.start(NewRun("w", "p", system={"a": "p"}, task_in_system=True)),
+        thread.runs.start(NewRun("w", "p", summary_cap=9)),
+        thread.runs.start(NewRun("w", "p", parent_state=first.info().head)),
     ]
     assert len({run.info().start for run in (first, *others)}) == len(others) + 1
+
+
+def test_a_run_is_a_name_or_a_new_run(thread: Thread) -> None:
+    """A name, a prompt and system texts start what a `NewRun` of them does; label and source go with both."""
+    system = {"a": "You act."}
+    one = thread.runs.start("w", "p", system=system, label="one", source="self")
+    two = thread.runs.start(NewRun("w", "p", system), label="two", source="self")
+    assert one.info().start == two.info().start
+    assert [run.context.info().name for run in (one, two)] == ["one", "two"]
+    assert [event.source for event in thread.peek()] == ["self"] * 2
 
 
 @pytest.mark.parametrize("prompt", ["", "x", "ä ☃ \0 \r\n", "x" * 200_000, '{"type":"start"}'])
@@ -307,7 +319,7 @@ def test_refs_are_what_the_payload_names(thread: Thread) -> None:
     put = [thread.blobs.put(b"%d" % n).ref for n in range(3)]
     child = thread.runs.start("child", "p")
     end = child.end()
-    run = thread.runs.start("w", "p", system={"b": "B", "a": "A"}, parent_state=end.ref)
+    run = thread.runs.start(NewRun("w", "p", system={"b": "B", "a": "A"}, parent_state=end.ref))
     expected = [name_of(b"p"), name_of(b"A"), name_of(b"B"), end.ref]
     assert expected == read(thread, run.info().start)["refs"]
     assert sorted(expected) == thread.blobs.refs(run.info().start)
@@ -384,7 +396,7 @@ MISSED: dict[str, Callable[[Thread, Run], object]] = {
         NewStep("a", attempts=[NewStep("a"), NewStep("a", refs=[MISSING])])
     ),
     "a caller": lambda thread, run: thread.runs.start(
-        "new", "new", parent_state=MISSING, label="new"
+        NewRun("new", "new", parent_state=MISSING), label="new"
     ),
     "of what replaces": lambda thread, run: run.poke(content="new", refs=[MISSING]),
 }
@@ -561,7 +573,7 @@ def test_runs_that_call_runs(thread: Thread, clock: Clock, raw: apsw.Connection)
     """Row 14: a start names the caller's step and a step the end of the run it called; both keep what they name."""
     caller = thread.runs.start("outer", "p")
     asked = caller.step("a", content="the asking")
-    called = thread.runs.start("inner", "q", parent_state=asked.ref, depth=1)
+    called = thread.runs.start(NewRun("inner", "q", parent_state=asked.ref, depth=1))
     called.step("b", content="inner work")
     end = called.end()
     done = caller.step(NewStep("a", child=end.ref))
@@ -573,7 +585,7 @@ def test_runs_that_call_runs(thread: Thread, clock: Clock, raw: apsw.Connection)
     clock.move(2 * DAY)
     assert thread.gc(apply=True).turns == 3
     assert all(thread.blobs.has(ref) for ref in inner)
-    second = thread.runs.start("inner", "q", parent_state=done.ref)
+    second = thread.runs.start(NewRun("inner", "q", parent_state=done.ref))
     outer = {step.ref for step in caller.replay()}
     caller.context.delete()
     clock.move(2 * DAY)
@@ -845,10 +857,10 @@ def test_a_missing_turn(path: str) -> None:
 
 def test_the_active_list(thread: Thread, clock: Clock) -> None:
     """Row 18: the active list holds the runs under way: head, start and time of the last change, of a group or of all."""
-    first = thread.runs.start("one", "p", group="g")
+    first = thread.runs.start(NewRun("one", "p", group="g"))
     clock.move(1)
-    second = thread.runs.start("two", "q", group="h", label="second")
-    third = thread.runs.start("three", "r", group="g")
+    second = thread.runs.start(NewRun("two", "q", group="h"), label="second")
+    third = thread.runs.start(NewRun("three", "r", group="g"))
     clock.move(1)
     step = first.step("a")
     second.suspend()
@@ -872,7 +884,7 @@ def test_long_lists(thread: Thread) -> None:
     """Row 18: lists of any length are whole, in pages that do not show, by id."""
     with thread.write():
         for number in range(2005):
-            run = thread.runs.start("w", "p", group=f"{number % 2}")
+            run = thread.runs.start(NewRun("w", "p", group=f"{number % 2}"))
             if number % 5 == 0:
                 run.end()
     assert list(range(1, 2006)) == ids(thread.runs.list())
@@ -889,7 +901,10 @@ def test_long_lists(thread: Thread) -> None:
 def test_history_by_day(thread: Thread, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 20: a run that was completed is in the history of the day of UTC, and in no other; a cancelled one in none."""
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
-    runs = [thread.runs.start("w", f"{number}", group="g" if number else "") for number in range(4)]
+    runs = [
+        thread.runs.start(NewRun("w", f"{number}", group="g" if number else ""))
+        for number in range(4)
+    ]
     clock.at = 1773878399.999
     first = runs[0].end()
     clock.at = 1773878400.0
@@ -1097,7 +1112,7 @@ with eventq.open(sys.argv[1]) as thread:
     say("go")
     fall(int(sys.argv[2]))
     for n in range(100000):
-        run = runs.start("w", f"{sys.argv[3]} {n}", group="killed")
+        run = runs.start(eventq.NewRun("w", f"{sys.argv[3]} {n}", group="killed"))
         say(f"start {run.id}")
         step = run.step(eventq.NewStep("a", n, "x" * (n % 7 * 300), edge_prompt="go"))
         say(f"step {run.id} {step.ref}")
@@ -1514,7 +1529,9 @@ def test_the_task_is_stated_unless_the_start_says_that_it_is(
     thread: Thread, text: str, told: bool
 ) -> None:
     """Row 71: whatever a role's text holds, the task is added to it, or not when the start says so; nothing is guessed."""
-    run = thread.runs.start("w", "commit", system={"a": text, "b": "B"}, task_in_system=told)
+    run = thread.runs.start(
+        NewRun("w", "commit", system={"a": text, "b": "B"}, task_in_system=told)
+    )
     whole = "\n\n".join(filter(None, [text, "commit"]))
     left_out = told and text != ""  # no text states no task
     run.step("c")
@@ -1691,7 +1708,7 @@ def test_keys_and_the_rest_of_a_step(path: str) -> None:
 
 def test_events(thread: Thread, run: Run) -> None:
     """Row 21: with a source each change of a run tells of itself in one event, in its own transaction."""
-    made = thread.runs.start("w", "p", group="g", source="self")
+    made = thread.runs.start(NewRun("w", "p", group="g"), source="self")
     calls: dict[str, Callable[[], object]] = {
         "step": lambda: made.step("a", source="self"),
         "attempt": lambda: made.attempt("a", source="self"),
@@ -1797,7 +1814,7 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
         "'x' names no blob",
     ),
     "a caller that is none": (
-        lambda thread, _: thread.runs.start("w", "p", parent_state="x"),
+        lambda thread, _: thread.runs.start(NewRun("w", "p", parent_state="x")),
         "'x' names no blob",
     ),
     "a summary that is none": (
@@ -1810,6 +1827,18 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
         "prompt must be text",
     ),
     "a name that is empty": (lambda thread, _: thread.runs.start("", "p"), "name is empty"),
+    "a prompt that is left out": (
+        lambda thread, _: thread.runs.start("w"),
+        "prompt must be text, not NoneType",
+    ),
+    "a prompt beside a new run": (
+        lambda thread, _: thread.runs.start(NewRun("w", "p"), "p"),
+        "a NewRun holds prompt and system itself",
+    ),
+    "system texts beside a new run": (
+        lambda thread, _: thread.runs.start(NewRun("w", "p"), system={}),
+        "a NewRun holds prompt and system itself",
+    ),
     "a system text of no role": (
         lambda thread, _: thread.runs.start("w", "p", system={"": "x"}),
         "role is empty",
@@ -1819,28 +1848,30 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
         "system text of a must be text",
     ),
     "rounds below 0": (
-        lambda thread, _: thread.runs.start("w", "p", max_rounds=-1),
+        lambda thread, _: thread.runs.start(NewRun("w", "p", max_rounds=-1)),
         "max_rounds must be a whole",
     ),
     "a depth that is none": (
-        lambda thread, _: thread.runs.start("w", "p", depth="1"),  # type: ignore[arg-type]
+        lambda thread, _: thread.runs.start(NewRun("w", "p", depth="1")),  # type: ignore[arg-type]
         "depth must be a whole",
     ),
     "a cap of 0": (
-        lambda thread, _: thread.runs.start("w", "p", summary_cap=0),
+        lambda thread, _: thread.runs.start(NewRun("w", "p", summary_cap=0)),
         "summary_cap must be",
     ),
     "messages of no role": (lambda _, run: run.messages(""), "role is empty"),
     "a task in no system text": (
-        lambda thread, _: thread.runs.start("w", "p", task_in_system=True),
+        lambda thread, _: thread.runs.start(NewRun("w", "p", task_in_system=True)),
         "there is no system text that could state the task - give system texts, or have the task added",
     ),
     "a task in system texts of nobody": (
-        lambda thread, _: thread.runs.start("w", "p", system={}, task_in_system=True),
+        lambda thread, _: thread.runs.start(NewRun("w", "p", system={}, task_in_system=True)),
         "there is no system text that could state the task",
     ),
     "a word for where the task is": (
-        lambda thread, _: thread.runs.start("w", "p", system={"a": "A"}, task_in_system="no"),  # type: ignore[arg-type]
+        lambda thread, _: thread.runs.start(
+            NewRun("w", "p", {"a": "A"}, task_in_system="no")  # type: ignore[arg-type]
+        ),
         "task_in_system must be True or False, not 'no'",
     ),
 }

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.records import NewStep
+from eventq.records import NewRun, NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -287,7 +287,7 @@ def shared() -> Iterator[Thread]:
 
 def begin(thread: Thread, cap: int | None) -> Pair:
     """Begin a run and what stands beside it."""
-    pair = Pair(thread, thread.runs.start("w", TASK, system=SYSTEM, summary_cap=cap), cap)
+    pair = Pair(thread, thread.runs.start(NewRun("w", TASK, system=SYSTEM, summary_cap=cap)), cap)
     pair.look()
     return pair
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.records import NewStep
+from eventq.records import NewRun, NewStep
 from tests.plans.test_plans import Traced, opened
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def traced(
         patch.setenv("EVENTQ_NOTIFIER", "none")
         path = eventq.init(tmp_path_factory.mktemp("plans") / "thread")
         with eventq.open(path) as thread, thread.write():
-            main = thread.runs.start("w", "p", group="g1", system={"a": "s"}, label="main")
+            main = thread.runs.start(NewRun("w", "p", group="g1", system={"a": "s"}), label="main")
             for number in range(200):
                 main.step(
                     NewStep(
@@ -60,7 +60,7 @@ def traced(
                 )
             main.attempt("c")
             for number in range(2):
-                thread.runs.start("w", f"{number}", group="g1")
+                thread.runs.start(NewRun("w", f"{number}", group="g1"))
             head, root = main.info(), main.context.ancestor(0)
             for turn in main.context.replay(payload=False):
                 for _ in range(5):
@@ -68,7 +68,7 @@ def traced(
             thread.database.run(FILL, (FINISHED, head.head_turn_id))
             thread.database.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
             for number in range(3):
-                thread.runs.start("w", f"{number}", group="g2").suspend()
+                thread.runs.start(NewRun("w", f"{number}", group="g2")).suspend()
         made = opened(path, analysed=request.param == "analysed")
         assert [info.name for info in made.thread.runs.active()] == ["w"] * 6
         yield made
