@@ -9,13 +9,19 @@ import pytest
 import eventq
 from eventq import system
 from eventq.output import entries
+from tests.contract.support import dump
+from tests.wire.support import Served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import apsw
+
     from eventq import Context, Thread
+    from eventq.wire.client import Connection
     from tests.conftest import Clock
+    from tests.contract.support import Tables
 
 
 @pytest.fixture
@@ -41,6 +47,29 @@ def other(tmp_path: Path) -> Iterator[eventq.Thread]:
 def context(thread: Thread) -> Context:
     """Give an empty context of a thread that must check out."""
     return thread.contexts.create("main")
+
+
+@pytest.fixture(params=["local", "served"])
+def memory(
+    request: pytest.FixtureRequest, thread: Thread, quick: None
+) -> Iterator[Thread | Connection]:
+    """Give the contexts and blobs of a fresh thread: at home, and by way of a server."""
+    if request.param == "local":
+        yield thread
+        return
+    served = Served(thread.path)
+    try:
+        with eventq.connect(served.url) as connection:
+            yield connection
+    finally:
+        served.hang_up()
+        served.stop()
+
+
+@pytest.fixture
+def stored(raw: apsw.Connection) -> Callable[[], Tables]:
+    """Give a function that returns every row of the engine, to see that a call changed nothing."""
+    return lambda: dump(raw)
 
 
 @pytest.fixture
