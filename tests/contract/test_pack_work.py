@@ -136,7 +136,19 @@ def equal_first_turns(pack: PackWriter, count: int) -> None:
         pack.head(HeadRecord(number, number, 0, 0, BORN + number))
 
 
+def equal_payloads(pack: PackWriter, count: int) -> None:
+    """Write a chain of turns of one payload, and as many first turns of others."""
+    pack.blob(blob(b"ok"))
+    for number in range(1, count + 1):
+        turn(pack, number, number - 1, number - 1, b"ok")
+    for number in range(1, count + 1):
+        pack.blob(blob(b"%d" % number))
+        turn(pack, count + number, 0, 0, b"%d" % number)
+    pack.head(HeadRecord(1, count, count - 1, 0, BORN))
+
+
 SHAPES = [
+    equal_payloads,
     equal_patches, patches_of_one_turn, equal_attempts, lost_heads, contexts_at_one_turn, contexts_of_one_moment,
     contexts_of_many_moments, equal_turns, equal_first_turns,
 ]  # fmt: skip

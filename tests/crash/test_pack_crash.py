@@ -1,7 +1,8 @@
-"""Exports that are killed at every step: the next one succeeds, and files of others stay as they are."""
+"""Exports and imports that are killed at every step, or refused by the disk: the next one brings all."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -13,20 +14,18 @@ import pytest
 
 import eventq
 from eventq import LogicError
+from eventq import thread as front
+from eventq.errors import DiskError
+from eventq.records import NewTurn
+from eventq.storage.sqlite.database import Database
+from tests.contract.pack_files import FILES, added, tree
+from tests.crash.support import REFUSALS, FaultyVFS, copy
+from tests.crash.test_every_step import fell
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FILES = [
-    "blobs.idx",
-    "blobs.pack",
-    "eventq.ndjson",
-    "heads.tbl",
-    "turns.idx",
-    "turns.log",
-    "turns.meta",
-]
 # Each child exports and kills itself before its nth call that changes the disk; the last one comes through.
 KILLED = """
 import json, os, signal, sys
@@ -74,13 +73,6 @@ def filled(path: str) -> str:
         writer.write(b"a part")
         writer.fail("for a test")
     return path
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Return every file below a folder."""
-    return {
-        str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()
-    }
 
 
 def killed(filled: str, tmp_path: Path, *words: str) -> int:
@@ -178,3 +170,100 @@ def test_an_unfinished_export_is_said(filled: str, tmp_path: Path) -> None:
                 )
     assert said[0]
     assert not said[-1]
+
+
+@pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a pack that holds some of everything, and a fresh thread to import it into."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    with eventq.open(eventq.init(tmp_path / "source")) as source:
+        main = source.contexts.create("main")
+        for number in range(4):
+            main.append(
+                NewTurn(f"m{number}", type_id="chat", refs=[source.blobs.put(b"named").ref])
+            )
+        main.fork(at=2, name="side").append("s")
+        source.contexts.patch(2, "again")
+        source.contexts.tombstone(3)
+        source.contexts.attach(2, bytes(32))
+        source.blobs.pin(source.blobs.put(b"pinned").hash, "me")
+        source.runs.start("plan", "prompt").step("coder", 1, "done")
+        source.outputs.put("A", "output")
+        source.artifacts.put(b"artifact")
+        source.export_pack(tmp_path / "pack")
+    eventq.init(tmp_path / "template")
+    return tmp_path
+
+
+def brought(packed: Path, path: str) -> bool:
+    """Check what an import that stopped left, and that the next one brings the rest; return whether it had turns."""
+    with eventq.open(path) as thread:
+        assert thread.check() == []
+        whole = len(list(thread.contexts)) == 3
+        assert whole or (list(thread.contexts), thread.gc(grace=0).turns) == ([], 0)
+        assert whole or (thread.blobs.pins(), list(thread.outputs)) == ([], [])
+        thread.import_pack(packed / "pack")
+        assert added(thread.import_pack(packed / "pack")) == (0, 0, 0, 0)
+        assert thread.check() == []
+        out = f"{path}-out"
+        shutil.rmtree(out, ignore_errors=True)
+        thread.export_pack(out)
+    again, first = tree(out), tree(packed / "pack")
+    assert all(again[name] == first[name] for name in first if name != "blobs.idx")
+    return whole
+
+
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_killed_import(packed: Path, stride: int) -> None:
+    """At whatever step an import is killed, there is no turn and no head or all of them; the next one brings the rest."""
+    path = f"{packed}/thread"
+
+    def imported() -> None:
+        with eventq.open(path) as thread:
+            thread.import_pack(packed / "pack")
+
+    seen: list[bool] = []
+    number, going = 0, True
+    while going:
+        number += stride
+        copy(f"{packed}/template", path)
+        going = fell(number, imported)
+        seen.append(brought(packed, path))
+    assert len(seen) > 10
+    assert set(seen) == {True, False}
+
+
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("error", "lasting"), REFUSALS)
+def test_an_import_that_the_disk_refuses(
+    error: type[Exception],
+    lasting: bool,
+    stride: int,
+    packed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever change of the files fails, it is an error, and there are no turns or all; the next import brings the rest."""
+    vfs = FaultyVFS("faulty-pack")
+    path = f"{packed}/thread"
+    number, failed, seen = 1, True, set()
+    try:
+        while failed:
+            copy(f"{packed}/template", path)
+            refused = False
+            with monkeypatch.context() as patch:
+                patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-pack"))
+                with eventq.open(path) as thread:
+                    vfs.arm(number, error, lasting=lasting)
+                    try:
+                        thread.import_pack(packed / "pack")
+                    except DiskError:
+                        refused = True
+                    failed = bool(vfs.failed)
+                    vfs.disarm()
+            seen.add(brought(packed, path))
+            assert refused <= failed
+            number += stride
+    finally:
+        vfs.unregister()
+    assert number > 10
+    assert seen == {True, False}
