@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
-from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
 from eventq.errors import EventqError
 from eventq.records import NewTurn
-from eventq.transfer.sources import type_tag
+from tests.contract.pack_files import FILES, blob, flip, head, meta, says, tag, turn, write
+from tests.contract.support import outputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,18 +41,15 @@ def pack(path: str, tmp_path: Path) -> Path:
 
 def state(thread: eventq.Thread) -> Any:
     """Return what a thread holds, but for when it was stored here."""
+    contexts, artifacts = list(thread.contexts), thread.artifacts
     return (
-        [
-            (one.context_id, one.name, one.fork_of, one.head_turn_id, one.flags, one.created_at_ms)
-            for one in thread.contexts
-        ],
-        [list(thread.contexts.get(one.context_id).replay()) for one in thread.contexts],
-        [list(thread.contexts.get(one.context_id).replay(as_of=0)) for one in thread.contexts],
+        [(one.context_id, one.name, one.fork_of, one.head_turn_id, one.flags, one.created_at_ms) for one in contexts],
+        [list(thread.contexts.get(one.context_id).replay(as_of=at)) for one in contexts for at in (None, 0)],
         thread.blobs.pins(),
         sorted((one.hash, one.size, tuple(thread.blobs.refs(one.hash))) for one in thread.blobs),
-        [(one.artifact_id, one.tool, one.status, one.hash, one.created_at_ms, thread.artifacts.open(one.artifact_id).read())
-         for one in thread.artifacts],
-        [(one.output_id, one.version, one.hash, one.created_at_ms) for one in thread.outputs],
+        [(one.artifact_id, one.tool, one.status, one.created_at_ms, artifacts.open(one.artifact_id).read())
+         for one in artifacts],
+        outputs(thread),
     )  # fmt: skip
 
 
@@ -74,51 +70,33 @@ def imported(thread: eventq.Thread, pack: Path) -> tuple[Any, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta",
-        "artifacts/0.bash.log", "artifacts/1.bash.partial.log",
-    ],
-)  # fmt: skip
-def test_every_flipped_bit(name: str, step: int, pack: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"])
+def test_every_flipped_bit(name: str, step: int, pack: Path, other: eventq.Thread) -> None:
     """No flipped bit changes what an import brings without a word; the suite takes some of each byte, or byte in turn."""
-    with eventq.open(eventq.init(tmp_path / "other")) as other:
-        sound, notes = imported(other, pack)
-        assert notes == ()
-        data = (pack / name).read_bytes()
-        for bit in range(0, len(data) * 8, step if name == "turns.meta" or step == 1 else 9 * step):
-            changed = bytearray(data)
-            changed[bit // 8] ^= 1 << bit % 8
-            (pack / name).write_bytes(changed)
-            found, notes = imported(other, pack)
-            assert notes or found == sound, bit
+    sound, notes = imported(other, pack)
+    assert notes == ()
+    data = (pack / name).read_bytes()
+    for bit in range(0, len(data) * 8, step if name == "turns.meta" or step == 1 else 9 * step):
+        flip(pack / name, bit // 8, 1 << bit % 8)
+        found, notes = imported(other, pack)
+        assert notes or found == sound, bit
+        (pack / name).write_bytes(data)
 
 
-def foreign(folder: Path, *metas: MetaRecord, depth: int = 3) -> Path:
+def foreign(folder: Path, metas: list[bytes] | None = None, depth: int = 3) -> Path:
     """Write a pack of four turns of a type as other programs do, without hashes of what has no checksums."""
-    from blake3 import blake3
-
-    payloads = [b"%d" % number for number in range(1, 5)]
-    hashes = [blake3(payload).digest() for payload in payloads]
-    with PackWriter(folder) as pack:
-        for number in range(4):
-            pack.blob(BlobRecord(hashes[number], 0, 1, payloads[number]))
-            pack.turn(
-                TurnRecord(number + 1, number, number, 0, type_tag(TYPE), hashes[number], 0, 5)
-            )
-        for meta in metas:
-            pack.meta(meta)
-        pack.head(HeadRecord(1, 4, depth, 0, 5))
-    (folder / "eventq.ndjson").unlink()
-    return folder
+    return write(
+        folder,
+        blob=b"".join(blob(b"%d" % n) for n in range(1, 5)),
+        turn=b"".join(turn(n, n - 1, n - 1, b"%d" % n, number=tag(TYPE)) for n in range(1, 5)),
+        meta=b"".join(map(of_type, range(1, 5)) if metas is None else metas),
+        head=head(1, 4, depth),
+    )
 
 
-def meta(
-    turn_id: int, type_id: str = TYPE, encoding: int = 0, compression: int = 0, length: int = 1
-) -> MetaRecord:
+def of_type(turn_id: int, type_id: str = TYPE, length: int = 1, **more: int) -> bytes:
     """Return what is said of a turn."""
-    return MetaRecord(turn_id, type_id, 1, encoding, compression, length)
+    return meta(turn_id, type_id, length=length, **more)
 
 
 def types(thread: eventq.Thread) -> list[str]:
@@ -126,18 +104,21 @@ def types(thread: eventq.Thread) -> list[str]:
     return [turn.type_id for turn in thread.contexts.get(1).replay()]
 
 
-BAD = {
-    "none": ([meta(1), meta(2), meta(3), meta(4)], [TYPE] * 4, ""),
-    "another tag": ([meta(1), meta(2, "ly.Type"), meta(3), meta(4)], [TYPE, "ly.Type", TYPE, TYPE], "another type than the tag"),
-    "missing": ([meta(1), meta(3), meta(4)], [TYPE, "", TYPE, TYPE], "missing of turns in turns.log, that of turn 2"),
-    "renumbered up": ([meta(1), meta(1 << 60), meta(3), meta(4)], [TYPE, "", TYPE, TYPE], "no turn that stands there"),
-    "renumbered to the next": ([meta(1), meta(3), meta(3), meta(4)], [TYPE, "", TYPE, TYPE], "no turn that stands there"),
-    "renumbered down": ([meta(1), meta(0), meta(3), meta(4)], [TYPE, "", TYPE, TYPE], "no turn that stands there"),
-    "twice": ([meta(1), meta(2), meta(2), meta(3), meta(4)], [TYPE] * 4, "no turn that stands there"),
-    "too many": ([meta(1), meta(2), meta(3), meta(4), meta(5)], [TYPE] * 4, "no turn that stands there"),
-    "another encoding": ([meta(1), meta(2, encoding=7), meta(3), meta(4)], [TYPE] * 4, "another encoding"),
-    "another length": ([meta(1), meta(2, length=2), meta(3), meta(4)], [TYPE] * 4, "another length"),
-    "no compression": ([meta(1), meta(2, compression=2), meta(3), meta(4)], [TYPE] * 4, "an unknown compression"),
+ONE, TWO, THREE, FOUR = map(of_type, range(1, 5))
+OTHER = of_type(2, "ly.Type")
+STRAY = "no turn that stands there"
+BAD: dict[str, tuple[list[bytes], list[str], str]] = {  # the records, the types that come of them, what is said
+    "none": ([ONE, TWO, THREE, FOUR], [TYPE] * 4, ""),
+    "another tag": ([ONE, OTHER, THREE, FOUR], [TYPE, "ly.Type", TYPE, TYPE], "another type than the tag"),
+    "missing": ([ONE, THREE, FOUR], [TYPE, "", TYPE, TYPE], "missing of turns in turns.log, that of turn 2"),
+    "renumbered up": ([ONE, of_type(1 << 60), THREE, FOUR], [TYPE, "", TYPE, TYPE], STRAY),
+    "renumbered to the next": ([ONE, THREE, THREE, FOUR], [TYPE, "", TYPE, TYPE], STRAY),
+    "renumbered down": ([ONE, of_type(0), THREE, FOUR], [TYPE, "", TYPE, TYPE], STRAY),
+    "twice": ([ONE, TWO, TWO, THREE, FOUR], [TYPE] * 4, STRAY),
+    "too many": ([ONE, TWO, THREE, FOUR, of_type(5)], [TYPE] * 4, STRAY),
+    "another encoding": ([ONE, of_type(2, encoding=7), THREE, FOUR], [TYPE] * 4, "another encoding"),
+    "another length": ([ONE, of_type(2, length=2), THREE, FOUR], [TYPE] * 4, "another length"),
+    "no compression": ([ONE, of_type(2, compression=2), THREE, FOUR], [TYPE] * 4, "an unknown compression"),
 }  # fmt: skip
 
 
@@ -145,37 +126,33 @@ BAD = {
 def test_what_turns_log_contradicts(kind: str, thread: eventq.Thread, tmp_path: Path) -> None:
     """What is said of one turn and cannot be is told of, and costs no other turn its type."""
     metas, expected, said = BAD[kind]
-    notes = thread.import_pack(foreign(tmp_path / "pack", *metas)).notes
-    notes = tuple(note for note in notes if not note.endswith("anew"))
+    notes = thread.import_pack(foreign(tmp_path / "pack", metas)).notes
+    told = [note for note in notes if not note.endswith("anew")]
     assert types(thread) == expected
-    assert (
-        any(note.startswith("turns.meta: ") and said in note for note in notes)
-        if said
-        else notes == ()
-    )
+    assert bool(told) == bool(said)
+    assert not said or any(note.startswith("turns.meta: ") and said in note for note in told)
 
 
 def test_a_head_of_another_depth(thread: eventq.Thread, tmp_path: Path) -> None:
     """A head whose depth is not that of its turn is told of."""
-    notes = thread.import_pack(foreign(tmp_path / "pack", *map(meta, range(1, 5)), depth=7)).notes
-    assert any(note.startswith("heads.tbl: 1 head says another depth") for note in notes)
+    found = thread.import_pack(foreign(tmp_path / "pack", depth=7))
+    assert says(found, "heads.tbl: 1 head says another depth")
 
 
-@pytest.mark.parametrize(("at", "bit"), [(39, 0), (12, 0), (19, 0)])
-def test_one_bit_of_descriptions(at: int, bit: int, thread: eventq.Thread, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [39, 12, 19])  # of a length, a name and a version
+def test_one_bit_of_descriptions(
+    at: int, thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
     """A flipped bit of `turns.meta` is told of; a type that its tag does not prove is left out, the others stay."""
     context = thread.contexts.create("main")
     for number in range(4):
         context.append(NewTurn(f"m{number}", type_id=TYPE))
     thread.export_pack(tmp_path / "pack")
-    data = bytearray((tmp_path / "pack" / "turns.meta").read_bytes())
-    data[at] ^= 1 << bit
-    (tmp_path / "pack" / "turns.meta").write_bytes(data)
-    with eventq.open(eventq.init(tmp_path / "other")) as other:
-        notes = other.import_pack(tmp_path / "pack").notes
-        assert "turns.meta: is not what was exported: what it says may be wrong" in notes
-        assert set(types(other)) <= {TYPE, ""}
-        assert types(other).count("") <= 2
+    flip(tmp_path / "pack" / "turns.meta", at)
+    found = other.import_pack(tmp_path / "pack")
+    assert "turns.meta: is not what was exported: what it says may be wrong" in found.notes
+    assert set(types(other)) <= {TYPE, ""}
+    assert types(other).count("") <= 2
 
 
 def test_a_file_of_holes(thread: eventq.Thread, tmp_path: Path) -> None:
@@ -184,10 +161,3 @@ def test_a_file_of_holes(thread: eventq.Thread, tmp_path: Path) -> None:
     with open(tmp_path / "pack" / "turns.meta", "wb") as file:
         file.truncate(1 << 40)
     assert thread.import_pack(tmp_path / "pack").turns == 4
-
-
-def test_records_of_turns_meta_are_as_long_as_they_say() -> None:
-    """The places that the tests above change are those of a length, a name and a version."""
-    data = meta(1).pack()
-    assert (len(data), data[12:19]) == (35, TYPE.encode())
-    assert struct.unpack_from("<I", data, 19) == (1,)

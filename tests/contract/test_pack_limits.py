@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-import struct
 import subprocess
 import sys
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.dag import packfile
+from tests.contract.pack_files import blob, kept_blob, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,18 +54,9 @@ def zeros(mib: int) -> bytes:
     return bytes(hasher.digest())
 
 
-def record(stored: bytes, raw_len: int, digest: bytes = bytes(32), codec: int = 1) -> bytes:
-    """Return a record of blobs.pack whose checksum holds."""
-    body = struct.pack("<IHHII", 0x42534C42, 1, codec, raw_len, len(stored)) + digest + stored
-    return body + struct.pack("<I", zlib.crc32(body))
-
-
-def imported(path: str, folder: Path, *records: bytes) -> tuple[int, int, list[str]]:
-    """Import a pack of these blobs in a process of its own; return MB that it took, blobs and notes about blobs."""
-    import json
-
-    folder.mkdir()
-    (folder / "blobs.pack").write_bytes(b"".join(records))
+def imported(path: str, folder: Path, *records: bytes) -> tuple[int, list[str]]:
+    """Import a pack of these blobs in a process whose memory is bounded; return how many came, and what is said of them."""
+    write(folder, blob=b"".join(records))
     done = subprocess.run(
         [sys.executable, "-c", IMPORT, path, str(folder)],
         env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
@@ -73,73 +64,61 @@ def imported(path: str, folder: Path, *records: bytes) -> tuple[int, int, list[s
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     taken, blobs, notes = json.loads(done.stdout)
-    return taken, blobs, [note for note in notes if note.startswith("blobs.pack: ")]
+    assert taken < 64  # MiB
+    return blobs, [note for note in notes if note.startswith("blobs.pack: ")]
+
+
+def packed(stored: bytes, raw_len: int, hashed: bytes = bytes(32)) -> bytes:
+    """Return a record of a blob that says it is compressed."""
+    return kept_blob(hashed, 1, raw_len, stored)
 
 
 @pytest.mark.parametrize("sized", [True, False])
 def test_a_long_blob_of_another_hash(sized: bool, path: str, tmp_path: Path) -> None:
     """A record of some KB that says it unfolds to 600 MiB is refused in bounded memory."""
-    taken, blobs, notes = imported(
-        path, tmp_path / "pack", record(frame(600, sized=sized), 600 * MIB)
-    )
-    assert taken < 64
+    lie = packed(frame(600, sized=sized), 600 * MIB)
+    blobs, (note,) = imported(path, tmp_path / "pack", lie)
     assert blobs == 0
-    assert len(notes) == 1
-    assert "holds other bytes than its hash says" in notes[0]
+    assert "holds other bytes than its hash says" in note
 
 
 def test_a_long_blob_is_stored_in_bounded_memory(path: str, tmp_path: Path) -> None:
-    """A sound blob of 300 MiB is never in memory whole, and a second record of it is not looked at."""
-    whole = record(frame(300), 300 * MIB, zeros(300))
-    taken, blobs, notes = imported(path, tmp_path / "pack", whole, whole)
-    assert taken < 64
-    assert (blobs, notes) == (1, [])
+    """Sound blobs of 300 and, raw, 100 MiB are never in memory whole, and a second record of one is not looked at."""
+    whole = packed(frame(300), 300 * MIB, zeros(300))
+    raw = kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))
+    assert imported(path, tmp_path / "pack", whole, whole, raw) == (2, [])
     with eventq.open(path) as thread:
         assert thread.blobs.stat(zeros(300)).size == 300 * MIB
         assert thread.blobs.verify(zeros(300)) == []
 
 
-def test_a_long_blob_that_is_kept_raw(path: str, tmp_path: Path) -> None:
-    """A sound blob of 100 MiB without compression is never in memory whole."""
-    taken, blobs, notes = imported(
-        path, tmp_path / "pack", record(bytes(100 * MIB), 100 * MIB, zeros(100), codec=0)
-    )
-    assert taken < 64
-    assert (blobs, notes) == (1, [])
-
-
-@pytest.mark.parametrize("raw_len", [1, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1])
-def test_a_length_that_is_not_that_of_the_frame(raw_len: int, path: str, tmp_path: Path) -> None:
+def test_a_length_that_is_not_that_of_the_frame(path: str, tmp_path: Path) -> None:
     """A record of another length than its frame says is refused in bounded memory."""
-    taken, blobs, notes = imported(path, tmp_path / "pack", record(frame(300), raw_len, zeros(300)))
-    assert taken < 64
+    lengths = [1, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1]
+    lies = [packed(frame(300), length, zeros(300)) for length in lengths]
+    blobs, notes = imported(path, tmp_path / "pack", *lies)
     assert blobs == 0
-    assert f"is not {raw_len} bytes long" in notes[0]
+    assert [f"is not {n} bytes long" in note for n, note in zip(lengths, notes, strict=True)] == [
+        True
+    ] * 4
 
 
 @pytest.mark.parametrize("sized", [True, False])
 def test_a_frame_that_is_cut(sized: bool, path: str, tmp_path: Path) -> None:
     """A frame that ends early is refused; the blob after it comes."""
     whole = frame(20, sized=sized)
-    cuts = [record(whole[:cut], 20 * MIB, zeros(20)) for cut in (0, 3, 8, 17, len(whole) // 2)]
-    sound = record(b"sound", 5, bytes(blake3(b"sound").digest()), codec=0)
-    taken, blobs, notes = imported(path, tmp_path / "pack", *cuts, sound)
-    assert taken < 64
+    cuts = [packed(whole[:cut], 20 * MIB, zeros(20)) for cut in (0, 3, 8, 17, len(whole) // 2)]
+    blobs, notes = imported(path, tmp_path / "pack", *cuts, blob(b"sound"))
     assert (blobs, len(notes)) == (1, len(cuts))
 
 
 def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
     """A frame that asks for a window of 128 MiB gets none; one of 8 MiB, which every reader knows, is read."""
-    large, small = frame(200, sized=False, window=27), frame(20, sized=False, window=23)
-    taken, blobs, notes = imported(
-        path,
-        tmp_path / "pack",
-        record(large, 200 * MIB, zeros(200)),
-        record(small, 20 * MIB, zeros(20)),
-    )
-    assert taken < 64
-    assert (blobs, len(notes)) == (1, 1)
-    assert "too much memory" in notes[0]
+    large = packed(frame(200, sized=False, window=27), 200 * MIB, zeros(200))
+    small = packed(frame(20, sized=False, window=23), 20 * MIB, zeros(20))
+    blobs, (note,) = imported(path, tmp_path / "pack", large, small)
+    assert blobs == 1
+    assert "too much memory" in note
 
 
 @pytest.mark.parametrize(("mib", "count"), [(100, 60), (4, 1500), (1, 6000)])
@@ -148,11 +127,8 @@ def test_many_lies(
 ) -> None:
     """After some of them no more are unfolded; sound blobs, and long ones that do not compress, still come."""
     lie = frame(mib)
-    noise = os.urandom(5 * MIB)
-    long = record(noise, len(noise), bytes(blake3(noise).digest()), codec=0)
-    sound = record(b"sound", 5, bytes(blake3(b"sound").digest()), codec=0)
-    lies = [record(lie, mib * MIB, number.to_bytes(32, "big")) for number in range(count)]
-    (tmp_path / "blobs.pack").write_bytes(b"".join([*lies, long, sound]))
+    lies = [packed(lie, mib * MIB, number.to_bytes(32, "big")) for number in range(count)]
+    sound = blob(os.urandom(5 * MIB)) + blob(b"sound")
     real, unfolded = packfile.Unfolded.read, [0]
 
     def read(self: packfile.Unfolded, size: int) -> bytes:
@@ -161,7 +137,7 @@ def test_many_lies(
         return data
 
     monkeypatch.setattr(packfile.Unfolded, "read", read)
-    found = thread.import_pack(tmp_path)
+    found = thread.import_pack(write(tmp_path / "pack", blob=b"".join(lies) + sound))
     assert found.blobs == 2
     assert sum("was left out" in note for note in found.notes) == count
     assert unfolded[0] < 1500 * MIB  # without an end it would be 6,000

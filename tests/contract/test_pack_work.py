@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
-from blake3 import blake3
 
 import eventq
-from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
-from eventq.transfer.sources import type_tag
+from tests.contract.pack_files import BORN, added, blob, digest, head, line, turn, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 FEW, MANY = 300, 1_200
-BORN = 1773829800123
-OTHER = "another"
+HASH = digest(b"1").hex()
+ONE = {"blob": blob(b"1"), "turn": turn(1, 0, 0, b"1"), "head": head(1, 1, 0)}
 
 
 @contextmanager
@@ -42,134 +39,74 @@ def steps() -> Iterator[list[int]]:
         apsw.connection_hooks.remove(hook)
 
 
-def blob(raw: bytes) -> BlobRecord:
-    """Return the record of a blob."""
-    return BlobRecord(bytes(blake3(raw).digest()), 0, len(raw), raw)
+def each(numbers: Iterable[int], make: Callable[[int], bytes]) -> bytes:
+    """Return a record for each number."""
+    return b"".join(map(make, numbers))
 
 
-def turn(
-    pack: PackWriter, turn_id: int, parent: int, depth: int, raw: bytes, at: int = BORN
-) -> None:
-    """Write a turn and what is said of it."""
-    pack.turn(
-        TurnRecord(turn_id, parent, depth, 0, type_tag("message"), blake3(raw).digest(), 0, at)
-    )
-    pack.meta(MetaRecord(turn_id, "message", 1, 0, 0, len(raw)))
+def roots(count: int) -> dict[str, bytes]:
+    """Return first turns with payloads of their own."""
+    numbers = range(1, count + 1)
+    return {
+        "blob": each(numbers, lambda n: blob(b"%d" % n)),
+        "turn": each(numbers, lambda n: turn(n, 0, 0, b"%d" % n)),
+    }
 
 
-def line(pack: PackWriter, **told: Any) -> None:
-    """Write a line of eventq.ndjson."""
-    pack.beside(json.dumps(told).encode() + b"\n")
+def patch(at: int = 5, blob: str | None = None, turn_id: int = 1) -> bytes:
+    """Return a patch."""
+    return line(patch=turn_id, blob=blob, flags=0, created_at_ms=at)
 
 
-def one_turn(pack: PackWriter, payload: bytes = b"1") -> None:
-    """Write turn 1 and context 1, which stands at it."""
-    pack.blob(blob(payload))
-    turn(pack, 1, 0, 0, payload)
-    pack.head(HeadRecord(1, 1, 0, 0, BORN))
+def named(number: int) -> bytes:
+    """Return the name of a context."""
+    return line(context=number, name=f"name {number}", fork_of=None)
 
 
-def equal_patches(pack: PackWriter, count: int) -> None:
-    """Write overlays of one turn that are alike."""
-    one_turn(pack)
-    for _ in range(count):
-        line(pack, patch=1, blob=None, flags=0, created_at_ms=5)
+def chain_among_roots(count: int) -> dict[str, bytes]:
+    """Return a chain of turns of one payload, and as many first turns of others."""
+    first = roots(2 * count)
+    log = each(range(1, count + 1), lambda n: turn(n, n - 1, n - 1, b"ok"))
+    return {"blob": blob(b"ok") + first["blob"], "turn": log + first["turn"][count * 80 :]}
 
 
-def patches_of_one_turn(pack: PackWriter, count: int) -> None:
-    """Write overlays of one turn that differ."""
-    one_turn(pack)
-    for number in range(count):
-        line(pack, patch=1, blob=blob(b"1").hash.hex(), flags=0, created_at_ms=number)
-
-
-def equal_attempts(pack: PackWriter, count: int) -> None:
-    """Write attempts after one turn that are alike."""
-    one_turn(pack)
-    for _ in range(count):
-        line(pack, attempt=1, blob=blob(b"1").hash.hex(), created_at_ms=5)
-
-
-def lost_heads(pack: PackWriter, count: int) -> None:
-    """Write branches that no head is left for."""
-    for number in range(1, count + 1):
-        pack.blob(blob(b"%d" % number))
-        turn(pack, number, 0, 0, b"%d" % number)
-
-
-def contexts_at_one_turn(pack: PackWriter, count: int) -> None:
-    """Write contexts that were born together and stand at one turn."""
-    one_turn(pack)
-    for number in range(2, count + 1):
-        pack.head(HeadRecord(number, 1, 0, 0, BORN))
-
-
-def contexts_of_one_moment(pack: PackWriter, count: int) -> None:
-    """Write contexts that were born together and stand at turns of their own."""
-    for number in range(1, count + 1):
-        pack.blob(blob(b"%d" % number))
-        turn(pack, number, 0, 0, b"%d" % number)
-        pack.head(HeadRecord(number, number, 0, 0, BORN))
-
-
-def contexts_of_many_moments(pack: PackWriter, count: int) -> None:
-    """Write contexts with names that were born one after the other."""
-    one_turn(pack)
-    for number in range(2, count + 1):
-        pack.head(HeadRecord(number, 1, 0, 0, BORN + number))
-        line(pack, context=number, name=f"name {number}", fork_of=None)
-
-
-def equal_turns(pack: PackWriter, count: int) -> None:
-    """Write turns that are alike."""
-    pack.blob(blob(b"1"))
-    for number in range(1, count + 1):
-        turn(pack, number, 0, 0, b"1")
-    pack.head(HeadRecord(1, count, 0, 0, BORN))
-
-
-def equal_first_turns(pack: PackWriter, count: int) -> None:
-    """Write first turns of one payload, as of a prompt that all begin with."""
-    pack.blob(blob(b"1"))
-    for number in range(1, count + 1):
-        turn(pack, number, 0, 0, b"1", BORN + number)
-        pack.head(HeadRecord(number, number, 0, 0, BORN + number))
-
-
-def equal_payloads(pack: PackWriter, count: int) -> None:
-    """Write a chain of turns of one payload, and as many first turns of others."""
-    pack.blob(blob(b"ok"))
-    for number in range(1, count + 1):
-        turn(pack, number, number - 1, number - 1, b"ok")
-    for number in range(1, count + 1):
-        pack.blob(blob(b"%d" % number))
-        turn(pack, count + number, 0, 0, b"%d" % number)
-    pack.head(HeadRecord(1, count, count - 1, 0, BORN))
-
-
-SHAPES = [
-    equal_payloads,
-    equal_patches, patches_of_one_turn, equal_attempts, lost_heads, contexts_at_one_turn, contexts_of_one_moment,
-    contexts_of_many_moments, equal_turns, equal_first_turns,
-]  # fmt: skip
+# What there may be much of; `n` is how many.
+SHAPES: dict[str, Callable[[int], dict[str, bytes]]] = {
+    "equal patches": lambda n: {**ONE, "beside": patch() * n},
+    "patches of one turn": lambda n: {**ONE, "beside": each(range(n), lambda at: patch(at, HASH))},
+    "equal attempts": lambda n: {**ONE, "beside": line(attempt=1, blob=HASH, created_at_ms=5) * n},
+    "lost heads": roots,
+    "contexts at one turn": lambda n: {**ONE, "head": each(range(1, n + 1), lambda one: head(one, 1, 0))},
+    "contexts of one moment": lambda n: {**roots(n), "head": each(range(1, n + 1), lambda one: head(one, one, 0))},
+    "contexts of many moments": lambda n: {
+        **ONE, "head": each(range(1, n + 1), lambda one: head(one, 1, 0, at=BORN + one)),
+        "beside": each(range(2, n + 1), named),
+    },
+    "equal turns": lambda n: {
+        "blob": blob(b"1"), "turn": each(range(1, n + 1), lambda one: turn(one, 0, 0, b"1")), "head": head(1, n, 0),
+    },
+    "equal first turns": lambda n: {
+        "blob": blob(b"1"), "turn": each(range(1, n + 1), lambda one: turn(one, 0, 0, b"1", at=BORN + one)),
+        "head": each(range(1, n + 1), lambda one: head(one, one, 0, at=BORN + one)),
+    },
+    "a chain of one payload among first turns": chain_among_roots,
+}  # fmt: skip
 
 
 def thread_with_a_turn(folder: Path) -> str:
     """Return the path of a thread that holds a turn and a context, so that no id of a pack is free."""
     path = eventq.init(folder)
     with eventq.open(path) as thread:
-        thread.contexts.create(OTHER).append(OTHER)
+        thread.contexts.create("another").append("another")
     return path
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_an_import_is_linear(shape: Callable[[PackWriter, int], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_import_is_linear(shape: str, tmp_path: Path) -> None:
     """Four times as much takes about four times the steps, the first time and again, under the same ids and others."""
     taken: dict[str, list[int]] = {}
     for count in (FEW, MANY):
-        folder = tmp_path / f"pack-{count}"
-        with PackWriter(folder) as pack:
-            shape(pack, count)
+        folder = write(tmp_path / f"pack-{count}", **SHAPES[shape](count))
         for what, path in (
             ("fresh", eventq.init(tmp_path / f"fresh-{count}")),
             ("other ids", thread_with_a_turn(tmp_path / f"other-{count}")),
@@ -179,7 +116,7 @@ def test_an_import_is_linear(shape: Callable[[PackWriter, int], None], tmp_path:
                     before = counted[0]
                     found = thread.import_pack(folder)
                     taken.setdefault(f"{what}, {when}", []).append(counted[0] - before)
-                assert (found.turns, found.contexts, found.moved) == (0, 0, 0)
+                assert added(found)[1:] == (0, 0, 0)
     for few, many in taken.values():
         assert many < 6 * few, taken
 
@@ -190,29 +127,26 @@ def test_an_export_is_linear(
 ) -> None:
     """Four times as many overlays, refs, attempts and runs, of four times as many turns, take about four times the steps."""
     monkeypatch.setattr("eventq.storage.sqlite.packs._PAGE", 10)
+
+    def told(number: int) -> bytes:
+        at = 4 * number + 1
+        named: dict[str, Any] = {"ref": HASH, "blob": digest(b"%d" % number).hex()}
+        run = {"run": number + 2, "name": "r", "group": "", "status": "active", "start": 1}
+        attempt = {"attempt": at, "blob": HASH, "created_at_ms": 5}
+        rest = (attempt, named, {"root": at, "hash": HASH}, run)
+        return patch(number, HASH, at) + b"".join(line(**one) for one in rest)
+
     taken = []
     for count in (FEW, MANY):
-        folder = tmp_path / f"pack-{count}"
-        with PackWriter(folder) as pack:
-            one_turn(pack)
-            for number in range(2, 4 * count):
-                turn(pack, number, 1, 1, b"1", BORN + number)
-            for number in range(count):
-                pack.blob(blob(b"%d" % number))
-                line(
-                    pack,
-                    patch=4 * number + 1,
-                    blob=blob(b"1").hash.hex(),
-                    flags=0,
-                    created_at_ms=number,
-                )
-                line(pack, attempt=4 * number + 1, blob=blob(b"1").hash.hex(), created_at_ms=5)
-                line(pack, ref=blob(b"1").hash.hex(), blob=blob(b"%d" % number).hash.hex())
-                line(pack, root=4 * number + 1, hash=blob(b"1").hash.hex())
-                pack.head(HeadRecord(number + 2, 4 * number + 1, 0, 0, BORN + number))
-                line(pack, run=number + 2, name="r", group="", status="active", start=1)
-        path = eventq.init(tmp_path / f"thread-{count}")
-        with eventq.open(path) as thread:
+        folder = write(
+            tmp_path / f"pack-{count}",
+            blob=each(range(count), lambda n: blob(b"%d" % n)),
+            turn=ONE["turn"]
+            + each(range(2, 4 * count), lambda n: turn(n, 1, 1, b"1", at=BORN + n)),
+            head=ONE["head"] + each(range(count), lambda n: head(n + 2, 4 * n + 1, 0, at=BORN + n)),
+            beside=each(range(count), told),
+        )
+        with eventq.open(eventq.init(tmp_path / f"thread-{count}")) as thread:
             thread.import_pack(folder)
             contexts = [one.context_id for one in thread.contexts]
             with steps() as counted:
