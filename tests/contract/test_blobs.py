@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from eventq import Thread
     from eventq.wire.client import Connection
-    from tests.conftest import Clock, RunPython
+    from tests.conftest import RunPython
     from tests.contract.support import Tables
 
     Memory = Thread | Connection
@@ -832,12 +832,3 @@ def test_prune_forgets_what_events_named(thread: Thread, stored: Stored) -> None
     assert thread.blobs.holders(blob.ref) == ["event 4", "event 5"]
     thread.prune(keep_last=0)
     assert (noted(stored), thread.blobs.holders(blob.ref)) == ([], [])
-
-
-def test_an_event_may_come_before_its_blob(thread: Thread, clock: Clock) -> None:
-    """A ref that is pushed before its bytes are put keeps them all the same."""
-    thread.push("self", "note", ref_of(b"later"))
-    blob = thread.blobs.put(b"later")
-    clock.move(90_000)
-    assert thread.gc(apply=True, grace=0).blobs == 0
-    assert thread.blobs.get(blob.ref) == b"later"

@@ -128,18 +128,6 @@ def test_ids_and_depths(memory: Memory, context: Context) -> None:
     assert len(memory.blobs) == 1  # equal bytes are stored once
 
 
-def test_ids_are_never_reused(thread: Thread, home: Context, clock: Clock) -> None:
-    """The id of a turn that a collection deleted, the newest too, is given to no other."""
-    grow(home, 3)
-    home.move(1)
-    clock.move(3 * DAY)
-    assert thread.gc(apply=True).turns == 2
-    with pytest.raises(UnknownTurnError):
-        thread.contexts.turn(3)
-    assert home.append(b"next").turn_id == 4
-    assert ids(home.last()) == [1, 4]
-
-
 # --- parent and expected head ---------------------------------------------------------------------
 
 
@@ -830,22 +818,6 @@ def test_a_refused_patch_changes_nothing(
     with pytest.raises(InputError):
         memory.contexts.tombstone(1, flags=-1)
     assert stored() == before
-
-
-def test_patches_keep_both_payloads(thread: Thread, home: Context, clock: Clock) -> None:
-    """No collection takes the payload under a patch, nor one that a newer patch hides."""
-    below, above = thread.blobs.put(b"ref of it"), thread.blobs.put(b"ref over it")
-    home.append(NewTurn(b"under", refs=[below.ref]))
-    home.patch(1, NewTurn(b"over", refs=[above.ref]))
-    home.tombstone(1)
-    clock.move(3 * DAY)
-    assert thread.gc(apply=True, grace=0).hashes == ()
-    shown = [home.last(as_of=seq).turns[0].payload for seq in range(3)]
-    assert shown == [b"under", b"over", None]
-    assert (thread.blobs.get(below.ref), thread.blobs.get(above.ref)) == (
-        b"ref of it",
-        b"ref over it",
-    )
 
 
 def test_a_replay_does_not_see_later_patches(
