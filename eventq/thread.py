@@ -18,7 +18,7 @@ from eventq.locks import FolderLock
 from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
-from eventq.storage.sqlite.database import Database, check_path, create
+from eventq.storage.sqlite.database import Database
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout, resolve
 from eventq.workspace.mirror import Mirror
@@ -78,6 +78,8 @@ def init(path: Path, *, shared: bool = False) -> str:
         raise ThreadExistsError(layout.directory)
     if os.path.isdir(layout.database):
         raise ThreadExistsError(layout.directory)
+    from eventq.storage.sqlite.creation import check_path
+
     check_path(layout.directory)
     try:
         _make(layout, shared=shared)
@@ -87,6 +89,8 @@ def init(path: Path, *, shared: bool = False) -> str:
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
+    from eventq.storage.sqlite.creation import create
+
     folder, file = (0o777, 0o666) if shared else (0o700, 0o600)
     os.makedirs(os.path.dirname(layout.directory), exist_ok=True)
     try:

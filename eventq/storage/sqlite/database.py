@@ -13,13 +13,11 @@ import apsw
 
 from eventq import system
 from eventq.errors import (
-    BusyError,
     ClosedError,
     DamagedError,
     DiskError,
     EventqError,
     FilterError,
-    InputError,
     LogicError,
     NotAThreadError,
     ReadOnlyError,
@@ -28,6 +26,7 @@ from eventq.errors import (
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events, commit_of
+from eventq.storage.sqlite.failures import is_lacking, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.events import Part
     from eventq.storage.sqlite.outputs import Outputs
+    from eventq.storage.sqlite.readonly import Stamp
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
@@ -48,130 +48,10 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 30.0
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
 LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
-_INCREMENTAL = 2  # SQLite's auto_vacuum; costs a push 4 % at NORMAL, nothing at FULL
 _VACUUM_PAGES = 1_000
-_WAL_HEADER = 32  # bytes; a WAL of no more holds nothing, and a read-only SQLite gets stuck on one of just these
-_LONGEST = 512 - len("-journal")  # bytes of a database's path that SQLite opens, links resolved
-_FRESH = "events.db.new"  # a database that is being made
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
-
-
-def translate(error: Exception, path: str) -> EventqError:
-    """Give eventq's error for one of SQLite's; `path` is the database."""
-    for kind, make in _TRANSLATIONS:
-        if isinstance(error, kind):
-            return make(error, path)
-    if _lacks(error):
-        return DamagedError(
-            f"'{path}' lacks a table or a column ({error})",
-            "restore a backup, or upgrade the program that changed it",
-        )
-    return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
-
-
-def _lacks(error: BaseException | None) -> bool:
-    """Tell whether a statement failed because the schema is not the one that it was written for."""
-    words = ("no such table", "no such column", "has no column named")
-    return isinstance(error, apsw.SQLError) and any(word in str(error) for word in words)
-
-
-_TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqError]]] = [
-    (
-        apsw.BusyError,
-        lambda _, p: BusyError(
-            f"another writer held '{p}' for more than {BUSY_SECONDS:g} seconds",
-            "nothing was stored; try again",
-        ),
-    ),
-    (apsw.LockedError, lambda _, p: BusyError(f"'{p}' is locked", "nothing was stored; try again")),
-    (
-        apsw.FullError,
-        lambda _, p: DiskError(
-            f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"
-        ),
-    ),
-    (
-        apsw.IOError,
-        lambda e, p: DiskError(
-            f"the system could not read or write '{p}' ({e})", "check the disk, then try again"
-        ),
-    ),
-    (
-        apsw.ReadOnlyError,
-        lambda _, p: ReadOnlyError(
-            f"'{p}' cannot be written", "check the permissions of the file and its directory"
-        ),
-    ),
-    (
-        apsw.PermissionsError,
-        lambda _, p: ReadOnlyError(
-            f"'{p}' may not be used", "check the permissions of the file and its directory"
-        ),
-    ),
-    (apsw.CantOpenError, lambda _, p: _unopened(p)),
-    (
-        apsw.NotADBError,
-        lambda _, p: DamagedError(
-            f"'{p}' is not a database",
-            "move it away and run 'eventq init' on its directory, or restore a backup",
-        ),
-    ),
-    (
-        apsw.CorruptError,
-        lambda _, p: DamagedError(
-            f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"
-        ),
-    ),
-    (
-        UnicodeEncodeError,
-        lambda _, __: InputError(
-            "the text holds half a character (a lone surrogate)", "give whole Unicode characters"
-        ),
-    ),
-    (
-        UnicodeDecodeError,
-        lambda _, p: DamagedError(
-            f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"
-        ),
-    ),
-    (
-        apsw.TooBigError,
-        lambda _, __: InputError("the value is too large for the database", "split it"),
-    ),
-]
-
-
-def _unopened(path: str) -> EventqError:
-    """Return the error for a file that SQLite could not open: it does not say why."""
-    size = len(os.fsencode(os.path.realpath(path)))
-    if size > _LONGEST:
-        what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {_LONGEST})"
-        return InputError(what, "move the thread to a shorter path")
-    return ReadOnlyError(
-        f"'{path}' cannot be opened", "check the permissions of the file and its directory"
-    )
-
-
-def check_path(directory: str) -> None:
-    """Raise InputError for a directory in which SQLite could make no database; nothing is made."""
-    real = os.path.realpath(directory)
-    size, most = len(os.fsencode(real)), _LONGEST - len(f"/{_FRESH}")
-    if size > most:
-        what = f"the path of a thread is too long ({size} bytes; a thread may have {most})"
-        raise InputError(what, "choose a shorter path")
-    there = real
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
-    most = os.pathconf(there, "PC_NAME_MAX")
-    for name in real[len(there) :].split("/"):
-        if (size := len(os.fsencode(name))) > most:
-            what = (
-                f"a name in the path of a thread is too long ({size} bytes; the system takes"
-                f" {most})"
-            )
-            raise InputError(what, "choose a shorter name")
 
 
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
@@ -370,7 +250,7 @@ class Database:
         self._folder_time = -1
         self.open_connection: apsw.Connection | None = None
         self.version = migrate.SCHEMA
-        self._stamp: tuple[int, ...] | None = None  # of the files, when they are read without locks
+        self._stamp: Stamp | None = None  # of the files, when they are read without locks
         self.events = Events(self)
         self.consumers = Consumers(self)
         self._sandbox: Fence | None = None
@@ -424,9 +304,11 @@ class Database:
         return self._choose()
 
     def _choose(self) -> apsw.Connection:
-        stamp = self._stamp_now()
-        shared = stamp[2] > _WAL_HEADER and stamp[4]
-        self._stamp = None if self.writable or shared else stamp
+        if not self.writable:
+            from eventq.storage.sqlite.readonly import is_shared  # a push needs nothing of it
+
+            stamp = self._stamp_now()
+            self._stamp = None if is_shared(stamp) else stamp
         return self._connect(write=self.writable)
 
     def _connect(self, *, write: bool) -> apsw.Connection:
@@ -444,39 +326,14 @@ class Database:
         return connection
 
     def _connect_to_read(self) -> apsw.Connection:
-        """Open without a right to change anything: through the WAL if there is one, else as an immutable file.
+        from eventq.storage.sqlite.readonly import connect
 
-        A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds everything; a WAL
-        without shared memory (a copy, a restored backup) is nobody's, and is read without locks. The stamp of the
-        files, looked at before and after each reading, says whether somebody has begun to write.
-        """
-        quoted = "file:" + "".join(
-            c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in self.path
-        )
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        if self._stamp is not None and self._stamp[2] > _WAL_HEADER:
-            connection = apsw.Connection(f"{quoted}?mode=ro", flags, vfs=self._vfs or "unix-none")
-            connection.pragma(
-                "locking_mode", "exclusive"
-            )  # the index of the WAL is made in this process
-            return connection
-        how = "mode=ro&readonly_shm=1" if self._stamp is None else "immutable=1"
-        return apsw.Connection(f"{quoted}?{how}", flags, vfs=self._vfs)
+        return connect(self.path, self._stamp, self._vfs)
 
-    def _stamp_now(self) -> tuple[int, ...]:
-        """Give time and size of the database, size and time of its WAL, and whether that has shared memory."""
-        found = os.stat(self.path)
-        try:
-            wal = os.stat(self.path + "-wal")
-        except OSError:
-            return found.st_mtime_ns, found.st_size, 0, 0, False
-        return (
-            found.st_mtime_ns,
-            found.st_size,
-            wal.st_size,
-            wal.st_mtime_ns,
-            os.path.exists(self.path + "-shm"),
-        )
+    def _stamp_now(self) -> Stamp:
+        from eventq.storage.sqlite.readonly import stamp_of
+
+        return stamp_of(self.path)
 
     def steady(self, call: Callable[[], Any]) -> Any:
         """Run a reading, again if a writer was in the way or changed what was read; translate SQLite's errors."""
@@ -516,7 +373,11 @@ class Database:
         if self._stamp is None and self._marks:
             return False  # a moment that is held by a lock
         stamp = self._stamp_now()
-        return self._stamp != stamp if self._stamp is not None else stamp[2] <= _WAL_HEADER
+        if self._stamp is not None:
+            return self._stamp != stamp
+        from eventq.storage.sqlite.readonly import has_wal
+
+        return not has_wal(stamp)
 
     def _reopen(self) -> None:
         if self._marks:
@@ -601,7 +462,9 @@ class Database:
         outdated = self._is_outdated(error)
         if isinstance(error, EventqError) and not outdated:
             return error
-        found = migrate.outdated(self.path) if outdated else translate(error, self.path)
+        found = (
+            migrate.outdated(self.path) if outdated else translate(error, self.path, BUSY_SECONDS)
+        )
         of_sqlite = isinstance(
             error, (apsw.Error, FilterError)
         )  # and not of the text or the path it was given
@@ -614,7 +477,9 @@ class Database:
         cause = error.__cause__ if isinstance(error, FilterError) else error
         # A filter may read the table of events and nothing else: not what a view of that name
         # reads.
-        if self.open_connection is None or not (_lacks(cause) or isinstance(cause, apsw.AuthError)):
+        if self.open_connection is None or not (
+            is_lacking(cause) or isinstance(cause, apsw.AuthError)
+        ):
             return False
         try:
             return int(self.open_connection.pragma("user_version")) > self.version
@@ -981,9 +846,9 @@ class Database:
         if self.depth:
             return
         if (
-            self.one("PRAGMA auto_vacuum") != _INCREMENTAL
+            self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL
         ):  # made by an older program: one long way round
-            self.run(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+            self.run(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
             self.run("VACUUM")
         while self.free_bytes():
             self.run(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
@@ -1018,40 +883,3 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "artifacts": ("streams", "Artifacts", Database.check_output),
     "outputs": ("outputs", "Outputs", Database.check_output),
 }
-
-
-def _quote(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
-
-
-def create(directory: str, path: str, mode: int) -> bool:
-    """Make the database of a new thread at `path`, whole or not at all; give False when there is one already.
-
-    The caller holds the directory's lock, so what an init that crashed left behind may be removed.
-    """
-    fresh = os.path.join(directory, _FRESH)
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        if os.path.lexists(fresh + suffix):
-            os.unlink(fresh + suffix)
-    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
-    try:
-        connection = apsw.Connection(fresh, apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.pragma("page_size", 4096)
-            connection.pragma("auto_vacuum", _INCREMENTAL)
-            migrate.apply(connection, system.stamp(system.now()))
-            connection.wal_checkpoint(
-                mode=apsw.SQLITE_CHECKPOINT_TRUNCATE
-            )  # `close` does it too, but hides a failure
-        finally:
-            connection.close()
-        if os.path.exists(path) and os.path.getsize(path) == 0:
-            os.unlink(path)  # an init of another kind died before its first byte
-        os.link(fresh, path)
-    except FileExistsError:
-        return False
-    except apsw.Error as error:
-        raise translate(error, path) from error
-    finally:
-        os.unlink(fresh)
-    return True

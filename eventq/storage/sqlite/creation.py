@@ -1,0 +1,71 @@
+"""Making the database of a new thread, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import apsw
+
+from eventq import system
+from eventq.errors import InputError
+from eventq.storage.sqlite import migrate
+from eventq.storage.sqlite.failures import LONGEST, translate
+
+_FRESH = "events.db.new"  # a database that is being made
+
+
+def check_path(directory: str) -> None:
+    """Raise InputError for a directory in which SQLite could make no database; make nothing."""
+    real = os.path.realpath(directory)
+    size, most = len(os.fsencode(real)), LONGEST - len(f"/{_FRESH}")
+    if size > most:
+        what = f"the path of a thread is too long ({size} bytes; a thread may have {most})"
+        raise InputError(what, "choose a shorter path")
+    there = real
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    most = os.pathconf(there, "PC_NAME_MAX")
+    for name in real[len(there) :].split("/"):
+        if (size := len(os.fsencode(name))) > most:
+            what = (
+                f"a name in the path of a thread is too long ({size} bytes; the system takes"
+                f" {most})"
+            )
+            raise InputError(what, "choose a shorter name")
+
+
+def create(directory: str, path: str, mode: int) -> bool:
+    """Make the database of a new thread at `path`; return False when there is one already.
+
+    The caller holds the directory's lock, so what an init that crashed left behind may be removed.
+    """
+    fresh = os.path.join(directory, _FRESH)
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        if os.path.lexists(fresh + suffix):
+            os.unlink(fresh + suffix)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    try:
+        _fill(fresh)
+        if os.path.exists(path) and os.path.getsize(path) == 0:
+            os.unlink(path)  # an init of another kind died before its first byte
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    finally:
+        os.unlink(fresh)
+    return True
+
+
+def _fill(fresh: str) -> None:
+    """Make all tables in an empty file."""
+    connection = apsw.Connection(fresh, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.pragma("page_size", 4096)
+        connection.pragma("auto_vacuum", migrate.INCREMENTAL)
+        migrate.apply(connection, system.stamp(system.now()))
+        # `close` does it too, but hides a failure.
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        connection.close()

@@ -1,0 +1,121 @@
+"""SQLite's errors as eventq's: one table, and what to do next."""
+
+from __future__ import annotations
+
+import os
+
+import apsw
+
+from eventq.errors import (
+    BusyError,
+    DamagedError,
+    DiskError,
+    InputError,
+    ReadOnlyError,
+    StoreError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eventq.errors import EventqError
+
+LONGEST = 512 - len("-journal")  # bytes of a database's path that SQLite opens, links resolved
+
+
+def translate(error: Exception, path: str, waited: float = 0.0) -> EventqError:
+    """Return eventq's error for one of SQLite's.
+
+    `path` is the database, `waited` the seconds after which a busy one was given up.
+    """
+    if isinstance(error, apsw.BusyError):
+        return BusyError(
+            f"another writer held '{path}' for more than {waited:g} seconds",
+            "nothing was stored; try again",
+        )
+    for kind, make in _TRANSLATIONS:
+        if isinstance(error, kind):
+            return make(error, path)
+    if is_lacking(error):
+        return DamagedError(
+            f"'{path}' lacks a table or a column ({error})",
+            "restore a backup, or upgrade the program that changed it",
+        )
+    return StoreError(f"the database '{path}' refused: {error}", "run 'eventq check' on the thread")
+
+
+def is_lacking(error: BaseException | None) -> bool:
+    """Return whether a statement failed because the schema is not the one it was written for."""
+    words = ("no such table", "no such column", "has no column named")
+    return isinstance(error, apsw.SQLError) and any(word in str(error) for word in words)
+
+
+_TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqError]]] = [
+    (apsw.LockedError, lambda _, p: BusyError(f"'{p}' is locked", "nothing was stored; try again")),
+    (
+        apsw.FullError,
+        lambda _, p: DiskError(
+            f"the disk of '{p}' is full", "nothing was stored; free some space, then try again"
+        ),
+    ),
+    (
+        apsw.IOError,
+        lambda e, p: DiskError(
+            f"the system could not read or write '{p}' ({e})", "check the disk, then try again"
+        ),
+    ),
+    (
+        apsw.ReadOnlyError,
+        lambda _, p: ReadOnlyError(
+            f"'{p}' cannot be written", "check the permissions of the file and its directory"
+        ),
+    ),
+    (
+        apsw.PermissionsError,
+        lambda _, p: ReadOnlyError(
+            f"'{p}' may not be used", "check the permissions of the file and its directory"
+        ),
+    ),
+    (apsw.CantOpenError, lambda _, p: _unopened(p)),
+    (
+        apsw.NotADBError,
+        lambda _, p: DamagedError(
+            f"'{p}' is not a database",
+            "move it away and run 'eventq init' on its directory, or restore a backup",
+        ),
+    ),
+    (
+        apsw.CorruptError,
+        lambda _, p: DamagedError(
+            f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"
+        ),
+    ),
+    (
+        UnicodeEncodeError,
+        lambda _, __: InputError(
+            "the text holds an unpaired surrogate", "give whole Unicode characters"
+        ),
+    ),
+    (
+        UnicodeDecodeError,
+        lambda _, p: DamagedError(
+            f"'{p}' holds text that is not UTF-8", "run 'eventq check' on the thread"
+        ),
+    ),
+    (
+        apsw.TooBigError,
+        lambda _, __: InputError("the value is too large for the database", "split it"),
+    ),
+]
+
+
+def _unopened(path: str) -> EventqError:
+    """Return the error for a file that SQLite could not open: it does not say why."""
+    size = len(os.fsencode(os.path.realpath(path)))
+    if size > LONGEST:
+        what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {LONGEST})"
+        return InputError(what, "move the thread to a shorter path")
+    return ReadOnlyError(
+        f"'{path}' cannot be opened", "check the permissions of the file and its directory"
+    )

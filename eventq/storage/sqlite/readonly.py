@@ -1,0 +1,59 @@
+"""Opening a database without a right to change anything, not even its shared memory.
+
+A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds
+everything, and is read as an immutable one. A WAL without shared memory (a copy, a restored
+backup) is nobody's, and is read without locks. The stamp of the files, looked at before and after
+each read, says whether somebody has begun to write.
+"""
+
+from __future__ import annotations
+
+import os
+
+import apsw
+
+_WAL_HEADER = 32  # bytes: a WAL of no more holds nothing, and a read-only SQLite gets stuck on it
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Stamp = tuple[int, int, int, int, bool]
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return time and size of a database, size and time of its WAL, and whether that is shared."""
+    found = os.stat(path)
+    try:
+        wal = os.stat(path + "-wal")
+    except OSError:
+        return found.st_mtime_ns, found.st_size, 0, 0, False
+    shared = os.path.exists(path + "-shm")
+    return found.st_mtime_ns, found.st_size, wal.st_size, wal.st_mtime_ns, shared
+
+
+def has_wal(stamp: Stamp) -> bool:
+    """Return whether a WAL holds anything."""
+    return stamp[2] > _WAL_HEADER
+
+
+def is_shared(stamp: Stamp) -> bool:
+    """Return whether a WAL holds anything, and is read with its locks."""
+    return has_wal(stamp) and stamp[4]
+
+
+def connect(path: str, stamp: Stamp | None, vfs: str | None) -> apsw.Connection:
+    """Open a database to read: with the locks of its WAL, or without where a stamp is given."""
+    quoted = "file:" + "".join(
+        c if (c.isalnum() and c.isascii()) or c in "/._-~" else _quote(c) for c in path
+    )
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    if stamp is not None and has_wal(stamp):
+        connection = apsw.Connection(f"{quoted}?mode=ro", flags, vfs=vfs or "unix-none")
+        # The index of the WAL is made in this process.
+        connection.pragma("locking_mode", "exclusive")
+        return connection
+    how = "mode=ro&readonly_shm=1" if stamp is None else "immutable=1"
+    return apsw.Connection(f"{quoted}?{how}", flags, vfs=vfs)
+
+
+def _quote(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
