@@ -109,9 +109,9 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
     """A call that is refused after `close` does not keep other threads waiting."""
     thread = eventq.open(path)
     thread.close()
-    for call in (lambda: thread.database.joined().__enter__(), lambda: thread.write().__enter__()):
+    for block in (thread.database.joined(), thread.write()):
         with pytest.raises(ClosedError):
-            call()
+            block.__enter__()
     free: list[bool] = []
     runner = threading.Thread(
         target=lambda: free.append(thread.database.lock.acquire(blocking=False))

@@ -61,7 +61,7 @@ def test_a_recovery_that_never_ends_is_an_error(thread: eventq.Thread) -> None:
     with eventq.open(thread.path, read_only=True) as reader:
         tries = []
 
-        def never() -> None:
+        def never(_: object) -> None:
             tries.append(1)
             raise readonly_recovery()
 

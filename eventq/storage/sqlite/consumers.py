@@ -215,7 +215,7 @@ class Consumers:
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event after the acked one up to `upto` matches; not if time may change that."""
         text = state.filter or ""
-        if text and not self._db.steady(lambda: self._db.sandbox.timed(text)):
+        if text and not self._db.filtered(lambda sandbox: sandbox.timed(text)):
             self._db.change(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:

@@ -106,22 +106,31 @@ class Busy:
 
 
 class Write:
-    """One `with db.write()`: begins at once, joins an outer one, rolls back on anything."""
+    """One `with db.write()`: begins at once, joins an outer one, rolls back on anything.
 
-    def __init__(self, db: Database, *, relaxed: bool = False) -> None:
+    One that `joins` is a part of the transaction under way without a savepoint of its own, which
+    spares two statements. What fails in it spoils the transaction around it: there is nothing to go
+    back to.
+    """
+
+    def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
         """Prepare a transaction; nothing begins yet."""
         self._db = db
         self._relaxed = relaxed
+        self._joins = joins
         self._level = 0  # of this one among those under way, from 1
 
     def __enter__(self) -> Write:
         """Begin, or set a savepoint inside the transaction under way."""
-        self._db.begin(relaxed=self._relaxed)
-        self._level = self._db.depth
+        db = self._db
+        if self._joins and db.join():
+            return self
+        db.begin(relaxed=self._relaxed)
+        self._level = db.depth
         return self
 
     def __del__(self) -> None:
-        """Undo what an interrupt has kept from being left: one may strike between any two calls."""
+        """Roll back if an interrupt prevented `__exit__`: one may strike between any two calls."""
         if self._level:
             self._db.abandon(self._level)
 
@@ -129,8 +138,10 @@ class Write:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
-        self._level = 0  # from here on the store leaves it, whatever happens
-        if kind is None:
+        level, self._level = self._level, 0  # from here on the database leaves it
+        if not level:
+            self._db.leave(failed=kind is not None)
+        elif kind is None:
             self._db.commit()
         else:
             self._db.rollback()
@@ -162,45 +173,6 @@ class Read:
         """Close the connection."""
         if self._own is not None:
             self._own.close()
-
-
-class Joined:
-    """A block of statements that belong together: a transaction, or a part of the one under way.
-
-    As a part it costs no savepoint. What fails in it spoils the transaction around it: there
-    is nothing to go back to.
-    """
-
-    def __init__(self, db: Database) -> None:
-        """Prepare; nothing begins yet."""
-        self._db = db
-        self._write: Write | None = None
-
-    def __enter__(self) -> None:
-        """Begin a transaction unless one is under way in this OS thread."""
-        db = self._db
-        db.check_process()
-        with db.lock:
-            if db.depth:
-                db.ready()
-                db.lock.acquire()
-            else:
-                self._write = db.write()
-                self._write.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Commit, or undo."""
-        if self._write is not None:
-            self._write.__exit__(kind, error, trace)
-            return
-        if kind is not None:
-            self._db.spoil()
-        self._db.lock.release()
 
 
 class Database:
@@ -257,7 +229,7 @@ class Database:
         try:
             self.open_connection = self._open()
             self.cursor = self.open_connection.cursor()
-            self.version = int(self.steady(lambda: migrate.version(self.connection, self.path)))
+            self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
             if write and self.version < migrate.SCHEMA:
                 migrate.apply(self.connection, system.stamp(system.now()), self.version)
                 self._look_again()  # a newer eventq may have migrated it too
@@ -335,8 +307,8 @@ class Database:
 
         return stamp_of(self.path)
 
-    def steady(self, call: Callable[[], Any]) -> Any:
-        """Run a reading, again if a writer was in the way or changed what was read; translate SQLite's errors."""
+    def steady(self, call: Callable[[apsw.Connection], Any]) -> Any:
+        """Run a read on the connection, retrying when a writer interferes."""
         tries = 0
         self.check_process()
         with self.lock:
@@ -344,8 +316,7 @@ class Database:
                 try:
                     if not self.writable and self._is_stale():
                         self._reopen()
-                    self.connection  # noqa: B018 (refuses use after close)
-                    found = call()
+                    found = call(self.ready() if self.writable else self.connection)
                     if self._stamp is None or self._stamp == self._stamp_now():
                         return found
                 except (apsw.ProtocolError, apsw.ReadOnlyError) as error:
@@ -386,6 +357,10 @@ class Database:
         self.connection.close()
         self.open_connection = self._choose()
         self.cursor = self.open_connection.cursor()
+
+    def filtered(self, call: Callable[[Fence], Any]) -> Any:
+        """Run a read in the sandbox of filters."""
+        return self.steady(lambda _: call(self.sandbox))
 
     @property
     def sandbox(self) -> Fence:
@@ -530,9 +505,9 @@ class Database:
         """Open the same database once more."""
         return Database(self.directory, write=self.writable, vfs=self._vfs)
 
-    def joined(self) -> Joined:
-        """Return a context manager for statements that belong together; see `Joined`."""
-        return Joined(self)
+    def joined(self) -> Write:
+        """Return a context manager for statements that belong together; see `Write`."""
+        return Write(self, joins=True)
 
     def check_writable(self) -> None:
         """Raise ReadOnlyError when the store was opened to read."""
@@ -572,7 +547,7 @@ class Database:
 
     def _look_again(self) -> None:
         """Read the version anew: somebody may have brought the database up to date meanwhile."""
-        self.version = int(self.steady(lambda: migrate.version(self.connection, self.path)))
+        self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
 
     def begin(self, *, relaxed: bool = False) -> None:
         """Begin a transaction, or a savepoint inside one."""
@@ -626,9 +601,25 @@ class Database:
             self.connection.pragma("synchronous", 1 if relaxed else self._level)
         self.is_relaxed = relaxed
 
-    def spoil(self) -> None:
-        """Have the transaction under way be undone, as a part of it failed half-way."""
-        self._spoiled = max(self._spoiled, self.depth)
+    def join(self) -> bool:
+        """Lock the transaction under way in this OS thread; return False when there is none."""
+        self.check_process()
+        self.lock.acquire()
+        try:
+            if self.depth:
+                self.ready()
+                return True
+        except BaseException:
+            self.lock.release()
+            raise
+        self.lock.release()
+        return False
+
+    def leave(self, *, failed: bool) -> None:
+        """Leave a transaction that was joined; one that failed half-way can only be undone."""
+        if failed:
+            self._spoiled = max(self._spoiled, self.depth)
+        self.lock.release()
 
     def ready(self) -> apsw.Connection:
         """Return the connection; refuse to go on in a transaction that SQLite has undone.
@@ -660,11 +651,10 @@ class Database:
         A reading raises LogicError when the moment is lost: what was read without locks is being changed.
         """
 
-        def begin() -> None:
-            self.connection.execute("BEGIN")
-            self.connection.execute(
-                "SELECT 1 FROM sqlite_schema"
-            ).fetchall()  # only now does SQLite begin it
+        def begin(connection: apsw.Connection) -> None:
+            connection.execute("BEGIN")
+            # Only now does SQLite begin it.
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
 
         self.steady(begin)
         self._marks.append((0, 0))
@@ -809,7 +799,7 @@ class Database:
     def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
         if not self.writable:
-            return self.steady(lambda: self.connection.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
+            return self.steady(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         if self.pid != os.getpid():
             raise self.gone()
         with self.lock:
@@ -864,7 +854,7 @@ class Database:
             if text != "ok":
                 yield f"the database is damaged: {text}"
         self._look_again()  # what a newer eventq has made meanwhile is no fault: this says so
-        yield from self.steady(lambda: migrate.faults(self.connection, self.version))
+        yield from self.steady(lambda c: migrate.faults(c, self.version))
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.events.counter_faults()

@@ -210,7 +210,7 @@ class Events:
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run, "" for all; raise FilterError when it is refused."""
-        return self._db.steady(lambda: self._db.sandbox.check(text)) if text else ""
+        return self._db.filtered(lambda sandbox: sandbox.check(text)) if text else ""
 
     def page(self, text: str, after: int, upto: int, limit: int) -> EventPage:
         """Return the next events with `after` < id <= `upto` that match an accepted filter.
@@ -230,8 +230,8 @@ class Events:
         self, text: str, after: int, upto: int, limit: int, *, lines: bool
     ) -> tuple[list[Any], int]:
         if text:
-            found: tuple[list[Any], int] = self._db.steady(
-                lambda: self._db.sandbox.page(
+            found: tuple[list[Any], int] = self._db.filtered(
+                lambda sandbox: sandbox.page(
                     text, after, upto, limit, lines=lines, max_bytes=PAGE_BYTES
                 )
             )
@@ -243,7 +243,7 @@ class Events:
             " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
         )
         bindings = (after, upto, min(limit, PAGE_ROWS))
-        rows, whole = self._db.steady(lambda: _gather(self._db.connection.execute(sql, bindings)))
+        rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, bindings)))
         done = whole and len(rows) < min(limit, PAGE_ROWS)
         return rows, upto if done else rows[-1][0]
 
@@ -258,8 +258,8 @@ class Events:
 
     def _newest_page(self, text: str, upto: int, limit: int) -> tuple[list[Any], int]:
         if text:
-            rows, low = self._db.steady(
-                lambda: self._db.sandbox.page(
+            rows, low = self._db.filtered(
+                lambda sandbox: sandbox.page(
                     text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES
                 )
             )
@@ -268,13 +268,13 @@ class Events:
             f"SELECT id, {_COLUMNS} FROM events NOT INDEXED WHERE id <= ? ORDER BY id DESC LIMIT ?"  # noqa: S608
         )
         bindings = (upto, min(limit, PAGE_ROWS))
-        rows, whole = self._db.steady(lambda: _gather(self._db.connection.execute(sql, bindings)))
+        rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, bindings)))
         return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Return the lowest id with `after` < id <= `upto` that a filter matches, or None."""
         if text:
-            return self._db.steady(lambda: self._db.sandbox.first(text, after, upto))  # type: ignore[no-any-return]
+            return self._db.filtered(lambda sandbox: sandbox.first(text, after, upto))  # type: ignore[no-any-return]
         first = self._after(after)
         return first if first is not None and first <= upto else None
 
@@ -284,7 +284,7 @@ class Events:
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """
         return bool(
-            self._db.steady(lambda: self._db.sandbox.could_match(text, after, upto, seconds))
+            self._db.filtered(lambda sandbox: sandbox.could_match(text, after, upto, seconds))
         )
 
     def count(self, text: str, after: int, upto: int) -> int:
@@ -293,7 +293,7 @@ class Events:
             return int(
                 self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto))
             )
-        return int(self._db.steady(lambda: self._db.sandbox.count(text, after, upto)))
+        return int(self._db.filtered(lambda sandbox: sandbox.count(text, after, upto)))
 
     # --- copies ---------------------------------------------------------------------------------
 

@@ -33,9 +33,7 @@ class _Streams:
     def _read(self, sql: str, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive pieces until they hold `room` bytes."""
 
-        def read() -> list[StreamPiece]:
-            connection = self._db.connection
-            self._db.ready()
+        def read(connection: apsw.Connection) -> list[StreamPiece]:
             return _gather(connection.execute(sql, (number, position)), position, room)
 
         return self._db.steady(read)  # type: ignore[no-any-return]
