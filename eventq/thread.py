@@ -1,4 +1,4 @@
-"""The front door: a path becomes a `Thread`, and everything that can be done with it is one of its methods."""
+"""The public API: `open_thread` returns a `Thread`, whose methods are all that eventq can do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
-    from eventq.log.events import Given
+    from eventq.log.events import EventInput
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
@@ -47,29 +47,29 @@ Path = str | os.PathLike[str]
 def open_thread(
     path: Path, *, create: bool = False, read_only: bool = False, strict_source: bool | None = None
 ) -> Thread:
-    """Give the thread at `path`; with `create` it is made when there is none.
+    """Open the thread at `path`; with `create`, create it first if there is none.
 
-    `read_only` never creates or changes a file. `strict_source` refuses sources that are not addresses; None asks the
-    environment. Raises NotAThreadError, DamagedError, ReadOnlyError.
+    `read_only` never creates or changes a file. `strict_source` refuses sources that are not
+    addresses (default: EVENTQ_STRICT_SOURCE). Raises NotAThreadError, DamagedError, ReadOnlyError.
     """
     if create and not exists(path):
         try:
             init(path)
         except ThreadExistsError:
-            pass  # somebody was quicker
+            pass  # another process was quicker
     return Thread(path, read_only=read_only, strict_source=strict_source)
 
 
 def exists(path: Path) -> bool:
-    """Say whether there is a thread at `path`."""
+    """Return whether there is a thread at `path`."""
     return os.path.exists(Layout(resolve(_text(path))).database)
 
 
 def init(path: Path, *, shared: bool = False) -> str:
-    """Make a thread at `path`, for its owner only unless `shared`, and give its absolute path.
+    """Create a thread at `path` and return its absolute path.
 
-    Raises ThreadExistsError when there is one, and InputError for a path that is too long. What an `init` that crashed
-    left behind is finished.
+    Only its owner can open it, unless `shared`. An `init` that crashed is completed. Raises
+    ThreadExistsError if there is a thread already, and InputError if the path is too long.
     """
     if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
@@ -96,7 +96,7 @@ def _make(layout: Layout, *, shared: bool) -> None:
     try:
         os.mkdir(layout.directory, folder)
     except FileExistsError:
-        pass  # it was there, or somebody else is making it; a file in its place is refused with the next step
+        pass  # it exists or is just being created; the next step refuses a file in its place
     lock = FolderLock(layout.directory)
     try:
         with lock:
@@ -106,30 +106,27 @@ def _make(layout: Layout, *, shared: bool) -> None:
             os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
             if not create(layout.directory, layout.database, file):
                 raise ThreadExistsError(layout.directory)
+            # Without this a power cut could lose the whole thread with the events pushed since.
             for path in (layout.directory, os.path.dirname(layout.directory)):
-                system.sync_folder(
-                    path
-                )  # or a power cut could take the whole thread, and what was pushed into it
+                system.sync_folder(path)
     finally:
         lock.close()
 
 
 def destroy(path: Path) -> None:
-    """Delete the thread at `path`, with everything in its directory."""
+    """Delete the thread at `path` and everything in its directory."""
     import shutil
 
     layout = Layout(resolve(_text(path)))
     if not exists(path):
         raise NotAThreadError(layout.directory)
     try:
-        os.unlink(
-            layout.database
-        )  # first, so that whoever has it open sees at once that it is gone
+        os.unlink(layout.database)  # first, so that all who have it open notice at once
         shutil.rmtree(os.path.realpath(layout.directory))
         if os.path.islink(layout.directory):
             os.unlink(layout.directory)
     except FileNotFoundError:
-        pass  # somebody else deletes it too
+        pass  # another process is deleting it too
     except OSError as error:
         raise _refused(layout.directory, error) from error
 
@@ -141,7 +138,10 @@ def _refused(directory: str, error: OSError) -> EventqError:
 
 
 class Thread:
-    """One thread, open; a context manager, safe to share between the threads of a process, not across a fork."""
+    """An open thread, to be used as a context manager.
+
+    It may be shared by the threads of a process, but not used across a fork.
+    """
 
     def __init__(
         self, path: Path, *, read_only: bool = False, strict_source: bool | None = None
@@ -152,9 +152,8 @@ class Thread:
         try:
             self.database = Database(self.layout.directory, write=not read_only)
         except StoreError as error:
-            if not read_only and os.path.exists(
-                self.layout.journal
-            ):  # or it may be somebody else's directory
+            # Without a journal this may not be a thread's directory at all.
+            if not read_only and os.path.exists(self.layout.journal):
                 self._note_refusal(error)
             raise
         if not read_only:
@@ -179,20 +178,20 @@ class Thread:
         self.journal.error(f"database: {error}")
 
     def _log_and_continue(self, what: str, error: Exception) -> None:
-        """Log a failure that happened after the commit. Raising would make the caller push twice."""
+        """Log a failure after the commit. Raising would make the caller push the event twice."""
         self.journal.warn(f"{what}: {error}; the event is stored")
 
     @property
     def path(self) -> str:
-        """The absolute path of the directory: the thread's id."""
+        """The absolute path of the thread's directory, which is also its id."""
         return self.layout.directory
 
     def __repr__(self) -> str:
-        """Name the thread."""
+        """Return the class and the path."""
         return f"<eventq.Thread {self.path}>"
 
     def __enter__(self) -> Thread:
-        """Give the thread."""
+        """Return the thread."""
         return self
 
     def __exit__(
@@ -202,21 +201,22 @@ class Thread:
         self.close()
 
     def close(self) -> None:
-        """Close the files; closing twice is fine, using the thread afterwards raises ClosedError."""
+        """Close the thread's files. Using the thread afterwards raises ClosedError."""
         if self.database.forked:
-            return  # they are the opener's
+            return  # the files belong to the process that opened them
         self.database.close()
         self._mirror.close()
         self.journal.close()
         self.notifier.close()
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def write(self) -> Write:
-        """Give a context manager that makes everything inside it one change: all of it is committed, or nothing.
+        """Return a context manager that commits everything done inside it, or nothing.
 
-        It joins an outer one. The mirror, the journal and the consumers learn of it only after the outermost commit.
-        Calls from other threads wait until it ends. A filter that is used inside sees what was committed before.
+        Nested blocks join the outermost one. The mirror, the journal and the consumers are updated
+        only after the outermost commit. Other OS threads wait until the block ends. A filter that
+        is used inside sees what was committed before.
         """
         self.database.check_writable()
         return self.database.write()
@@ -231,54 +231,59 @@ class Thread:
         *,
         key_strict: bool = False,
     ) -> Event:
-        """Store an event, durably, and return it as stored.
+        """Store an event durably and return it as stored.
 
-        With a `key` that was used before, return the first event and store nothing; `key_strict` raises
-        KeyConflictError when that one differs. Raises InputError, TooLargeError, BusyError, DiskError.
+        If `key` was used before, store nothing and return the first event with it; with
+        `key_strict`, raise KeyConflictError if that event differs. Raises InputError,
+        TooLargeError, BusyError, DiskError.
         """
         return self.log.push(source, type, content, subtype, key, key_strict=key_strict)
 
-    def push_many(self, events: Iterable[Given], *, key_strict: bool = False) -> Batch:
-        """Store events in one transaction, in bounded memory, and return how many and which ids.
+    def push_many(self, events: Iterable[EventInput], *, key_strict: bool = False) -> Batch:
+        """Store events in one transaction, in bounded memory, and return their count and ids.
 
-        Each is a mapping with `source`, `type`, `content` and perhaps `subtype` and `key`, or a sequence in that
-        order. One that is refused refuses all. Events whose key was used before are left out; with `key_strict` one
-        that differs from the first event of its key raises KeyConflictError.
+        Each is a mapping with `source`, `type`, `content` and optionally `subtype` and `key`, or a
+        sequence in that order. If one is refused, none is stored. Events whose key was used before
+        are skipped; with `key_strict`, one that differs from the first event with its key raises
+        KeyConflictError.
         """
         return self.log.push_many(events, kept=refuse_conflict if key_strict else None)
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def peek(
         self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None
     ) -> Iterator[Event]:
-        """Give the events after an id that match, in order, lazily; `limit=None` gives all there are now."""
+        """Yield the matching events after an id, in order.
+
+        With `limit=None`, all that are stored now.
+        """
         check_natural(last_event_id, "last_event_id")
         if limit is not None:
             check_positive(limit, "limit")
         return self.log.peek(last_event_id, limit, filter)
 
     def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
-        """Give the newest `count` events that match, oldest first."""
+        """Return the newest `count` matching events, oldest first."""
         check_positive(count, "count")
         return self.log.newest(count, filter)
 
     def last_id(self) -> int:
-        """Give the id of the newest event, 0 before the first."""
+        """Return the id of the newest event, or 0 before the first."""
         return self.database.events.last()
 
     def latest(self, by: str = "source") -> dict[str, Event]:
-        """Give the newest event of each source (or `by="type"`, of each type)."""
+        """Return the newest event of each source, or with `by="type"` of each type."""
         events = self.database.events.latest(by)
         return {event.source if by == "source" else event.type: event for event in events}
 
     def follow(
         self, last_event_id: int | None = None, *, filter: str | None = None
     ) -> Iterator[Event]:
-        """Give the events after an id that match, and wait for more, for ever.
+        """Yield the matching events after an id, and wait for more, forever.
 
-        None begins with what is pushed from now on. Wakes within a millisecond of a push by any process. Close the
-        iterator to stop.
+        None starts with the next event pushed. A push by any process is seen within a millisecond.
+        Close the iterator to stop.
         """
         return (event for page in self.follow_pages(last_event_id, filter) for event in page)
 
@@ -289,7 +294,7 @@ class Thread:
         *,
         tick: Callable[[], object] | None = None,
     ) -> Iterator[list[Event]]:
-        """Return what `follow` returns, page by page; `tick` is called at least once a second."""
+        """Yield the events of `follow` as pages, and call `tick` at least once a second."""
         after = (
             self.last_id()
             if last_event_id is None
@@ -297,7 +302,7 @@ class Thread:
         )
         return self.log.follow(self.database.events.accept(filter), after, tick=tick)
 
-    # --- consumers ------------------------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -310,12 +315,13 @@ class Thread:
         timeout: float | None = None,
         warn: Callable[[str], object] | None = None,
     ) -> Subscription:
-        """Have `handler` run by `sh -c` whenever an event that matches waits for `consumer`; give the subscription.
+        """Subscribe `consumer` and return the subscription.
 
-        `from_now` skips what is stored already. A handler is ended after `timeout` seconds, and started no more after
-        `max_attempts` runs without progress. `warn` gets a sentence about a filter that compares times in
-        two spellings; without it, that is a Python warning. Raises ConsumerExistsError, FilterError,
-        InputError.
+        `sh -c` runs `handler` while a matching event waits for the consumer. `from_now` skips the
+        events that are stored already. A handler is killed after `timeout` seconds, and the
+        consumer stalls after `max_attempts` runs without progress. `warn` gets a sentence about a
+        filter that compares times in two spellings (default: a Python warning). Raises
+        ConsumerExistsError, FilterError, InputError.
         """
         from eventq.records import Subscription
 
@@ -338,11 +344,14 @@ class Thread:
         return new
 
     def unsubscribe(self, consumer: str) -> None:
-        """Delete a subscription; its progress is kept for a later one. Raises UnknownConsumerError."""
+        """Delete a subscription, but keep its progress for a later one.
+
+        Raises UnknownConsumerError.
+        """
         self.consumers.unsubscribe(consumer)
 
     def subscriptions(self) -> list[Subscription]:
-        """Give all subscriptions, oldest first."""
+        """Return all subscriptions, oldest first."""
         from eventq.records import Subscription
 
         return [
@@ -353,9 +362,10 @@ class Thread:
     def pop(
         self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
     ) -> list[Event]:
-        """Ack everything up to an id and give the next events that match, at most `limit`.
+        """Ack all events up to an id and return the next matching ones, at most `limit`.
 
-        Waits up to `wait` seconds when there is none. Raises UnknownConsumerError, AckError, FilterError.
+        If there is none, wait up to `wait` seconds. Raises UnknownConsumerError, AckError,
+        FilterError.
         """
         events: list[Event] = self._pop(consumer, last_event_id, limit, wait, lines=False).events
         return events
@@ -363,7 +373,7 @@ class Thread:
     def pop_lines(
         self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
     ) -> list[str]:
-        """Return what `pop` returns as lines of JSON."""
+        """Return the events of `pop` as lines of JSON."""
         lines: list[str] = self._pop(consumer, last_event_id, limit, wait, lines=True).lines
         return lines
 
@@ -383,29 +393,35 @@ class Thread:
         return page
 
     def ack(self, consumer: str, last_event_id: int) -> None:
-        """State that everything up to an id is done; a smaller id than before asks for a replay.
+        """Mark all events up to an id as done; a smaller id than before starts a replay.
 
-        Raises AckError for an id beyond the newest event, UnknownConsumerError.
+        Raises UnknownConsumerError, and AckError for an id beyond the newest event.
         """
         check_natural(last_event_id, "last_event_id")
         self.consumers.ack(consumer, last_event_id)
 
     def resume(self, consumer: str) -> None:
-        """End the stall or back-off of a consumer: its handler runs again. Raises UnknownConsumerError."""
+        """End the stall or back-off of a consumer, so that its handler runs again.
+
+        Raises UnknownConsumerError.
+        """
         self.database.check_writable()
         self.consumers.resume(consumer)
 
     def dispatch(self) -> None:
-        """Start a detached dispatch: the handlers of all who are due are run, each once at a time."""
+        """Start a detached dispatch, which runs the handlers of all consumers that are due."""
         self.database.check_writable()
         self.database.connection  # noqa: B018 (refuses use after close)
         self.notifier.start()
 
-    # --- memory ---------------------------------------------------------------------------------------------------
+    # --- memory -----------------------------------------------------------------------------------
 
     @property
     def blobs(self) -> Blobs:
-        """The bytes that are kept by their hash: `put`, `get`, `stream`, `stat`, `has`, `verify`, `refs`, `pin`."""
+        """Bytes stored by their hash.
+
+        Methods: `put`, `get`, `stream`, `stat`, `has`, `verify`, `refs`, `pin`.
+        """
         if self._blobs is None:
             from eventq.blobs import Blobs
 
@@ -415,7 +431,10 @@ class Thread:
 
     @property
     def contexts(self) -> Contexts:
-        """What was said: contexts, which are branches of turns; `create`, `get`, `fork`, `list`, `turn`, `delete`."""
+        """Conversations: contexts, which are branches of turns.
+
+        Methods: `create`, `get`, `fork`, `list`, `turn`, `delete`.
+        """
         if self._contexts is None:
             from eventq.dag.contexts import Contexts
             from eventq.dag.turns import Turns
@@ -425,7 +444,7 @@ class Thread:
 
     @property
     def runs(self) -> Runs:
-        """The workflow runs on contexts: `start`, `get`, `active`, `history`, `list`."""
+        """Workflow runs on contexts: `start`, `get`, `active`, `history`, `list`."""
         if self._runs is None:
             from eventq.dag.runs import Runs
 
@@ -433,11 +452,12 @@ class Thread:
         return self._runs
 
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
-        """Find the turns and blobs that nothing leads to and, with `apply`, delete them and give their space back.
+        """Find unreachable turns and blobs; with `apply`, delete them and free their space.
 
-        What leads to them: heads, moves of heads and turns within `grace` seconds, keys of the last 24 hours; overlays,
-        roots, events, pins, refs of other blobs, and puts within `grace` seconds. Raises DamagedError, and deletes
-        nothing, when `check` finds a fault.
+        Turns are reachable from heads, from keys of the last 24 hours, and from what was appended
+        or moved within the last `grace` seconds. Blobs are reachable from turns, patches, roots,
+        events, pins and other blobs, and for `grace` seconds after a put. Raises DamagedError, and
+        deletes nothing, if `check` finds a fault.
         """
         from eventq.dag.collect import collect
 
@@ -448,11 +468,11 @@ class Thread:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
 
-    # --- what was produced ----------------------------------------------------------------------------------------
+    # --- outputs ----------------------------------------------------------------------------------
 
     @property
     def produced(self) -> OutputStore:
-        """Blobs, artifacts and outputs together: what URLs lead to."""
+        """Blobs, artifacts and outputs together: all that URLs can name."""
         if self._produced is None:
             from eventq.output.store import OutputStore
 
@@ -461,33 +481,39 @@ class Thread:
 
     @property
     def artifacts(self) -> Artifacts:
-        """Numbered outputs of tools: `allocate`, `put`, `get`, `open`, `list`, `remove`, and folders of them."""
+        """Numbered outputs of tools, and folders of them.
+
+        Methods: `allocate`, `put`, `get`, `open`, `list`, `remove`.
+        """
         return self.produced.artifacts
 
     @property
     def outputs(self) -> Outputs:
-        """Named outputs of agents, in versions: `allocate`, `publish`, `put`, `get`, `read`, `list`, and folders."""
+        """Named, versioned outputs of agents, and folders of them.
+
+        Methods: `allocate`, `publish`, `put`, `get`, `read`, `list`.
+        """
         return self.produced.outputs
 
     @property
     def sessions(self) -> Sessions:
-        """The session files of coding agents, as contexts: `import_file`, `export`, `lines`."""
+        """Session files of coding agents as contexts: `import_file`, `export`, `lines`."""
         from eventq.transfer.sessions import Sessions
 
         return Sessions(self.contexts, self.produced)
 
     def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
-        """Give what `artifact://ID`, `agent://ID` or `blob:blake3:HASH` names; `limit` lines from line `offset` on.
+        """Read `artifact://ID`, `agent://ID` or `blob:blake3:HASH`, from line `offset` on.
 
-        `agent://ID/path` and `agent://ID?q=.path` give a part of its JSON. Raises UsageError for what is no URL,
-        LogicError for what is not there.
+        `limit` is a number of lines. `agent://ID/path` and `agent://ID?q=.path` read a part of its
+        JSON. Raises UsageError for an invalid URL, LogicError if there is nothing at it.
         """
         from eventq.output import urls
 
         return urls.read(url, self.produced, offset, limit)
 
     def open_url(self, url: str, offset: int | None = None, limit: int | None = None) -> Resource:
-        """Give what `read` gives in pieces, so that it need not be in memory whole."""
+        """Open what `read` returns as an iterator of pieces, in bounded memory."""
         from eventq.output import urls
 
         return urls.open_url(url, self.produced, offset, limit)
@@ -500,11 +526,11 @@ class Thread:
         show: Callable[[bytes], object] | None = None,
         **options: Any,
     ) -> tuple[int, Captured]:
-        """Run a command; give its exit code (128 + n for signal n), and what is shown of its output.
+        """Run a command; return its exit code (128 + n for signal n) and a view of its output.
 
-        All of the output is kept as an artifact of `tool`, the command's name unless told, when that is not all. `show`
-        gets what is certain of the view as it comes; `options` are those of `OutputSink`. Raises LogicError when the
-        command cannot be started.
+        If the view is not the whole output, that is stored as an artifact of `tool` (default: the
+        command's name). `show` gets the final part of the view as it grows. `options` are those of
+        `OutputSink`. Raises LogicError if the command cannot be started.
         """
         from eventq.output.capture import capture
 
@@ -512,9 +538,9 @@ class Thread:
         return capture(self.artifacts, argv, tool=tool, show=show, **options)
 
     def externalize(self, entry: Any, *, full: bool = False) -> Any:
-        """Give a session entry whose images are blobs and whose longest texts are cut; the entry is left as it is.
+        """Return a copy of a session entry with its images stored as blobs and long texts cut.
 
-        With `full` everything that was cut is kept as a blob too, so that `rehydrate` gives the very same entry.
+        With `full`, texts are stored as blobs too, so that `rehydrate` returns an equal entry.
         """
         from eventq.output import entries
 
@@ -522,29 +548,30 @@ class Thread:
             return entries.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
 
     def rehydrate(self, entry: Any, *, warn: Callable[[str], object] | None = None) -> Any:
-        """Give an externalized session entry with its blobs put back.
+        """Return an externalized session entry with its blobs put back.
 
-        `warn` gets a sentence about each ref that is malformed or whose blob is not here, which stays as it is; unless
-        it is given, they are warnings of Python.
+        A ref that is malformed or whose blob is missing stays as it is. `warn` gets a sentence
+        about each of them (default: a Python warning).
         """
         from eventq.output import entries
 
         return entries.rehydrate(entry, self.produced.get, warn or _warn)
 
-    # --- other threads and programs -------------------------------------------------------------------------------
+    # --- other threads and programs ---------------------------------------------------------------
 
     def export_pack(self, folder: Path) -> None:
-        """Write all blobs, turns, heads and artifacts to a folder that holds no pack yet, in the interchange format."""
+        """Export all blobs, turns, heads and artifacts to a folder that holds no pack yet."""
         from eventq.transfer.packs import export_pack
 
-        self.produced  # noqa: B018 (there must be tables)
+        self.produced  # noqa: B018 (refuses a thread without those tables)
         export_pack(self.database, _text(folder))
 
     def import_pack(self, folder: Path) -> Imported:
-        """Store what is in a pack and not here yet, and say what was added and what dropped.
+        """Import what a pack holds and this thread lacks; return what was added and dropped.
 
-        Ids are kept where they are free; a turn that is here already is found again, so importing twice adds nothing.
-        The data directory of a CXDB server (`blobs/`, `turns/`, `fs/`) is taken as it lies, too.
+        Ids are kept where they are free. Turns that exist already are reused, so importing twice
+        adds nothing. `folder` may also be the data directory of a CXDB server (`blobs/`, `turns/`,
+        `fs/`).
         """
         from eventq.transfer.packs import import_pack
 
@@ -552,30 +579,35 @@ class Thread:
         return import_pack(self.contexts, self.produced, _text(folder))
 
     def copy_to(self, other: Thread, contexts: Iterable[int | str] | None = None) -> Imported:
-        """Copy the memory to another thread, or what some contexts lead to: turns, blobs, artifacts, outputs.
+        """Copy turns, blobs, artifacts and outputs to another thread.
 
-        Every byte is checked; what is there already is found again, so copying twice adds nothing. Raises
-        ConflictError, and copies nothing, when an artifact or output would be another one there.
+        With `contexts`, copy only those contexts and what they refer to. Every byte is verified.
+        What the other thread has already is reused, so copying twice adds nothing. Raises
+        ConflictError, and copies nothing, if an artifact or output there has the same id but
+        differs.
         """
         from eventq.transfer.packs import copy
 
         other.database.check_writable()
         if isinstance(contexts, str):
-            raise UsageError("contexts are several", f"give a list, such as [{contexts!r}]")
+            raise UsageError("contexts must be a list", f"give a list, such as [{contexts!r}]")
         if other.database.identity == self.database.identity:
-            raise UsageError("the source and the destination are one thread", "give two")
+            raise UsageError(
+                "the source and the destination are the same thread",
+                "give two different threads",
+            )
         return copy(other.contexts, other.produced, self.database, contexts)
 
-    # --- upkeep ---------------------------------------------------------------------------------------------------
+    # --- maintenance ------------------------------------------------------------------------------
 
     def info(self) -> ThreadInfo:
-        """Give the thread at a glance: counts, sizes, and where each consumer stands."""
+        """Return counts, sizes, and the status of each consumer."""
         from eventq.log import status
 
         return status.info(self.database, self.layout, self.consumers)
 
     def check(self) -> list[str]:
-        """Say each broken invariant in one sentence; an empty list for a sound thread."""
+        """Check all invariants; return one sentence per broken one, [] for a sound thread."""
         from eventq.log import status
 
         faults = [*status.check(self.database, self.layout, self._mirror, self.consumers)]
@@ -590,9 +622,10 @@ class Thread:
     def prune(
         self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
     ) -> int:
-        """Delete old events that every consumer has acked, or all of them with `force`; give their number.
+        """Delete old events that every consumer has acked, and return how many.
 
-        The space goes back to the system; ids are never used again.
+        With `force`, delete them even if not acked. The space is returned to the system; ids are
+        never reused.
         """
         self.database.check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
@@ -601,7 +634,7 @@ class Thread:
         return self.log.prune(keep_last, before_id, force=force)
 
     def rebuild_mirror(self) -> int:
-        """Write `events.jsonl` anew from the database, and remove the rotated files; give the number of lines."""
+        """Rewrite `events.jsonl` from the database, delete the rotated files, return the lines."""
         self.database.check_writable()
         self.database.connection  # noqa: B018 (refuses use after close)
         try:
@@ -623,7 +656,7 @@ def _warn_of_filter(what: str) -> None:
 
 
 def _text(path: Path) -> str:
-    """Give a path as text."""
+    """Return a path as a string."""
     try:
         text: object = os.fspath(path)
     except TypeError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 
-    Given = Mapping[str, Any] | Sequence[str | None]
+    EventInput = Mapping[str, Any] | Sequence[str | None]
     Kept = Callable[[KeyConflictError], object]
 
 MAX_EVENT_BYTES = 64 << 20
@@ -103,7 +103,7 @@ class EventLog:
 
     def push_many(
         self,
-        events: Iterable[Given],
+        events: Iterable[EventInput],
         where: Callable[[int], str] = "event {}".format,
         *,
         kept: Kept | None = None,
@@ -152,7 +152,7 @@ class EventLog:
             kept(conflict)
 
     def _parts(
-        self, events: Iterable[Given], where: Callable[[int], str]
+        self, events: Iterable[EventInput], where: Callable[[int], str]
     ) -> Iterator[Sequence[NewEvent]]:
         """Yield events in chunks; those of a list that are all alike are checked together, which costs half as much."""
         if type(events) is not list:
@@ -186,7 +186,7 @@ class EventLog:
         return [(source, kind, content, None, None) for source, kind, content in chunk]  # type: ignore[misc]
 
     def _chunks(
-        self, events: Iterable[Given], where: Callable[[int], str]
+        self, events: Iterable[EventInput], where: Callable[[int], str]
     ) -> Iterator[list[NewEvent]]:
         """Check events and yield them in chunks of bounded size."""
         rows: list[Any] = []
@@ -384,7 +384,7 @@ def refuse_conflict(conflict: KeyConflictError) -> None:
     raise conflict
 
 
-def _fields(new: Given) -> tuple[Any, Any, Any, Any, Any]:
+def _fields(new: EventInput) -> tuple[Any, Any, Any, Any, Any]:
     """Give source, type, content, subtype and key of an event given as a mapping or as a sequence in that order."""
     if type(new) is dict or hasattr(new, "keys"):
         try:

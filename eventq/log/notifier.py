@@ -1,9 +1,11 @@
-"""Waking whoever is due after a commit: through an external notifier, or with a dispatch started here.
+"""Waking due consumers after a commit, through an external notifier or a dispatch started here.
 
-The external one is called as `notifier task add --author … --task-id … --command …`, five seconds at most. Its
-"already queued" may name a dispatch that has already looked, and any failure of it must not cost a wake-up, so both
-start the built-in one too: that is idempotent. Nor is its "queued" trusted: its daemon may not run, may lose the task,
-or may not find our command. So a built-in dispatch looks a little later, when the task should have been done.
+The external notifier is called as `notifier task add --author … --task-id … --command …` and
+gets at most five seconds. "Already queued" may refer to a dispatch that has already looked, and
+a failure of the notifier must not lose a wake-up. So in both cases the built-in dispatch starts
+too, which is idempotent. "Queued" is not trusted either: the daemon may not run, may lose the
+task, or may not find our command. So a built-in dispatch looks a little later, when the task
+should be done.
 """
 
 from __future__ import annotations
@@ -24,79 +26,83 @@ if TYPE_CHECKING:
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 
-SECONDS = 5.0  # what the external notifier may take
-LOOK_SECONDS = 0.1  # of processor time, what the filters of all consumers may take of one push
-DEFERRED_SECONDS = 2.0  # after which we look whether a task that was queued has been done
-_LOOK_AGAIN = 1.0
-_QUEUED = 1  # its exit code for a task that is queued already
-QUEUE_FD = "EVENTQ_DISPATCH_FD"  # tells a dispatch which descriptor holds its place in the queue
-DELAY = "EVENTQ_DISPATCH_AFTER"  # tells it how many seconds to wait before it leaves that place and looks
+SECONDS = 5.0  # the time limit of the external notifier
+LOOK_SECONDS = 0.1  # processor time that the filters of all consumers may take in one push
+DEFERRED_SECONDS = 2.0  # the delay before checking that a queued task was done
+_LOOK_AGAIN = 1.0  # seconds for which the notifier's command is remembered
+_QUEUED = 1  # the notifier's exit code for a task that is already queued
+QUEUE_FD = "EVENTQ_DISPATCH_FD"  # the descriptor that holds a dispatch's slot in the queue
+DELAY = "EVENTQ_DISPATCH_AFTER"  # seconds a dispatch waits before it frees its slot and looks
 
 
 class Notifier:
     """The wake-ups of one thread."""
 
     def __init__(self, db: Database, layout: Layout, journal: Journal) -> None:
-        """Bring the parts together."""
+        """Take the database, the paths and the journal of the thread."""
         self._db = db
         self._layout = layout
         self._journal = journal
         self._children: list[int] = []
         self._chosen: str | None = None
-        self._words: list[str] = []
-        self._look_at = 0.0
+        self._argv: list[str] = []
+        self._argv_expires = 0.0
 
     def committed(self, commit: Commit) -> None:
-        """See to it that the consumers of new events are run."""
+        """Wake the consumers of new events."""
         chosen = system.environ.get("EVENTQ_NOTIFIER", "")
         if chosen == "none":
             return
-        fresh = chosen == self._chosen and system.monotonic() < self._look_at
-        argv = self._words if fresh else self._argv(chosen)
+        fresh = chosen == self._chosen and system.monotonic() < self._argv_expires
+        argv = self._argv if fresh else self._find(chosen)
         if argv and not self._external(argv, commit.source):
             self.start()
         elif self._db.consumers.any() and self._could_be_due(commit.first, commit.last):
             self._defer() if argv else self.start()
 
-    def _argv(self, chosen: str) -> list[str]:
-        """Find the words of the external notifier, none for the built-in one: once a second, as that searches PATH."""
-        self._words = [] if chosen == "builtin" else _command(chosen)
-        self._chosen, self._look_at = chosen, system.monotonic() + _LOOK_AGAIN
-        return self._words
+    def _find(self, chosen: str) -> list[str]:
+        """Return the external notifier's argv, or [] for the built-in one.
+
+        It is remembered for a second, because finding it searches PATH.
+        """
+        self._argv = [] if chosen == "builtin" else _command(chosen)
+        self._chosen, self._argv_expires = chosen, system.monotonic() + _LOOK_AGAIN
+        return self._argv
 
     def wake_one(self) -> None:
-        """See to it that a consumer which is known to be due is run.
+        """Wake a consumer that is known to be due.
 
-        Nothing new has to be told to an external notifier.
+        The external notifier is not called, as there is no new event.
         """
         if system.env("EVENTQ_NOTIFIER") != "none":
             self.start()
 
     def wake_supervisor(self, consumer: str) -> None:
-        """Have the supervisor of a consumer look at what has changed, whatever it waits for."""
+        """Make the supervisor of a consumer look at once, whatever it is waiting for."""
         wake_holder(self._layout.consumer(consumer))
 
     def start(self) -> None:
-        """Start a detached dispatch, unless one is yet to begin."""
+        """Start a detached dispatch, unless one is about to begin."""
         self.close()
         child = self._spawn(self._layout.queue, [], {})
         if child is not None:
             self._children.append(child)
 
     def _defer(self) -> None:
-        """Start a detached dispatch that waits before it looks, unless one is waiting already.
+        """Start a detached dispatch that waits before it looks, unless one is already waiting.
 
-        It would be our zombie until we look again, which may take long: the shell that starts it ends at once.
+        A shell starts it and exits at once. As our own child, the dispatch would stay a zombie
+        until our next wake-up, which may be long after.
         """
         environ = {DELAY: f"{DEFERRED_SECONDS:g}"}
         shell = self._spawn(self._layout.deferred, ["/bin/sh", "-c", '"$@" &', "sh"], environ)
         if shell is not None and system.wait(shell, SECONDS) is None:
             self._children.append(shell)
 
-    def _spawn(self, place: str, before: list[str], environ: dict[str, str]) -> int | None:
-        """Spawn a dispatch that holds a place in the queue; return None when the place is taken."""
+    def _spawn(self, slot: str, before: list[str], environ: dict[str, str]) -> int | None:
+        """Start a dispatch that holds a slot of the queue; return None if the slot is taken."""
         try:
-            fd = queue(place, self._layout.database)
+            fd = queue(slot, self._layout.database)
             if fd is None:
                 return None
             try:
@@ -112,9 +118,9 @@ class Notifier:
         return None
 
     def _could_be_due(self, first: int, last: int) -> bool:
-        """Return whether a consumer that nobody supervises right now matches a new event, or lost its supervisor.
+        """Return whether an unsupervised consumer may match a new event or lost its supervisor.
 
-        One whose lock is held has a supervisor, which looks once more after it has let go.
+        A consumer whose lock is held has a supervisor, which looks once more after the release.
         """
         there = guards(self._layout.guards)
         deadline = thread_time() + LOOK_SECONDS
@@ -127,18 +133,18 @@ class Notifier:
                 return True
         return False
 
-    def _matches(self, text: str | None, after: int, last: int, deadline: float) -> bool:
-        """Say whether a new event may match; when the time is up, the dispatch is left to find out."""
-        if after >= last or not text:
+    def _matches(self, where: str | None, after: int, last: int, deadline: float) -> bool:
+        """Return whether a new event may match. After the deadline, leave it to the dispatch."""
+        if after >= last or not where:
             return after < last
         left = deadline - thread_time()
         try:
-            return left <= 0 or self._db.events.could_match(text, after, last, left)
+            return left <= 0 or self._db.events.could_match(where, after, last, left)
         except FilterError:
-            return True  # the dispatch stalls that consumer, and says so
+            return True  # the dispatch stalls that consumer and records why
 
     def _external(self, argv: list[str], author: str) -> bool:
-        """Queue a dispatch with the external notifier; give False when the built-in one is needed as well."""
+        """Queue a dispatch externally; return False if the built-in one must run too."""
         directory = self._layout.directory
         task = f"dispatch-{slug(directory)}"
         words = ["--author", author, "--task-id", task, "--command", dispatch_command(directory)]
@@ -167,12 +173,12 @@ class Notifier:
         return code == 0
 
     def close(self) -> None:
-        """Collect the children that have ended."""
+        """Reap the children that have ended."""
         self._children = [pid for pid in self._children if system.reap(pid) is None]
 
 
 def _command(chosen: str) -> list[str]:
-    """Give the words of the external notifier; none when there is no such command by default."""
+    """Return the argv of the external notifier, or [] if none is chosen and none is installed."""
     if not chosen:
         return [found] if (found := system.which("notifier")) else []
     if " " in chosen and not os.path.exists(chosen):
@@ -186,17 +192,18 @@ def _command(chosen: str) -> list[str]:
 
 
 def slug(path: str) -> str:
-    """Give the name of a thread in a task id.
+    """Return the name of a thread in a task id.
 
-    Each UTF-16 unit that is not an ASCII letter or digit becomes `-`: so names that are queued already were made. Long
-    ones end in a hash.
+    Each UTF-16 unit that is not an ASCII letter or digit becomes `-`, so that a task that was
+    queued by an earlier version keeps its name. Long names end in a hash.
     """
     text = "".join(c if c.isascii() and c.isalnum() else "-" * (1 + (c > "\uffff")) for c in path)
     if len(text) <= 40:
         return text
     from hashlib import sha1
 
-    return f"{text[:32]}-{sha1(os.fsencode(path)).hexdigest()[:6]}"  # noqa: S324 (a name, not a secret)
+    digest = sha1(os.fsencode(path)).hexdigest()  # noqa: S324 (a name, not a secret)
+    return f"{text[:32]}-{digest[:6]}"
 
 
 def quote(word: str) -> str:
@@ -206,7 +213,7 @@ def quote(word: str) -> str:
 
 
 def dispatch_command(directory: str) -> str:
-    """Give the shell command that dispatches a thread, with a program that the notifier's shell will find."""
+    """Return the shell command that dispatches a thread, as the notifier's shell will find it."""
     return f"{_program()} dispatch --thread {quote(directory)}"
 
 

@@ -1,8 +1,8 @@
-"""The supervisor: one detached process that holds consumers' locks, runs their handlers, and looks again when one ends.
+"""The supervisor: a detached process that holds consumers' locks and runs their handlers.
 
-Each consumer goes through the states of TRANSITIONS, below, from `look` to `gone`. The lock is released only when
-nothing is due, and after the release there is one more look: an event committed before somebody else's failed attempt
-at the lock is always seen by it.
+Each consumer moves through the states of TRANSITIONS, below, from `look` to `gone`. The lock is
+released only when nothing is due, and the supervisor looks once more after the release. So it
+always sees an event that was committed before another process failed to take the lock.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ TRANSITIONS = {
 }
 BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
 BACKOFF_MOST = 60.0
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler whose time is up
-_TICK = (
-    1.0  # seconds between two looks at what nobody may tell us of: a removed lock file, a `resume`
-)
-_ORPHAN_LOOK = 0.05  # seconds between two looks at a process that is not our child
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
+_TICK = 1.0  # seconds between polls for what sends no signal: a removed lock file, a `resume`
+_ORPHAN_LOOK = 0.05  # seconds between polls of a process that is not our child
 _LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
 
 
@@ -52,39 +50,38 @@ class Watched:
     """One consumer under supervision."""
 
     def __init__(self, consumer: str, lock: ConsumerLock) -> None:
-        """Begin with the lock held and nothing known."""
+        """Start with the lock held and no handler running."""
         self.consumer = consumer
         self.lock: ConsumerLock | None = lock
         self.state = "look"
         self.pid = 0
-        self.acked = 0  # when the handler was started
-        self.attempts = 0  # known here too, as a full disk must not make retries endless
-        self.noted = 0  # of these, how many the store knows of
+        self.acked = 0  # the acked id at the time the handler was started
+        self.attempts = 0  # counted here too: a full disk must not make retries endless
+        self.noted = 0  # how many of the attempts the store has recorded
         self.since = 0.0
         self.backs_off_until = 0.0
-        self.wake_at: float | None = None  # when something is to be done without an exit
+        self.wake_at: float | None = None  # when to act even if no child exits
         self.terminated = False
-        self.timeout: float | None = (
-            None  # of the handler that runs, whatever becomes of the subscription meanwhile
-        )
-        self.troubles = 0  # errors of the store or the system, in a row
-        self.rests_until = 0.0  # after trouble
+        # of the running handler, even if the subscription changes meanwhile
+        self.timeout: float | None = None
+        self.errors = 0  # consecutive errors of the store or the system
+        self.paused_until = 0.0  # after such an error
 
     def move(self, event: str) -> None:
         """Follow one arrow of TRANSITIONS."""
         self.state = TRANSITIONS[self.state][event]
 
-    def is_forgiven(self, state: ConsumerState | None) -> bool:
-        """Return whether an ack, `resume` or another subscription has ended the attempts that were counted."""
+    def attempts_void(self, state: ConsumerState | None) -> bool:
+        """Return whether an ack, a `resume` or a new subscription has reset the attempts."""
         return state is None or state.acked != self.acked or state.attempts < self.noted
 
-    def forgive(self) -> None:
-        """Count the attempts anew."""
+    def reset_attempts(self) -> None:
+        """Start counting attempts from zero."""
         self.attempts = self.noted = 0
 
 
 def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
-    """Run until no consumer of those locked is left to look after."""
+    """Supervise the locked consumers until none is due."""
     layout = Layout(directory)
     journal = Journal(layout)
     db = Database(directory)
@@ -114,39 +111,39 @@ class Supervisor:
         self._backoff_base = system.env_seconds("EVENTQ_BACKOFF", BACKOFF_SECONDS)
 
     def run(self) -> None:
-        """Look after everybody until all are gone."""
-        bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        """Supervise consumers until none is due."""
+        wake_in, wake_out = _pipe()
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         poll = select.poll()
-        poll.register(bell, select.POLLIN)
+        poll.register(wake_in, select.POLLIN)
         try:
             while self._watched:
                 for watched in self._watched:
-                    if watched.rests_until <= system.monotonic():
-                        self._keep(watched)
+                    if watched.paused_until <= system.monotonic():
+                        self._restore_lock_file(watched)
                         self._advance(watched)
                 self._watched = [w for w in self._watched if w.state != "gone"]
                 if self._watched:
                     poll.poll(self._milliseconds())
-                    _drain(bell)
+                    _drain(wake_in)
         finally:
             signal.set_wakeup_fd(-1)
-            os.close(bell)
-            os.close(ring)
+            os.close(wake_in)
+            os.close(wake_out)
 
     def _milliseconds(self) -> int:
         now = system.monotonic()
         times = [w.wake_at for w in self._watched if w.wake_at is not None]
         return max(0, int((min([*times, now + _TICK]) - now) * 1000) + 1)
 
-    def _keep(self, watched: Watched) -> None:
-        """Make a lock file again that a handler has removed; a lock that was let go is nobody's."""
+    def _restore_lock_file(self, watched: Watched) -> None:
+        """Recreate a lock file that a handler removed, unless the lock was released."""
         if watched.lock is not None and watched.state != "released":
             watched.lock.keep()
 
     def _advance(self, watched: Watched) -> None:
-        """Do for one consumer all that can be done without waiting."""
+        """Move one consumer on as far as is possible without waiting."""
         steps = {
             "look": self._look,
             "running": self._running,
@@ -159,21 +156,21 @@ class Supervisor:
             before = watched.state
             try:
                 steps[before](watched)
-                watched.troubles = 0
+                watched.errors = 0
             except (NotAThreadError, DamagedError) as error:
                 self._journal.error(f"dispatch: consumer={watched.consumer} given up ({error})")
                 self._drop(watched)
-            except Exception as error:  # noqa: BLE001 (one consumer's surprise must not end the supervision of all)
+            except Exception as error:  # noqa: BLE001 (one consumer must not end it for all)
                 self._try_later(watched, error)
                 return
 
     def _try_later(self, watched: Watched, error: Exception) -> None:
-        """Stay in the same state for a while: a store that is busy or full now will not be for ever."""
-        delay = min(BACKOFF_SECONDS * 2 ** min(watched.troubles, 30), BACKOFF_MOST)
-        watched.troubles += 1
-        watched.wake_at = watched.rests_until = system.monotonic() + delay
+        """Stay in the same state for a while: a busy or full store may recover."""
+        delay = min(BACKOFF_SECONDS * 2 ** min(watched.errors, 30), BACKOFF_MOST)
+        watched.errors += 1
+        watched.wake_at = watched.paused_until = system.monotonic() + delay
         self._journal.error(
-            f"dispatch: consumer={watched.consumer} in trouble, tried again in {delay:g}s ({error})"
+            f"dispatch: consumer={watched.consumer} failed, retried in {delay:g}s ({error})"
         )
 
     def _drop(self, watched: Watched) -> None:
@@ -183,10 +180,10 @@ class Supervisor:
             watched.lock = None
         watched.state = "gone"
 
-    # --- one method a state ---------------------------------------------------------------------------------------
+    # --- one method per state ---------------------------------------------------------------------
 
     def _look(self, watched: Watched) -> None:
-        """Start the handler if there is work; the handler of a supervisor that was killed is waited for first."""
+        """Start the handler if there is work, after any that outlived its supervisor has ended."""
         watched.wake_at = None
         if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
             self._journal.info(
@@ -205,14 +202,14 @@ class Supervisor:
         watched.move("due")
 
     def _running(self, watched: Watched) -> None:
-        """See whether the handler has ended or is out of time."""
+        """Check whether the handler has ended or timed out."""
         if watched.pid:
             code = system.reap(watched.pid)
             if code is None:
                 self._watch_time(watched)
                 return
             if code < 0 or watched.terminated:
-                system.kill_group(watched.pid, signal.SIGKILL)  # what it started dies with it
+                system.kill_group(watched.pid, signal.SIGKILL)  # its children die with it
             self._note_exit(watched, code)
             watched.pid = 0
         watched.wake_at = None
@@ -234,9 +231,9 @@ class Supervisor:
         watched.move("ended")
 
     def _backoff(self, watched: Watched) -> None:
-        """Wait before the next attempt, unless the attempts so far do not count any more."""
-        if watched.is_forgiven(self._subscriptions.state(watched.consumer)):
-            watched.forgive()
+        """Wait before the next attempt, unless the attempts were reset meanwhile."""
+        if watched.attempts_void(self._subscriptions.state(watched.consumer)):
+            watched.reset_attempts()
             watched.move("resumed")
         elif system.monotonic() >= watched.backs_off_until:
             watched.move("time")
@@ -244,7 +241,7 @@ class Supervisor:
             watched.wake_at = watched.backs_off_until
 
     def _released(self, watched: Watched) -> None:
-        """Let the lock go, then look once more: a push that found it held has left its event to us."""
+        """Release the lock, then look once more: a push that found it held relies on us."""
         lock = watched.lock
         if lock is not None:
             lock.release()
@@ -259,12 +256,15 @@ class Supervisor:
         else:
             watched.move("idle")
 
-    # --- handlers -------------------------------------------------------------------------------------------------
+    # --- handlers ---------------------------------------------------------------------------------
 
     def _start(self, watched: Watched, state: ConsumerState) -> None:
-        """Start the handler; it runs only once its pid is written down, so that a kill of ours cannot hide it."""
-        if watched.is_forgiven(state):
-            watched.forgive()
+        """Start the handler once its pid is recorded.
+
+        Otherwise a supervisor killed in between would leave a handler that nobody knows of.
+        """
+        if watched.attempts_void(state):
+            watched.reset_attempts()
         log = self._open_log(watched.consumer)
         gate, opener = os.pipe()
         environ = {
@@ -294,7 +294,7 @@ class Supervisor:
         )
 
     def _open_log(self, consumer: str) -> int:
-        """Open the log of a handler; one that cannot be written costs the output, never the run."""
+        """Open the log of a handler, or /dev/null if it cannot be written: the handler must run."""
         try:
             return self._open_file(self._layout.handler_log(consumer))
         except OSError as error:
@@ -317,7 +317,7 @@ class Supervisor:
         return self._open_file(path)
 
     def _watch_time(self, watched: Watched) -> None:
-        """Ask a handler that is out of time to end, and end it when it does not."""
+        """Send SIGTERM to a handler that timed out, then SIGKILL after the grace period."""
         timeout = watched.timeout
         if not timeout:
             watched.wake_at = None
@@ -338,21 +338,20 @@ class Supervisor:
 
     def _note_exit(self, watched: Watched, code: int) -> None:
         how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
-        self._journal.info(
-            f"dispatch: consumer={watched.consumer} {how} seconds={system.monotonic() - watched.since:.3f}"
-        )
+        seconds = system.monotonic() - watched.since
+        self._journal.info(f"dispatch: consumer={watched.consumer} {how} seconds={seconds:.3f}")
 
     def _judge(self, watched: Watched) -> None:
-        """Decide what follows from a run: again at once, again later, or a stall."""
+        """Decide what follows a run: another look, a delayed retry, or a stall."""
         state = self._subscriptions.state(watched.consumer)
         if state is None or state.acked != watched.acked or not self._subscriptions.ready(state):
-            watched.forgive()
+            watched.reset_attempts()
             if state is not None and state.attempts:
                 self._subscriptions.note_attempts(state, 0)
             watched.move("progress")
             return
-        if watched.is_forgiven(state):
-            watched.forgive()
+        if watched.attempts_void(state):
+            watched.reset_attempts()
         watched.attempts = max(watched.attempts, state.attempts) + 1
         self._subscriptions.note_attempts(state, watched.attempts)
         watched.noted = watched.attempts
@@ -372,21 +371,19 @@ class Supervisor:
 def _become_handler(
     gate: int, opener: int, log: int, command: str, environ: dict[str, str]
 ) -> None:
-    """Turn this fresh process into the handler, once the gate opens."""
+    """Turn this new process into the handler, once the gate opens."""
     os.close(opener)
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # Python ignores two of them, and an ignored signal survives the exec.
     for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(
-            number, signal.SIG_DFL
-        )  # Python ignores two of them, and an ignored signal survives the exec
-    if (
-        os.read(gate, 1) == b"!"
-    ):  # nothing comes when the supervisor was killed before it could write our pid down
-        os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (the handler is a shell command)
+        signal.signal(number, signal.SIG_DFL)
+    # The read returns nothing if the supervisor was killed before it recorded our pid.
+    if os.read(gate, 1) == b"!":
+        os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (a shell command)
 
 
 def _many_lines(fd: int) -> bool:
@@ -395,6 +392,8 @@ def _many_lines(fd: int) -> bool:
 
 
 def _pipe() -> tuple[int, int]:
+    if hasattr(os, "pipe2"):
+        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     ends = os.pipe()
     for fd in ends:
         os.set_blocking(fd, False)

@@ -562,7 +562,7 @@ def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
         eventq.open(thread.path, read_only=True) as reader,
     ):
         for one, two in ((thread, thread), (thread, again), (again, thread), (reader, thread)):
-            with pytest.raises(UsageError, match="are one thread"):
+            with pytest.raises(UsageError, match="are the same thread"):
                 one.copy_to(two)
 
 

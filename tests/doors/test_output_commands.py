@@ -844,7 +844,9 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
     (tmp_path / "file").write_text("x")
     refused(1, f"'{tmp_path}/file'", run("thread-copy", box, str(tmp_path / "file")))
     refused(
-        2, "the source and the destination are one thread", run("thread-copy", box, f"{box}/../box")
+        2,
+        "the source and the destination are the same thread",
+        run("thread-copy", box, f"{box}/../box"),
     )
     assert sorted(os.listdir(tmp_path)) == ["box", "file", "original"]
 
