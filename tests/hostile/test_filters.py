@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -27,7 +28,6 @@ from eventq.filters.grammar import (
 from eventq.filters.sandbox import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SCHEMA = """
@@ -39,36 +39,40 @@ CREATE TABLE secret(word TEXT);
 INSERT INTO secret VALUES ('hunter2');
 """
 EVENTS = [
-    (
-        "2026-03-18T10:30:00.123Z",
-        "self",
-        "record",
-        "decision",
-        '{"k": 3, "a": {"b": [1, 2]}, "s": "text"}',
-    ),
+    ("2026-03-18T10:30:00.123Z", "self", "record", "decision", '{"k": 3, "a": {"b": [1, 2]}, "s": "text"}'),
     ("2026-03-18T11:30:00.123Z", "external:a:b:c:d:e", "message", None, "plain words"),
-    (
-        "2026-03-19T10:30:00.123Z",
-        "internal:x:y:z",
-        "record",
-        "",
-        "it's 100% \u00e9\u00e9 \U0001f600",
-    ),
+    ("2026-03-19T10:30:00.123Z", "internal:x:y:z", "record", "", "it's 100% \u00e9\u00e9 \U0001f600"),
     ("2026-04-01T00:00:00.000Z", "self", "message", "note", '{"k": 4'),
     ("2025-12-31T23:59:59.999Z", "SELF", "message", "note", "[1, 2, 3]"),
     ("2026-05-05T05:05:05.555Z", "self", "empty", None, ""),
-]
+]  # fmt: skip
+NESTED = "json(" * 9 + "content" + ")" * 9 + " = ''"
 
 
 def _store(path: Path, rows: list[tuple[Any, ...]]) -> Callable[[], apsw.Connection]:
+    sql = "INSERT INTO events(created_at, source, type, subtype, content) VALUES (?,?,?,?,?)"
     with apsw.Connection(str(path)) as db:
-        for _ in db.execute(SCHEMA):
-            pass
-        db.executemany(
-            "INSERT INTO events(created_at, source, type, subtype, content) VALUES (?,?,?,?,?)",
-            rows,
-        )
+        db.execute(SCHEMA).fetchall()
+        db.executemany(sql, rows)
     return lambda: apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+
+
+Fenced = Callable[..., Fence]
+
+
+@pytest.fixture
+def fenced(tmp_path: Path) -> Iterator[Fenced]:
+    """Give a maker of fences: around a store of the contents, or the rows, that are given."""
+    made: list[Fence] = []
+
+    def make(*contents: str, rows: list[Any] | None = None) -> Fence:
+        rows = [(*EVENTS[0][:4], content) for content in contents] if rows is None else rows
+        made.append(Fence(_store(tmp_path / f"events-{len(made)}.db", rows)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +109,12 @@ def refused(fence: Fence, text: str) -> FilterError:
     """Give the error with which a filter is refused at once."""
     with pytest.raises(FilterError) as caught:
         fence.check(text)
-    assert caught.value.exit_code == 2
-    assert caught.value.text == text
-    assert 0 <= caught.value.at <= len(text)
-    assert caught.value.what
-    assert caught.value.fix
-    return caught.value
+    error = caught.value
+    assert (error.exit_code, error.text) == (2, text)
+    assert 0 <= error.at <= len(text)
+    assert error.what
+    assert error.fix
+    return error
 
 
 WORKS = {
@@ -335,24 +339,31 @@ def test_refused_at_its_place(fence: Fence, marked: str) -> None:
     assert str(error).splitlines()[-1].rstrip().endswith("^")
 
 
-def test_unreadable_texts(fence: Fence) -> None:
-    """NUL, lone surrogates, and what is too long or too deep are refused where they begin to be wrong."""
-    assert refused(fence, "id = 1\0 OR 1").at == 6
-    assert refused(fence, "id = '\ud800'").at == 6
-    assert refused(fence, "1" * (MAX_TEXT + 1)).at == MAX_TEXT
-    assert refused(fence, "(" * 5000 + "1" + ")" * 5000).at == MAX_DEPTH
-    assert "functions inside" in refused(fence, "lower(" * 300 + "type" + ")" * 300).what
-    assert "JSON" in refused(fence, "content" + " ->> 'a'" * 40).what
-    assert refused(fence, "1" + " OR id = 7" * 6000).what
-    assert refused(fence, "NOT " * 15_000 + "1").what
-    assert refused(fence, "- " * 15_000 + "1").what
-
-
-def test_hints(fence: Fence) -> None:
-    """A refusal names the next step."""
-    assert "lower()" in refused(fence, "lowr(type)").fix
-    assert "single quotes" in refused(fence, 'type = "x"').fix
-    assert all(column in refused(fence, "foo = 1").fix for column in COLUMNS)
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("id = 1\0 OR 1", 6, ""),
+        ("id = '\ud800'", 6, ""),
+        ("1" * (MAX_TEXT + 1), MAX_TEXT, ""),
+        ("(" * 5000 + "1" + ")" * 5000, MAX_DEPTH, ""),
+        ("lower(" * 300 + "type" + ")" * 300, None, "functions inside"),
+        ("content" + " ->> 'a'" * 40, None, "JSON"),
+        ("1" + " OR id = 7" * 6000, None, ""),
+        ("NOT " * 15_000 + "1", None, ""),
+        ("- " * 15_000 + "1", None, ""),
+        ("lowr(type)", 0, "lower()"),
+        ('type = "x"', 7, "single quotes"),
+        *(("foo = 1", 0, column) for column in COLUMNS),
+    ],
+    ids=range(11 + len(COLUMNS)),
+)
+def test_a_refusal_says_where_and_what_next(
+    fence: Fence, text: str, at: int | None, said: str
+) -> None:
+    """NUL, lone surrogates, and what is too long or too deep are refused where they begin to be wrong, with the next step."""
+    error = refused(fence, text)
+    assert at is None or error.at == at
+    assert said in error.what + error.fix
 
 
 def test_accept_gives_the_text_back() -> None:
@@ -385,59 +396,53 @@ class _Raw(Fragment):
         self._pieces = [(text, 0)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "id IN (SELECT word FROM secret)",
-        "1) UNION SELECT 1, 2, 3, 4, 5, word FROM secret WHERE (1",
-        "1); SELECT word FROM secret WHERE (1",
-        "EXISTS (SELECT * FROM sqlite_schema)",
-        "EXISTS (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n)",
-        "EXISTS (SELECT 1 FROM pragma_table_info('secret'))",
-        "EXISTS (SELECT 1 FROM json_each('[1]'))",
-        "randomblob(9) = 1",
-        "load_extension('x')",
-        "readfile('/etc/passwd')",
-        "rowid IN secret",
-        "secret = 1",
-    ],
-)
-def test_fence_holds_alone(connect: Callable[[], apsw.Connection], text: str) -> None:
+HOLES = [
+    "id IN (SELECT word FROM secret)",
+    "1) UNION SELECT 1, 2, 3, 4, 5, word FROM secret WHERE (1",
+    "1); SELECT word FROM secret WHERE (1",
+    "EXISTS (SELECT * FROM sqlite_schema)",
+    "EXISTS (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n)",
+    "EXISTS (SELECT 1 FROM pragma_table_info('secret'))",
+    "EXISTS (SELECT 1 FROM json_each('[1]'))",
+    "randomblob(9) = 1",
+    "load_extension('x')",
+    "readfile('/etc/passwd')",
+    "rowid IN secret",
+    "secret = 1",
+]
+
+
+@pytest.mark.parametrize("text", HOLES)
+def test_fence_holds_alone(fenced: Fenced, text: str) -> None:
     """Were a filter accepted that should not be, the connection itself still refuses it."""
-    fence = Fence(connect)
+    fence = fenced(rows=EVENTS)
     fence._fragments[text] = _Raw(text)
     with pytest.raises((FilterError, apsw.Error)):
         fence.page(text, 0, 100, 10)
-    fence.close()
 
 
-def test_a_hole_runs_out_of_time(
-    connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hole_runs_out_of_time(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even an endless join of events with themselves stops, and is the filter's fault."""
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", 0.1)
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     names = [f"e{i}" for i in range(13)]
-    text = f"EXISTS (SELECT 1 FROM {', '.join(f'events {name}' for name in names)} WHERE {'.id + '.join(names)}.id < 0)"
-    fence = Fence(connect)
+    tables = ", ".join(f"events {name}" for name in names)
+    text = f"EXISTS (SELECT 1 FROM {tables} WHERE {'.id + '.join(names)}.id < 0)"
+    fence = fenced(rows=EVENTS)
     fence._fragments[text] = _Raw(text)
     with pytest.raises(FilterError, match="too long"):
         fence.page(text, 0, 2, 10)
-    fence.close()
 
 
 # --- bombs ---
 
 BOMBS = [
     "replace(replace(replace(content,'a','aaaaaaaaaa'),'a','aaaaaaaaaa'),'a','aaaaaaaaaaaaaaaa') = ''",
-    "replace('" + "a" * 30_000 + "','a','" + "b" * 30_000 + "') = ''",
-    " OR ".join(
-        f"replace(replace('{'a' * 1000}','a','{'b' * 300}'),'b','{'c' * 300}') = {i}"
-        for i in range(30)
-    ),
+    f"replace('{'a' * 30_000}','a','{'b' * 30_000}') = ''",
+    " OR ".join(f"replace(replace('{'a' * 1000}','a','{'b' * 300}'),'b','{'c' * 300}') = {i}" for i in range(30)),
     "||".join(["content"] * 100) + " = ''",
-    "trim(content, '" + "".join(chr(0x4E00 + i) for i in range(10_000)) + "a') = 'x'",
-]
+    f"trim(content, '{''.join(chr(0x4E00 + i) for i in range(10_000))}a') = 'x'",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BOMBS, ids=[text[:30] for text in BOMBS])
@@ -447,30 +452,30 @@ def test_bombs_are_stopped(big: Fence, text: str) -> None:
         ids(big, text)
 
 
-NESTED = "json(" * 9 + "content" + ")" * 9 + " = ''"
+# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks at the clock.
+def most(*values: str) -> str:
+    """Give the largest of values, compared with one that none is."""
+    return f"max({', '.join(values)}) = 5"
+
+
+ARRAY = "[" + "1," * (8 << 20) + "1]"
+LAST = "bcdefghijkl"
 # What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks at the clock.
 LONG_STEPS = {
-    "json in json": ("[" + "1," * (8 << 20) + "1]", "json(" * 9 + "content" + ")" * 9 + " = ''"),
-    "arrows": ("[" + "1," * (8 << 20) + "1]", "content" + " -> '$'" * 300 + " = 1"),
+    "json in json": (ARRAY, NESTED),
+    "arrows": (ARRAY, "content" + " -> '$'" * 300 + " = 1"),
     "paths": (
         "{" + '"\\u0061":1,' * (3 << 19) + '"b":1}',
         "json_extract(content, " + ", ".join(f"'$.k{i}'" for i in range(900)) + ") = ''",
     ),
-    "many LIKE in max()": (
-        "a" * (16 << 20),
-        "max(" + ", ".join(["content LIKE '%aaaaaaaaaaaaaaab%'"] * 100) + ") = 5",
-    ),
-    "sets": (
-        "a" * (4 << 20),
-        "max(" + ", ".join(f"content GLOB '*{'[a]' * 15}{c}*'" for c in "bcdefghijkl") + ") = 5",
-    ),
+    "many LIKE in max()": ("a" * (16 << 20), most(*["content LIKE '%aaaaaaaaaaaaaaab%'"] * 100)),
+    "sets": ("a" * (4 << 20), most(*(f"content GLOB '*{'[a]' * 15}{c}*'" for c in LAST))),
     "computed patterns": (
-        "a" * (32 << 20),
-        " OR ".join(f"like('%' || '{'a' * 60}{c}', content)" for c in "bcdefghijkl"),
+        "a" * (32 << 20), " OR ".join(f"like('%' || '{'a' * 60}{c}', content)" for c in LAST),
     ),
     "joined": ("a" * (32 << 20), "content" + " || ''" * 400 + " = 'x'"),
-    "upper in max()": ("a" * (16 << 20), "max(" + ", ".join(["upper(content)"] * 400) + ") = ''"),
-}
+    "upper in max()": ("a" * (16 << 20), most(*["upper(content)"] * 400)),
+}  # fmt: skip
 
 
 class Ticks:
@@ -494,7 +499,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 @pytest.mark.parametrize("name", LONG_STEPS)
 def test_a_large_event_takes_no_more_than_the_budget(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    fenced: Fenced, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The seconds of an event, and what one function takes on some MiB: whatever a filter is made of.
 
@@ -502,7 +507,6 @@ def test_a_large_event_takes_no_more_than_the_budget(
     """
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     content, text = LONG_STEPS[name]
-    fence = Fence(_store(tmp_path / "events.db", [(*EVENTS[0][:4], content)]))
     looks: list[bool] = []
     fetch = Fence._fetch
 
@@ -511,27 +515,23 @@ def test_a_large_event_takes_no_more_than_the_budget(
         fetch(self, *given, careful=careful)
 
     monkeypatch.setattr(Fence, "_fetch", noted)
+    fence = fenced(content)
     began = time.thread_time()
     try:
         assert ids(fence, text) == []
     except FilterError as error:
         assert "takes too long on event 1" in error.what  # noqa: PT017  or it is refused
     assert time.thread_time() - began < fence_module.EVENT_SECONDS + 3
-    assert looks == [
-        False,
-        False,
-        True,
-    ]  # the trial reads no event, and the next one stops before it
-    fence.close()
+    # the trial reads no event, and the next one stops before it
+    assert looks == [False, False, True]
 
 
 @pytest.mark.parametrize("size", [500_000, 2_000_000])
-def test_json_functions_compute_their_argument_once(tmp_path: Path, size: int) -> None:
+def test_json_functions_compute_their_argument_once(fenced: Fenced, size: int) -> None:
     """Nine functions inside each other parse nine times, not 2^9 times: the filter of a megabyte gives its answer."""
-    fence = Fence(_store(tmp_path / "events.db", [(*EVENTS[0][:4], "[" + "1," * size + "1]")]))
+    fence = fenced("[" + "1," * size + "1]")
     assert ids(fence, NESTED) == []
     assert ids(fence, NESTED.replace("= ''", "LIKE '[1,1,%'")) == [1]
-    fence.close()
 
 
 def test_each_json_guard_writes_its_argument_once() -> None:
@@ -541,48 +541,47 @@ def test_each_json_guard_writes_its_argument_once() -> None:
     assert len(steps) == 1
 
 
-def test_large_events_among_small_ones_are_found_in_both_directions(tmp_path: Path) -> None:
+def walked(
+    fence: Fence, text: str, last: int, limit: int, room: int
+) -> tuple[list[int], list[int]]:
+    """Give the ids that pages have, upwards and, as lines, downwards."""
+    up, at = [], 0
+    while at < last:
+        page, at = fence.page(text, at, last, limit, max_bytes=room)
+        up += [row[0] for row in page]
+    down, at = [], last
+    while at > 0:
+        page, at = fence.page(text, 0, at, limit, newest=True, lines=True, max_bytes=room)
+        down += [json.loads(line)["id"] for _, line in page]
+    return up, down
+
+
+def test_large_events_among_small_ones_are_found_in_both_directions(fenced: Fenced) -> None:
     """Events that are looked at with care keep their place: no gap, no repeat, whatever cuts the pages."""
     large = "x" * (fence_module.LARGE + 1)
-    rows = [
-        ("t", "self", "even" if i % 2 == 0 else "odd", None, large if i % 5 == 0 else "x")
-        for i in range(1, 101)
-    ]
-    fence = Fence(_store(tmp_path / "events.db", rows))
+    kinds = ("even", "odd")
+    rows = [("t", "self", kinds[i % 2], None, "x" if i % 5 else large) for i in range(1, 101)]
+    fence = fenced(rows=rows)
     text = "lower(type) = 'even' AND content LIKE '%x'"
+    wanted = list(range(2, 101, 2))
     for limit, room in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 200_000), (1000, 1 << 30)):
-        up, at = [], 0
-        while at < 100:
-            page, at = fence.page(text, at, 100, limit, max_bytes=room)
-            up += [row[0] for row in page]
-        assert up == list(range(2, 101, 2))
-        down, at = [], 100
-        while at > 0:
-            page, at = fence.page(text, 0, at, limit, newest=True, max_bytes=room)
-            down += [row[0] for row in page]
-        assert down == up[::-1]
+        assert walked(fence, text, 100, limit, room) == (wanted, wanted[::-1])
     assert fence.count(text, 0, 100) == 50
     assert fence.first(text, 8, 100) == 10
-    fence.close()
 
 
-def test_whether_one_could_match_costs_little_on_anything(tmp_path: Path, ticks: Ticks) -> None:
+def test_whether_one_could_match_costs_little_on_anything(fenced: Fenced, ticks: Ticks) -> None:
     """The look that a push takes at other people's filters ends at a large event, and at its time."""
-    rows = [
-        (*EVENTS[0][:4], content)
-        for content in ("[1]", "[" + "1," * (8 << 20) + "1]", "a" * 60_000)
-    ]
-    fence = Fence(_store(tmp_path / "events.db", rows))
-    repeated = "max(" + ", ".join(["content LIKE '%aaaaaaaaaaaaaaab%'"] * 900) + ") = 5"
+    fence = fenced("[1]", ARRAY, "a" * 60_000)
     assert not fence.could_match(NESTED, 0, 1, 10)
     assert fence.could_match("json(content) = '[1]'", 0, 1, 10)
     assert not fence.could_match("type = 'other'", 0, 3, 10)
     assert fence.could_match("", 0, 3, 10)
     assert fence.could_match(NESTED, 1, 2, 10)
     assert ticks.count < 20
+    repeated = most(*["content LIKE '%aaaaaaaaaaaaaaab%'"] * 900)
     assert fence.could_match(repeated, 2, 3, 0.003)
     assert ticks.count < 40
-    fence.close()
 
 
 def test_a_filter_of_others_delays_no_push(
@@ -613,7 +612,7 @@ HARMLESS = [
     "content LIKE '%a%a%a%a%a%a%a%b'",
     "content LIKE '%_a%_a%_a%_a%_a%b'",
     "content GLOB '*a*?*[b-z]*[^a]'",
-    "content LIKE '%" + "a" * 15 + "b%'",
+    "content LIKE '%aaaaaaaaaaaaaaab%'",
     "json_extract(content, '$.a') = 1",
     " OR ".join(f"content LIKE '%{i}x%'" for i in range(200)),
 ]
@@ -622,144 +621,102 @@ HARMLESS = [
 @pytest.mark.parametrize("text", HARMLESS, ids=[text[:30] for text in HARMLESS])
 def test_hard_work_is_done(big: Fence, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be quadratic, or asks much, is done in bounded time and gives its answer."""
-    monkeypatch.setattr(fence_module, "WINDOW_SECONDS", 60.0)
-    monkeypatch.setattr(
-        fence_module, "EVENT_SECONDS", 60.0
-    )  # the time of a machine that has other work, too
+    for name in ("WINDOW_SECONDS", "EVENT_SECONDS"):
+        monkeypatch.setattr(fence_module, name, 60.0)  # of a machine that has other work, too
     assert ids(big, text) in ([], [2])
 
 
-def test_slow_is_not_refused(
-    connect: Callable[[], apsw.Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_is_not_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that is too slow is tried in smaller ones, and only a single event that is too slow refuses."""
     monkeypatch.setattr(fence_module, "STEPS", 1)
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", -1.0)
-    fence = Fence(connect)
+    fence = fenced(rows=EVENTS)
     assert [row[0] for row in fence.page("id > 1", 0, 6, 10)[0]] == [2, 3, 4, 5, 6]
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", -1.0)
     with pytest.raises(FilterError, match="takes too long on event 1"):
         fence.page("CASE WHEN id THEN type > '' END", 0, 6, 10)
-    fence.close()
 
 
 def test_computed_patterns_are_short(fence: Fence) -> None:
     """A pattern that is not written out works while it is short, and is an error of the filter when it is long."""
-    assert ids(
-        fence, "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')"
-    ) == [
-        1,
-        4,
-        5,
-        6,
-    ]
+    short = "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')"
+    assert ids(fence, short) == [1, 4, 5, 6]
     with pytest.raises(FilterError, match="too complex"):
         ids(fence, "content LIKE replace(hex(content), '7', '%')")
-    assert (
-        ids(
-            fence,
-            "content LIKE '%abcdefgh ijklmnopqrstuvwxyz0123456789 and a long phrase to find%'",
-        )
-        == []
-    )
+    long = "content LIKE '%abcdefgh ijklmnopqrstuvwxyz0123456789 and a long phrase to find%'"
+    assert ids(fence, long) == []
 
 
 def test_errors_of_the_store_pass(tmp_path: Path) -> None:
     """What is not the filter's fault is not reported as such."""
-    path = str(tmp_path / "events.db")
-    with apsw.Connection(path) as db:
+
+    def at(name: str) -> Fence:
+        path = str(tmp_path / name)
+        return Fence(lambda: apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
+
+    with apsw.Connection(str(tmp_path / "events.db")) as db:
         db.execute("CREATE TABLE other(x)")
-    fence = Fence(lambda: apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
+    fence = at("events.db")
     assert fence.check("id = 1") == "id = 1"
     with pytest.raises(apsw.SQLError, match="no such table"):
         fence.page("id = 1", 0, 10, 10)
     fence.close()
-    missing = Fence(
-        lambda: apsw.Connection(str(tmp_path / "none.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    )
     with pytest.raises(apsw.CantOpenError):
-        missing.check("id = 1")
+        at("none.db").check("id = 1")
 
 
 # --- pages ---
 
 
-def test_pages(tmp_path: Path) -> None:
+def test_pages(tmp_path: Path, fenced: Fenced) -> None:
     """Pages follow each other in both directions without a gap or a repeat, whatever cuts them."""
-    rows = [
-        ("t", "self", "even" if i % 2 == 0 else "odd", None, "x" * 100) for i in range(1, 25_001)
-    ]
-    connect = _store(tmp_path / "events.db", rows)
-    with apsw.Connection(str(tmp_path / "events.db")) as db:
-        db.execute("DELETE FROM events WHERE id BETWEEN 5000 AND 22000")
-        db.execute(
-            "INSERT INTO events VALUES (4000000000000000000, 't', 'self', 'even', NULL, 'far')"
-        )
-    fence = Fence(connect)
     last = 4_000_000_000_000_000_000
+    rows = [("t", "self", ("even", "odd")[i % 2], None, "x" * 100) for i in range(1, 25_001)]
+    fence = fenced(rows=rows)
+    with apsw.Connection(str(tmp_path / "events-0.db")) as db:
+        db.execute("DELETE FROM events WHERE id BETWEEN 5000 AND 22000")
+        db.execute("INSERT INTO events VALUES (?, 't', 'self', 'even', NULL, 'far')", (last,))
     wanted = [*range(2, 5000, 2), *range(22_002, 25_001, 2), last]
-    up, at = [], 0
-    while at < last:
-        page, at = fence.page("type = 'even'", at, last, 700, max_bytes=50_000)
-        up += [row[0] for row in page]
-    assert up == wanted
-    down, at = [], last
-    while at > 0:
-        page, at = fence.page(
-            "type = 'even'", 0, at, 700, newest=True, lines=True, max_bytes=50_000
-        )
-        down += [json.loads(line)["id"] for _, line in page]
-    assert down == wanted[::-1]
+    assert walked(fence, "type = 'even'", last, 700, 50_000) == (wanted, wanted[::-1])
     assert fence.first("type = 'even'", 5000, last) == 22_002
     assert fence.first("type = 'even'", 25_000, last) == last
     assert fence.first("type = 'none'", 0, last) is None
     assert fence.page("type = 'none'", 0, last, 10) == ([], last)
     assert fence.page("type = 'none'", 7, last, 10, newest=True) == ([], 7)
     assert len(fence.page("", 0, last, 10, max_bytes=1)[0]) == 1
-    fence.close()
 
 
 def test_lines(fence: Fence) -> None:
     """A line is the event's JSON with its six keys in order."""
-    lines, at = fence.page("id = 3", 0, 6, 10, lines=True)
-    assert at == 6
-    assert lines == [
-        (
-            3,
-            '{"id":3,"created_at":"2026-03-19T10:30:00.123Z","source":"internal:x:y:z",'  # noqa: ISC004  one text
-            '"type":"record","subtype":"","content":"it\'s 100% \u00e9\u00e9 \U0001f600"}',
-        )
-    ]
+    told = {"id": 3, **dict(zip(COLUMNS[1:], EVENTS[2], strict=True))}
+    line = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    assert fence.page("id = 3", 0, 6, 10, lines=True) == ([(3, line)], 6)
 
 
-def test_nothing_stays_open(tmp_path: Path) -> None:
+def test_nothing_stays_open(tmp_path: Path, fenced: Fenced) -> None:
     """Between two calls no read transaction is open: a writer can truncate the log of writes."""
-    connect = _store(tmp_path / "events.db", EVENTS)
-    writer = apsw.Connection(str(tmp_path / "events.db"))
+    fence = fenced(rows=EVENTS)
+    writer = apsw.Connection(str(tmp_path / "events-0.db"))
     writer.pragma("journal_mode", "wal")
-    fence = Fence(connect)
+    sql = "INSERT INTO events(created_at, source, type, content) VALUES ('t', 's', 'record', 'c')"
     for limit, room in ((1, 1 << 20), (10, 1), (10, 1 << 20)):
         fence.page("type = 'record'", 0, 6, limit, max_bytes=room)
         fence.first("type = 'record'", 0, 6)
         fence.check("type = 'record'")
-        writer.execute(
-            "INSERT INTO events(created_at, source, type, content) VALUES ('t', 's', 'record', 'c')"
-        )
+        writer.execute(sql)
         assert writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
-    fence.close()
     writer.close()
 
 
-def test_64_mib_is_read(tmp_path: Path) -> None:
+def test_64_mib_is_read(fenced: Fenced) -> None:
     """An event of the largest size is filtered and read, as a row and as a line."""
     content = "\x01" * (64 << 20)
-    fence = Fence(_store(tmp_path / "events.db", [(*EVENTS[0][:4], content)]))
+    fence = fenced(content)
     text = "content NOT LIKE '%x%' AND json_extract(content, '$.k') IS NULL"
     rows, _ = fence.page(text, 0, 1, 10)
     assert rows[0][5] == content
     lines, _ = fence.page(text, 0, 1, 10, lines=True)
     assert len(lines[0][1]) > 6 * len(content)
-    fence.close()
 
 
 # --- random texts ---
@@ -858,22 +815,9 @@ def test_random_comparisons(fence: Fence, tree: Any) -> None:
 
 ATOMS = st.sampled_from(
     [
-        *COLUMNS,
-        *COLUMNS,
-        "events.content",
-        "'$.a'",
-        "'k'",
-        "'a'",
-        "''",
-        "'[1,2]'",
-        "NULL",
-        "'$'",
-        "0",
-        "1",
-        "1.5",
-        "x'61'",
+        *COLUMNS, *COLUMNS, "events.content", "'$.a'", "'k'", "'a'", "''", "'[1,2]'", "NULL", "'$'", "0", "1", "1.5", "x'61'",
     ]
-)
+)  # fmt: skip
 UNARY = ["{}", "({})", "-{}", "NOT {}", "{} IS NULL", "{} COLLATE NOCASE", "lower({})", "hex({})", "trim({})", "length({})",
          "json({})", "json_type({})", "json_array_length({})", "CASE WHEN {} THEN content END", "typeof({})",
          "CAST({} AS TEXT)"]  # fmt: skip
@@ -896,20 +840,15 @@ EXPRESSIONS = st.recursive(
 @RELAXED
 @given(text=EXPRESSIONS)
 def test_rewriting_changes_errors_only(
-    fence: Fence,
-    connect: Callable[[], apsw.Connection],
-    large: int,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    fence: Fence, connect: Callable[[], apsw.Connection], large: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """Where plain SQLite gives an answer for an event, both forms of the rewritten filter give the same one."""
     monkeypatch.setattr(fence_module, "LARGE", large)
+    sql = f"SELECT id FROM events WHERE id = ? AND (\n{text}\n)"
     db = connect()
     for number in range(1, len(EVENTS) + 1):
         try:
-            wanted = db.execute(
-                f"SELECT id FROM events WHERE id = {number} AND (\n{text}\n)"
-            ).fetchall()
+            wanted = db.execute(sql, (number,)).fetchall()
         except apsw.Error:
             continue
         try:
@@ -921,26 +860,26 @@ def test_rewriting_changes_errors_only(
     db.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "timed"),
-    [
-        ("created_at < strftime('%s', 'now', '-2 seconds')", True),
-        ("created_at < current_timestamp", True),
-        ("date() = date(created_at)", True),
-        ("unixepoch('subsec') > 3", True),
-        ("strftime('%s') > 3", True),
-        ("julianday('no' || 'w') > 3", True),
-        ("timediff(created_at, datetime('NOW')) > ''", True),
-        ("date(content) = '2026-01-01'", True),
-        ("date(created_at, '+1 day') > '2026-01-01'", False),
-        ("strftime('%H', created_at) = '10' AND content = 'now'", False),
-        ("timediff('2026-01-01', created_at) > ''", False),
-        ("type = 'now'", False),
-    ],
-)
-def test_filters_that_may_look_at_the_clock_are_known(text: str, *, timed: bool) -> None:
+TIMED = {
+    "created_at < strftime('%s', 'now', '-2 seconds')": True,
+    "created_at < current_timestamp": True,
+    "date() = date(created_at)": True,
+    "unixepoch('subsec') > 3": True,
+    "strftime('%s') > 3": True,
+    "julianday('no' || 'w') > 3": True,
+    "timediff(created_at, datetime('NOW')) > ''": True,
+    "date(content) = '2026-01-01'": True,
+    "date(created_at, '+1 day') > '2026-01-01'": False,
+    "strftime('%H', created_at) = '10' AND content = 'now'": False,
+    "timediff('2026-01-01', created_at) > ''": False,
+    "type = 'now'": False,
+}
+
+
+@pytest.mark.parametrize("text", TIMED)
+def test_filters_that_may_look_at_the_clock_are_known(text: str) -> None:
     """A filter whose answer time may change is told from one that only computes with the event's time."""
-    assert Fragment(text).timed is timed
+    assert Fragment(text).timed is TIMED[text]
 
 
 @pytest.mark.parametrize("value", [b"1", 1, 1.5, b""])
@@ -1001,25 +940,25 @@ def test_a_time_in_another_spelling_is_warned_of(fence: Fence, text: str) -> Non
     assert SPELLING in advice(text)
 
 
-@pytest.mark.parametrize(
-    ("other", "alike"),
-    [
-        ("datetime('now')", "datetime(created_at)"),
-        ("'2026-03-18 10:00'", "datetime(created_at)"),
-        ("CURRENT_TIMESTAMP", "datetime(created_at)"),
-        ("current_time", "time(created_at)"),
-        ("time('now')", "time(created_at)"),
-        ("julianday('now')", "julianday(created_at)"),
-        ("unixepoch('now')", "unixepoch(created_at)"),
-        ("strftime('%s','now')", "strftime('%s',created_at)"),
-        ("strftime('%Y-%m-%d (%H)','now')", "strftime('%Y-%m-%d (%H)',created_at)"),
-    ],
-)
-def test_the_hint_compares_like_with_like(fence: Fence, other: str, alike: str) -> None:
+ALIKE = {
+    "datetime('now')": "datetime(created_at)",
+    "'2026-03-18 10:00'": "datetime(created_at)",
+    "CURRENT_TIMESTAMP": "datetime(created_at)",
+    "current_time": "time(created_at)",
+    "time('now')": "time(created_at)",
+    "julianday('now')": "julianday(created_at)",
+    "unixepoch('now')": "unixepoch(created_at)",
+    "strftime('%s','now')": "strftime('%s',created_at)",
+    "strftime('%Y-%m-%d (%H)','now')": "strftime('%Y-%m-%d (%H)',created_at)",
+}
+
+
+@pytest.mark.parametrize("other", ALIKE)
+def test_the_hint_compares_like_with_like(fence: Fence, other: str) -> None:
     """The other way out that the hint names is a filter, and nothing is to be said of it."""
-    assert advice(f"created_at > {other}").endswith(f", or {alike} with it")
-    fence.check(f"{alike} > {other}")
-    assert advice(f"{alike} > {other}") == ""
+    assert advice(f"created_at > {other}").endswith(f", or {ALIKE[other]} with it")
+    fence.check(f"{ALIKE[other]} > {other}")
+    assert advice(f"{ALIKE[other]} > {other}") == ""
 
 
 @pytest.mark.parametrize("text", EVEN_TIMES)
