@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.events import Part
     from eventq.storage.sqlite.outputs import Outputs
+    from eventq.storage.sqlite.readers import Reader
     from eventq.storage.sqlite.readonly import Stamp
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
@@ -225,7 +226,7 @@ class Database:
         self._stamp: Stamp | None = None  # of the files, when they are read without locks
         self.events = Events(self)
         self.consumers = Consumers(self)
-        self._sandbox: Fence | None = None
+        self._filters: Reader | None = None
         try:
             self.open_connection = self._open()
             self.cursor = self.open_connection.cursor()
@@ -353,27 +354,48 @@ class Database:
     def _reopen(self) -> None:
         if self._marks:
             raise LogicError("another program took the database over meanwhile", "do it again")
-        self._close_sandbox()
+        self._close_readers()
         self.connection.close()
         self.open_connection = self._choose()
         self.cursor = self.open_connection.cursor()
 
     def filtered(self, call: Callable[[Fence], Any]) -> Any:
-        """Run a read in the sandbox of filters."""
-        return self.steady(lambda _: call(self.sandbox))
+        """Run a filter in its sandbox, on a connection of its own: writers need not wait for it."""
+        if not self.writable:
+            return self.steady(lambda _: self._in_sandbox(call))
+        self.check_process()
+        try:
+            return self._in_sandbox(call)
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+        except FilterError as error:
+            raise self.explain(error) from error.__cause__
+
+    def _in_sandbox(self, call: Callable[[Fence], Any]) -> Any:
+        with self.filters as reader:
+            self.connection  # noqa: B018 (refuses use after close)
+            return call(reader.sandbox)
+
+    @property
+    def filters(self) -> Reader:
+        """The connection that filters run on; the module takes 1 ms of a command without any."""
+        if self._filters is None:
+            self._filters = self._new_reader()
+        return self._filters
+
+    def _new_reader(self) -> Reader:
+        from eventq.storage.sqlite.readers import Reader
+
+        return Reader(lambda: self._connect(write=False))
 
     @property
     def sandbox(self) -> Fence:
-        """Where filters run, made at the first one: its modules take 1 ms of a command without any."""
-        if self._sandbox is None:
-            from eventq.filters.sandbox import Fence
+        """Where filters run."""
+        return self.filters.sandbox
 
-            self._sandbox = Fence(lambda: self._connect(write=False))
-        return self._sandbox
-
-    def _close_sandbox(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.close()
+    def _close_readers(self) -> None:
+        if self._filters is not None:
+            self._filters.close()
 
     @property
     def connection(self) -> apsw.Connection:
@@ -417,7 +439,7 @@ class Database:
             return
         with self.lock:
             self.open_connection = None
-            self._close_sandbox()
+            self._close_readers()
             if self.writable:
                 self._cut_wal(connection)
             connection.close()

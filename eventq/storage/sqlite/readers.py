@@ -1,0 +1,115 @@
+"""Second connections of a database, read-only: for filters, and for reads beside a transaction.
+
+A process keeps a few of them open: one more closes the one that was used longest ago. A hundred
+open threads with a filter each would hold two hundred descriptors more. Closing each after its use
+lost: opening one and compiling the filter again takes ten times as long as a page of events.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from _weakref import ref
+from itertools import count
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import apsw
+
+    from eventq.filters.sandbox import Fence
+
+KEPT = 16  # connections that stay open in a process
+
+
+class Reader:
+    """A read-only connection that opens when it is used; a context manager for one caller at a time.
+
+    Whoever is inside takes no other lock: a transaction may wait for this one.
+    """
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        """Prepare; nothing is opened yet."""
+        self._connect = connect
+        self._open: apsw.Connection | None = None
+        self._sandbox: Fence | None = None
+        self.lock = RLock()
+        self.used = 0  # when it was used last, by a clock of its own
+
+    def __enter__(self) -> Reader:
+        """Wait for the caller before."""
+        self.lock.acquire()
+        self.used = next(_clock)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the next caller in."""
+        self.lock.release()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is open."""
+        return self._open is not None
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection, which opens now unless it is open."""
+        if self._open is None:
+            self._open = self._connect()
+            _keep(self)
+        return self._open
+
+    @property
+    def sandbox(self) -> Fence:
+        """Where filters run, made with the first one: its modules take 1 ms."""
+        if self._sandbox is None:
+            from eventq.filters.sandbox import Fence
+
+            self._sandbox = Fence(lambda: self.connection)
+        return self._sandbox
+
+    def close(self) -> None:
+        """Close the connection once nobody is inside; a later use opens another one."""
+        with self.lock:
+            if self._sandbox is not None:
+                self._sandbox.close()
+            if self._open is not None:
+                self._open.close()
+                self._open = None
+                _forget(self)
+
+
+_clock = count(1)
+_lock = RLock()
+_open: list[ref[Reader]] = []  # those with an open connection
+
+
+def _keep(reader: Reader) -> None:
+    """Note that a reader has opened its connection, and close the one used longest ago."""
+    with _lock:
+        _open[:] = [one for one in _open if one() is not None]
+        _open.append(ref(reader))
+        found = sorted(filter(None, (one() for one in _open)), key=lambda one: one.used)[:-KEPT]
+    for one in found:
+        # Without waiting: whoever is inside another reader may be about to close this one.
+        if one is not reader and one.lock.acquire(blocking=False):
+            try:
+                one.close()
+            finally:
+                one.lock.release()
+
+
+def _forget(reader: Reader) -> None:
+    with _lock:
+        _open[:] = [one for one in _open if one() not in (reader, None)]
+
+
+def _begin_anew() -> None:
+    """Leave the readers of the process that this one was forked from alone."""
+    global _lock  # noqa: PLW0603
+    _lock = RLock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
