@@ -215,8 +215,7 @@ class Thread:
         """Return a context manager that commits everything done inside it, or nothing.
 
         Nested blocks join the outermost one. The mirror, the journal and the consumers are updated
-        only after the outermost commit. Other OS threads wait until the block ends. A filter that
-        is used inside sees what was committed before.
+        only after the outermost commit. Other OS threads wait until the block ends.
         """
         self.database.check_writable()
         return self.database.write()

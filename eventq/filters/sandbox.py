@@ -96,6 +96,15 @@ WHERE (
 {}
 )"""
 
+# One event whose values are bound. Each is given the type of its column: without that, a comparison
+# with another type would say something else than on the table.
+_EVENT = """SELECT 1 FROM (SELECT CAST(? AS INTEGER) AS id, CAST(? AS TEXT) AS created_at, CAST(? AS TEXT) AS source,
+CAST(? AS TEXT) AS type, CAST(? AS TEXT) AS subtype, CAST(? AS TEXT) AS content)
+WHERE (
+{}
+)"""
+_WITHOUT_TABLE = (_PROBE, _EVENT)
+
 _OWN = {"eventq_heavy", "eventq_large"}
 _CALLABLE = (
     FUNCTIONS
@@ -136,6 +145,19 @@ class Fence:
             self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=False)
         except _GrewError:
             self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=True)
+
+    def matches(self, text: str, event: Row) -> bool:
+        """Return whether an accepted filter matches one event: six values, wherever they are from."""
+        fragment, rows = self._fragment(text), _Rows(1)
+        careful = any(len(value) > LARGE for value in event[1:] if value)
+        try:
+            try:
+                self._fetch(fragment, _EVENT, event, rows, EVENT_SECONDS, careful=careful)
+            except _GrewError:
+                self._fetch(fragment, _EVENT, event, rows, EVENT_SECONDS, careful=True)
+        except _TooLongError:
+            _too_much(fragment, f" on event {event[0]}")
+        return bool(rows.found)
 
     def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
         """Say whether an event with `after` < id <= `upto` may match, in so much processor time.
@@ -281,7 +303,7 @@ class Fence:
         self,
         fragment: Fragment,
         sql: str,
-        values: tuple[int, ...],
+        values: Row,
         rows: _Rows,
         seconds: float,
         *,
@@ -291,7 +313,7 @@ class Fence:
         db = self._open()
         self._prepare(db, fragment, careful=careful)
         head, _, tail = sql.partition("{}")
-        if not careful and sql is not _PROBE:
+        if not careful and sql not in _WITHOUT_TABLE:
             head += _gate(fragment)
         self._deadline = thread_time() + seconds
         try:

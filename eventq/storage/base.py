@@ -597,8 +597,13 @@ class Outputs(Protocol):
 class Log(Protocol):
     """The events of a thread and their consumers."""
 
-    events: Events
-    consumers: Consumers
+    @property
+    def events(self) -> Events:
+        """The log."""
+
+    @property
+    def consumers(self) -> Consumers:
+        """Subscriptions, and how far each has got."""
 
 
 class Snapshot(Log, Memory, Protocol):
@@ -616,7 +621,9 @@ class Snapshot(Log, Memory, Protocol):
 class Database(Snapshot, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
-    writable: bool
+    @property
+    def writable(self) -> bool:
+        """Whether it was opened for writing."""
 
     @property
     def identity(self) -> str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.readers import Reader
     from eventq.storage.sqlite.readonly import Stamp
+    from eventq.storage.sqlite.recheck import Recheck
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
@@ -227,6 +228,7 @@ class Database:
         self.events = Events(self)
         self.consumers = Consumers(self)
         self._filters: Reader | None = None
+        self._is_moment = False  # nothing that is read changes any more
         try:
             self.open_connection = self._open()
             self.cursor = self.open_connection.cursor()
@@ -359,8 +361,15 @@ class Database:
         self.open_connection = self._choose()
         self.cursor = self.open_connection.cursor()
 
-    def filtered(self, call: Callable[[Fence], Any]) -> Any:
-        """Run a filter in its sandbox, on a connection of its own: writers need not wait for it."""
+    def filtered(self, call: Callable[[Any], Any]) -> Any:
+        """Run a filter in its sandbox, on a connection of its own: writers need not wait for it.
+
+        In a transaction and at a moment it judges the rows that are seen there.
+        """
+        if self._is_apart():
+            return self.steady(
+                lambda c: self._in_sandbox(lambda fence: call(self._recheck(c, fence)))
+            )
         if not self.writable:
             return self.steady(lambda _: self._in_sandbox(call))
         self.check_process()
@@ -375,6 +384,15 @@ class Database:
         with self.filters as reader:
             self.connection  # noqa: B018 (refuses use after close)
             return call(reader.sandbox)
+
+    def _is_apart(self) -> bool:
+        """Return whether this OS thread sees something else than what is committed by now."""
+        return bool(self.depth) and (self._is_moment or self.lock._is_owned())  # type: ignore[attr-defined]
+
+    def _recheck(self, connection: apsw.Connection, sandbox: Fence) -> Recheck:
+        from eventq.storage.sqlite.recheck import Recheck
+
+        return Recheck(connection, sandbox)
 
     @property
     def filters(self) -> Reader:
@@ -681,6 +699,7 @@ class Database:
         self.steady(begin)
         self._marks.append((0, 0))
         self.depth = 1
+        self._is_moment = True
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""

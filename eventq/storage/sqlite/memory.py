@@ -7,6 +7,7 @@ import apsw
 from eventq import system
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.database import Database, Read
+from eventq.storage.sqlite.readers import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,3 +52,10 @@ class MemoryDatabase(Database):
     def read(self) -> MemoryRead:
         """Return a context manager that keeps other threads out."""
         return MemoryRead(self)
+
+    def _is_apart(self) -> bool:
+        return True
+
+    def _new_reader(self) -> Reader:
+        """Return a reader for filters, which judge rows that are read elsewhere."""
+        return Reader(lambda: apsw.Connection(":memory:"))

@@ -1,0 +1,82 @@
+"""Filters on a connection that the sandbox is not on: in a transaction, at a moment, in memory.
+
+The rows are read without the filter, and the sandbox judges each by itself, with bound values. So
+a filter sees what its transaction has stored and deleted. To fetch the new rows this way and the
+committed ones from the sandbox's connection lost: a prune in the transaction may hide some of them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import apsw
+
+    from eventq.filters.sandbox import Fence
+
+_COLUMNS = (
+    "SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),"
+    " CAST(subtype AS TEXT), CAST(content AS TEXT)"
+)
+_LINE = (
+    ", json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
+    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
+)
+_UP = " FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id"
+_DOWN = _UP + " DESC"
+_EVENT = 6  # columns of an event
+
+
+class Recheck:
+    """What `Fence` does to the events of a database, for the events of any connection."""
+
+    def __init__(self, connection: apsw.Connection, sandbox: Fence) -> None:
+        """Read rows on a connection, and judge them in a sandbox."""
+        self._connection = connection
+        self._sandbox = sandbox
+        self.check = sandbox.check
+        self.timed = sandbox.timed
+
+    def page(
+        self,
+        text: str,
+        after: int,
+        upto: int,
+        limit: int,
+        *,
+        newest: bool = False,
+        lines: bool = False,
+        max_bytes: int,
+    ) -> tuple[list[Any], int]:
+        """Return the matching events of a range, and the id at which to go on; see `Fence.page`."""
+        sql = _COLUMNS + (_LINE if lines else "") + (_DOWN if newest else _UP)
+        cursor = self._connection.execute(sql, (after, upto))
+        rows = []
+        try:
+            for row in cursor:
+                if self._sandbox.matches(text, row[:_EVENT]):
+                    rows.append((row[0], row[-1]) if lines else row)
+                    max_bytes -= len(row[-1])
+                    if len(rows) >= limit or max_bytes <= 0:
+                        return rows, row[0] - newest
+        finally:
+            cursor.close(force=True)
+        return rows, after if newest else upto
+
+    def first(self, text: str, after: int, upto: int) -> int | None:
+        """Return the lowest id of a range that matches, or None."""
+        rows, _ = self.page(text, after, upto, 1, max_bytes=1)
+        return rows[0][0] if rows else None
+
+    def could_match(self, text: str, after: int, upto: int, _: float) -> bool:
+        """Return whether an id of a range matches; a transaction is asked for no guesses."""
+        return self.first(text, after, upto) is not None
+
+    def count(self, text: str, after: int, upto: int) -> int:
+        """Count the ids of a range that match."""
+        cursor = self._connection.execute(_COLUMNS + _UP, (after, upto))
+        try:
+            return sum(self._sandbox.matches(text, row) for row in cursor)
+        finally:
+            cursor.close(force=True)

@@ -1,0 +1,119 @@
+"""A filter means the same wherever it runs: on the table, in a transaction, at a moment, in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.errors import FilterError
+from eventq.filters import sandbox
+from eventq.storage.engines import in_memory
+
+if TYPE_CHECKING:
+    from eventq.storage.base import Database, Events
+
+EVENTS: list[tuple[Any, ...]] = [
+    ("self", "note", "10"),
+    ("self", "note", "9", "sub"),
+    ("agent://1", "record", '{"n": 2, "s": "two"}', ""),
+    ("agent://2", "Note", "Größe 💡", "10"),
+    ("9", "10", '{"n": "2"}', "note"),
+    ("self", "record", "not json", None),
+    ("self", "note", "x" * 200_000),
+    ("self", "note", "1e1", "9"),
+]
+FILTERS = [
+    "1", "0", "NULL", "id = 3", "id > '3'", "id < content", "content = 10", "content = '10'",
+    "content < 9", "content > '9'", "content + 0 = 10", "source = 9", "source = '9'", "type = 10",
+    "type = 'note'", "type LIKE 'NOTE'", "type GLOB 'n*'", "subtype IS NULL", "subtype = ''",
+    "subtype = 10", "subtype IN (9, 10)", "subtype IN ('9', '10')", "id IN ('1', 2.0)",
+    "content BETWEEN 1 AND 10", "content BETWEEN '1' AND '2'", "length(content) > 1000",
+    "json_extract(content, '$.n') = 2", "content ->> '$.n' = '2'", "content -> '$.n' = '2'",
+    "typeof(id) = 'integer'", "typeof(content) = 'text'", "created_at > '2020'", "created_at > 2020",
+    "instr(content, 'two')", "replace(content, 'x', '') = ''", "hex(content) = '39'",
+    "coalesce(subtype, type) = type", "CASE subtype WHEN 9 THEN 1 ELSE 0 END", "-id < -6",
+    "substr(content, 1, 1) = '1'", "lower(type) = 'note' AND NOT id = 1", "id % 2", "abs(id - 4) < 2",
+    "content || subtype = '9sub'", "trim(content, '{}') <> content", "id = 1 OR id = 8",
+    "upper(source) = 'SELF' AND content COLLATE NOCASE < 'O'", "id IS NOT 2", "content IS 10",
+]  # fmt: skip
+
+
+def asked(events: Events, text: str) -> tuple[Any, ...]:
+    """Return all that can be asked of a filter, or how it fails."""
+    try:
+        accepted = events.accept(text)
+        page = events.page(accepted, 0, 99, 99)
+        lines = events.lines(accepted, 0, 99, 99)
+        newest = events.newest(accepted, 99, 2)
+        first, count = events.first_match(accepted, 0, 99), events.count(accepted, 0, 99)
+    except FilterError as error:
+        return (str(error),)
+    assert [event.id for event in newest] == [event.id for event in page.events][-2:]
+    return page, lines, newest, first, count
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_filter_means_the_same_everywhere(opened: eventq.Thread, text: str) -> None:
+    """What matches in the table matches in a transaction and at a moment."""
+    database: Database = opened.database
+    opened.push_many(EVENTS)
+    on_table = asked(database.events, text)
+    with database.write():
+        assert asked(database.events, text) == on_table
+    with database.read() as moment:
+        assert asked(moment.events, text) == on_table
+
+
+def test_a_filter_sees_what_its_transaction_did(opened: eventq.Thread, database: Database) -> None:
+    """What was stored shows, what was deleted does not; others see neither."""
+    opened.push_many([("self", "note", str(n)) for n in range(1, 11)])
+    opened.subscribe("w", "true", filter="content > '4' AND type = 'note'")
+    events = database.events
+    with database.write():
+        opened.push("self", "note", "5 more")
+        opened.push("self", "other", "6 more")
+        opened.prune(before_id=6, force=True)
+        assert [event.id for event in opened.pop("w", 0)] == [6, 7, 8, 9, 11]
+        assert [event.id for event in opened.pop("w", 0, limit=2)] == [6, 7]
+        assert len(opened.pop_lines("w", 7)) == 3
+        assert [event.id for event in opened.last(2, filter="type = 'note'")] == [10, 11]
+        assert events.first_match("content = '5 more'", 0, 12) == 11
+        assert events.first_match("content = '5'", 0, 12) is None
+        assert events.count("type = 'note'", 0, 12) == 6
+        assert events.could_match("type = 'other'", 0, 12, 0.1)
+        assert not events.could_match("type = 'none'", 0, 12, 0.1)
+        with database.read() as moment:
+            assert moment.events.count("type = 'note'", 0, 12) == 10
+    assert events.count("type = 'note'", 0, 12) == 6
+
+
+def test_a_filter_of_a_moment_sees_no_later_event(opened: eventq.Thread) -> None:
+    """What is committed meanwhile does not match in the block."""
+    opened.push("self", "note", "1")
+    with opened.database.read() as moment:
+        opened.push("self", "note", "2")
+        assert moment.events.count("type = 'note'", 0, 9) == 1
+        assert opened.database.events.count("type = 'note'", 0, 9) == 2
+
+
+def test_a_filter_that_takes_too_long_is_refused_inside(
+    opened: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox's limits hold for a single event as well, and the block goes on."""
+    monkeypatch.setattr(sandbox, "EVENT_SECONDS", -1.0)
+    with opened.write():
+        opened.push("self", "note", "x" * 2_000_000)
+        with pytest.raises(FilterError, match="takes too long on event 1"):
+            list(opened.peek(filter="length(replace(content, 'x', 'xy')) > 1"))
+        opened.push("self", "note", "the block goes on")
+    assert opened.last_id() == 2
+
+
+def test_a_filter_in_memory() -> None:
+    """A database without a file has one connection, which a filter runs beside."""
+    database = in_memory()
+    database.events.append([("self", "note", str(n), None, None) for n in range(5)])  # type: ignore[misc]
+    assert database.events.count(database.events.accept("content > '2'"), 0, 9) == 2
+    database.close()
