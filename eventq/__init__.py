@@ -1,8 +1,8 @@
 """A durable inbox and memory for agents: one directory, no server.
 
-`eventq.open(path)` gives a `Thread`, `eventq.connect(url)` the memory of one that is served elsewhere; `records.py`
-says what their methods give back, `errors.py` what they raise. The names below are imported when they are first used,
-as start-up time is a feature.
+`eventq.open(path)` returns a `Thread`, and `eventq.connect(url)` the memory of a thread that is
+served elsewhere. `records.py` defines what their methods return, `errors.py` what they raise. The
+names below are imported on first use, as start-up time is a feature.
 """
 
 from __future__ import annotations
@@ -110,8 +110,7 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
-            # Not above: `from eventq import system` asks here for every module, and a push for
-            # many.
+            # Imported here, as `from eventq import system` calls this function for each module.
             from importlib import import_module
 
             found = getattr(import_module(home), "open_thread" if name == "open" else name)

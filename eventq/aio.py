@@ -1,6 +1,6 @@
-"""The library for programs that live in an event loop: each call runs in a thread, the same calls by the same names.
+"""The asyncio API: the methods of `Thread`, each run in an OS thread.
 
-A thin adapter: there is one implementation, the synchronous one.
+It is a thin adapter: the synchronous implementation is the only one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ R = TypeVar("R")
 
 
 class _Left(Exception):  # noqa: N818 (not an error)
-    """Nobody follows any more."""
+    """Nobody follows any longer."""
 
 
 class AsyncThread:
-    """A thread for an event loop; `async with await AsyncThread.open(path) as thread:`."""
+    """A thread for asyncio; `async with await AsyncThread.open(path) as thread:`."""
 
     def __init__(self, thread: Thread) -> None:
-        """Take an open thread, and own it: `close` closes it."""
+        """Take ownership of an open thread: `close` closes it."""
         self._thread = thread
         self._executor = ThreadPoolExecutor(1, "eventq")
         self._closed = False
@@ -42,13 +42,13 @@ class AsyncThread:
     async def open(
         cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> AsyncThread:
-        """Give the thread at `path`; see `eventq.open`."""
+        """Open the thread at `path`; see `eventq.open`."""
         call = partial(open_thread, path, create=create, read_only=read_only)
         return cls(await asyncio.get_running_loop().run_in_executor(None, call))
 
     @property
     def path(self) -> str:
-        """The absolute path of the directory."""
+        """The absolute path of the thread's directory."""
         return self._thread.path
 
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -84,21 +84,21 @@ class AsyncThread:
     async def peek(
         self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None
     ) -> list[Event]:
-        """Give the events after an id that match; see `Thread.peek`."""
+        """Return the matching events after an id; see `Thread.peek`."""
         return await self._call(
             lambda: list(self._thread.peek(last_event_id, limit=limit, filter=filter))
         )
 
     async def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
-        """Give the newest events that match; see `Thread.last`."""
+        """Return the newest matching events; see `Thread.last`."""
         return await self._call(self._thread.last, count, filter=filter)
 
     async def last_id(self) -> int:
-        """Give the id of the newest event."""
+        """Return the id of the newest event."""
         return await self._call(self._thread.last_id)
 
     async def latest(self, by: str = "source") -> dict[str, Event]:
-        """Give the newest event of each source or type."""
+        """Return the newest event of each source or type."""
         return await self._call(self._thread.latest, by)
 
     async def subscribe(
@@ -129,13 +129,13 @@ class AsyncThread:
         await self._call(self._thread.unsubscribe, consumer)
 
     async def subscriptions(self) -> list[Subscription]:
-        """Give all subscriptions."""
+        """Return all subscriptions."""
         return await self._call(self._thread.subscriptions)
 
     async def pop(
         self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
     ) -> list[Event]:
-        """Ack and read on; see `Thread.pop`. Waiting keeps no other call of this thread from running."""
+        """Ack and return the next events; see `Thread.pop`. Waiting does not block other calls."""
         events = await self._call(self._thread.pop, consumer, last_event_id, limit=limit)
         if events or wait <= 0:
             return events
@@ -156,7 +156,7 @@ class AsyncThread:
         return []
 
     async def ack(self, consumer: str, last_event_id: int) -> None:
-        """State that everything up to an id is done."""
+        """Mark all events up to an id as done."""
         await self._call(self._thread.ack, consumer, last_event_id)
 
     async def resume(self, consumer: str) -> None:
@@ -173,7 +173,7 @@ class AsyncThread:
         *,
         filter: str | None = None,
     ) -> AsyncIterator[Event]:
-        """Give the events after an id that match, and wait for more, for ever; see `Thread.follow`."""
+        """Yield the matching events after an id, and wait for more; see `Thread.follow`."""
         follower = self._follow(last_event_id, filter)
         try:
             async for rows in follower:
@@ -182,10 +182,8 @@ class AsyncThread:
         finally:
             await follower.aclose()
 
-    async def _follow(
-        self, after: int | None, text: str | None
-    ) -> Any:  # an async generator of pages
-        """Follow in a thread of its own, as that one waits; it ends within a second of the last reader."""
+    async def _follow(self, after: int | None, filter: str | None) -> Any:
+        """Yield pages from a separate OS thread, which ends within a second of the last reader."""
         left = False
 
         def tick() -> None:
@@ -194,7 +192,7 @@ class AsyncThread:
 
         loop = asyncio.get_running_loop()
         executor = ThreadPoolExecutor(1, "eventq-follow")
-        pages = await self._call(self._thread.follow_pages, after, text, tick=tick)
+        pages = await self._call(self._thread.follow_pages, after, filter, tick=tick)
         try:
             while True:
                 yield await loop.run_in_executor(executor, next, pages)
@@ -203,15 +201,15 @@ class AsyncThread:
             executor.shutdown(wait=False)
 
     async def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
-        """Give what a URL names; see `Thread.read`."""
+        """Read what a URL names; see `Thread.read`."""
         return await self._call(self._thread.read, url, offset, limit)
 
     async def info(self) -> ThreadInfo:
-        """Give the thread at a glance."""
+        """Return counts, sizes, and the status of each consumer."""
         return await self._call(self._thread.info)
 
     async def check(self) -> list[str]:
-        """Say each broken invariant in one sentence."""
+        """Check all invariants; return one sentence per broken one."""
         return await self._call(self._thread.check)
 
     async def prune(
@@ -223,21 +221,22 @@ class AsyncThread:
         )
 
     async def run(self, call: Callable[[Thread], R]) -> R:
-        """Give what `call` gives of the thread: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.
+        """Return `call(thread)`: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.
 
-        `await thread.run(lambda t: t.contexts.get("main").append("hello"))`. An iterator has to be used up inside.
+        `await thread.run(lambda t: t.contexts.get("main").append("hello"))`. Consume iterators
+        inside `call`.
         """
         return await self._call(call, self._thread)
 
     async def close(self) -> None:
-        """Close the thread, once the call under way has ended."""
+        """Close the thread after the running call has ended."""
         if not self._closed:
             await self._call(self._thread.close)
             self._closed = True
             self._executor.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncThread:
-        """Give the thread."""
+        """Return the thread."""
         return self
 
     async def __aexit__(

@@ -1,7 +1,7 @@
-"""The clock, the environment and the processes: the one place that asks the machine.
+"""The clock, the environment and processes: all calls to the operating system that tests replace.
 
-What only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and macOS are supported;
-elsewhere the import is refused with a sentence.
+What only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and macOS are
+supported; elsewhere the import raises PlatformError.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _signal import SIGCHLD, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]  # the package around it costs 3 ms
+
+# `signal`, the module around it, takes 3 ms to import.
+from _signal import SIGCHLD, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
 
 from eventq.errors import PlatformError
 
@@ -21,13 +23,11 @@ if TYPE_CHECKING:
 if os.name != "posix":  # pragma: no cover
     raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
 
-# The signals as a new program expects them, whatever its parent has blocked or ignores.
+# The signals as a new program expects them, whatever its parent blocks or ignores.
 _CLEAN: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ)}
-UNKNOWN = 255  # the exit code of a child that nobody can tell any more
-_second = [
-    -1,
-    "",
-]  # the second that was formatted last, and its text: strftime costs more than the rest of a stamp
+UNKNOWN = 255  # stands in for a child's exit code that was lost
+# The last second formatted and its text: strftime costs more than the rest of a timestamp.
+_second: list[Any] = [-1, ""]
 
 
 now = time.time  # seconds since 1970, UTC
@@ -36,17 +36,17 @@ environ = os.environ
 
 
 def milliseconds() -> int:
-    """Give the time as milliseconds since 1970, UTC."""
-    return max(0, int(now() * 1000))  # a clock that was never set may be before its own beginning
+    """Return the time as milliseconds since 1970, UTC."""
+    return max(0, int(now() * 1000))  # a clock that was never set may show a time before 1970
 
 
 def pause(seconds: float) -> None:
-    """Wait; for the few places where nothing can be waited for."""
+    """Sleep, in the few places where there is no signal to wait for."""
     time.sleep(seconds)
 
 
 def stamp(seconds: float) -> str:
-    """Give a time as `2026-03-18T10:30:00.123Z`."""
+    """Return a time as `2026-03-18T10:30:00.123Z`."""
     whole = int(seconds // 1)
     cached, text = _second
     if cached != whole:
@@ -56,12 +56,12 @@ def stamp(seconds: float) -> str:
 
 
 def file_stamp(seconds: float) -> str:
-    """Give a time as it stands in the name of a rotated file, `20260318-103000`."""
+    """Return a time as in the name of a rotated file, `20260318-103000`."""
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
 
 
 def file_stamp_after(text: str) -> str:
-    """Return the time of a rotated file's name a second later, "" for one that is no time."""
+    """Return the time in a rotated file's name plus a second, or "" if it is no time."""
     from calendar import timegm
 
     try:
@@ -72,23 +72,23 @@ def file_stamp_after(text: str) -> str:
 
 
 def env(name: str, default: str = "") -> str:
-    """Give a variable of the environment; an unset one is `default`."""
+    """Return an environment variable, or `default` if unset."""
     return os.environ.get(name, default)
 
 
 def take_env(name: str) -> str:
-    """Give a variable of the environment, "" when unset, and take it out: no program started from here on gets it."""
+    """Remove an environment variable, so that no child process gets it; return it, "" if unset."""
     return os.environ.pop(name, "")
 
 
 def env_number(name: str, default: int) -> int:
-    """Give a variable as a whole number; an unset one and nonsense are `default`."""
+    """Return a variable as a whole number, or `default` if unset or invalid."""
     text = env(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
 
 
 def env_seconds(name: str, default: float) -> float:
-    """Give a variable as seconds, with an optional fraction; an unset one and nonsense are `default`."""
+    """Return a variable as seconds, perhaps with a fraction; `default` if unset or invalid."""
     text = env(name)
     return (
         float(text)
@@ -98,7 +98,7 @@ def env_seconds(name: str, default: float) -> float:
 
 
 def mode_like(path: str) -> int:
-    """Return the permissions for a new file that is as open as another one: owner only when that is missing."""
+    """Return the permissions of a file, for a new one; owner only if it is missing."""
     try:
         return os.stat(path).st_mode & 0o666
     except OSError:
@@ -106,29 +106,29 @@ def mode_like(path: str) -> int:
 
 
 def make_folder(path: str, like: str) -> None:
-    """Make a folder and its parents, as open as a file is."""
+    """Create a folder and its parents with the permissions of the file `like`."""
     mode = mode_like(like)
     os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
 
 
 def sync_folder(path: str) -> None:
-    """Bring the names in a folder to the disk, as far as the system can."""
+    """Sync the names in a folder to the disk, as far as the system supports it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        return  # one that may be written and not read
+        return  # the folder is writable but not readable
     try:
         os.fsync(fd)
     except OSError:
-        pass  # a file system that cannot
+        pass  # the file system does not support it
     finally:
         os.close(fd)
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write everything; raise OSError when the system takes no more.
+    """Write all of `data`. Raises OSError if the system refuses.
 
-    A pipe or terminal that its other end has made non-blocking is waited for while it is full.
+    Waits for a full pipe or terminal, even if its other end made it non-blocking.
     """
     while data:
         try:
@@ -142,16 +142,16 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 
 def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> BinaryIO:
-    """Open a file of a folder that came from elsewhere; raise OSError for all but a regular file.
+    """Open a file of an untrusted folder; raise OSError (EINVAL) for all but a regular file.
 
-    A pipe in its place would be waited for, and a device may have no end: that is EINVAL. `follow`
-    says whether a symbolic link to a regular file will do.
+    Opening a pipe would block, and a device may have no end. `follow` allows a symbolic link to a
+    regular file.
     """
     import stat
     from errno import EINVAL
 
-    # Look before opening: opening alone sets some devices going. Then look again: it may have
-    # changed.
+    # Check before opening, as opening alone activates some devices. Then check again: the file may
+    # have been replaced.
     found = os.stat(path, follow_symlinks=follow)
     if stat.S_ISREG(found.st_mode):
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -163,7 +163,7 @@ def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> Bina
 
 
 def save(path: str, pieces: Iterable[bytes]) -> int:
-    """Write a file that is there whole or not at all, also after a power cut, and give its size in bytes."""
+    """Write a file atomically, even across a power cut, and return its size in bytes."""
     folder = os.path.dirname(path) or "."
     temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
     size = 0
@@ -185,7 +185,7 @@ def save(path: str, pieces: Iterable[bytes]) -> int:
 
 
 def which(name: str) -> str | None:
-    """Give the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
+    """Return the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
     if "/" in name:
         return (
             os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
@@ -200,10 +200,10 @@ def which(name: str) -> str | None:
 def spawn(
     argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None
 ) -> int:
-    """Start a program in a session of its own, with nothing on its three streams, and give its pid.
+    """Start a program in a new session, its three streams on /dev/null, and return its pid.
 
-    `keep` names descriptors that it inherits. Raises OSError when it cannot be started. Made with `posix_spawn`, so a
-    caller with threads is never forked.
+    It inherits the descriptors in `keep`. Raises OSError if it cannot be started. `posix_spawn`
+    is used because a caller with several OS threads must not be forked.
     """
     null = os.devnull
     actions: list[tuple[object, ...]] = [
@@ -211,7 +211,8 @@ def spawn(
         (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
     ]
-    # There and back in the child: made inheritable here, it would go to other threads' children too.
+    # Duplicated to and fro in the child. If it were made inheritable here, the children of other
+    # OS threads would inherit it too.
     for fd in keep:
         spare = fd + 1
         actions += [
@@ -223,9 +224,9 @@ def spawn(
 
 
 def spawn_into(argv: Sequence[str], fd: int) -> int:
-    """Start a program in our own session, its output and its errors into one descriptor, and give its pid.
+    """Start a program in our session, with stdout and stderr on one descriptor; return its pid.
 
-    Raises OSError when it cannot be started.
+    Raises OSError if it cannot be started.
     """
     actions = [(os.POSIX_SPAWN_DUP2, fd, 1), (os.POSIX_SPAWN_DUP2, fd, 2)]
     return os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=actions, **_CLEAN)
@@ -234,16 +235,16 @@ def spawn_into(argv: Sequence[str], fd: int) -> int:
 def _posix_spawn(
     argv: list[str], actions: list[tuple[object, ...]], environ: Mapping[str, str]
 ) -> int:
-    """Spawn in a session of its own."""
+    """Start a program in a new session."""
     clean: dict[str, Any] = {**_CLEAN, "file_actions": actions}
     try:
         return os.posix_spawnp(argv[0], argv, environ, setsid=True, **clean)
-    except NotImplementedError:  # an old C library: a process group of its own is the next best
+    except NotImplementedError:  # with an old C library a new process group is the next best
         return os.posix_spawnp(argv[0], argv, environ, setpgroup=0, **clean)
 
 
 def in_foreground() -> bool:
-    """Say whether our process group is the one that our terminal, if we have one, sends its signals to."""
+    """Return whether we have a terminal and are its foreground process group."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -257,7 +258,7 @@ def in_foreground() -> bool:
 
 
 def namespace() -> str:
-    """Give a mark of the processes that this one can see by their pids: another container has another."""
+    """Return the id of our pid namespace, which differs between containers; "0" if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
@@ -265,9 +266,10 @@ def namespace() -> str:
 
 
 def reap(pid: int) -> int | None:
-    """Give the exit code of a child that has ended (negative: the signal), None while it runs.
+    """Return the exit code of a child (negative: the signal), or None while it runs.
 
-    Gives UNKNOWN when the code is lost: the program ignores SIGCHLD, or another part of it waits for all children.
+    Returns UNKNOWN if the code is lost, because the program ignores SIGCHLD or another part of it
+    waits for all children.
     """
     try:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -277,7 +279,7 @@ def reap(pid: int) -> int | None:
 
 
 def wait(pid: int, seconds: float) -> int | None:
-    """Wait for a child to end and give its exit code (negative: the signal); None when the time is up first."""
+    """Wait for a child and return its exit code (negative: the signal), or None on timeout."""
     deadline = monotonic() + seconds
     step = 0.001
     while (code := reap(pid)) is None:
@@ -289,7 +291,7 @@ def wait(pid: int, seconds: float) -> int | None:
 
 
 def kill_group(pid: int, number: int) -> None:
-    """Send a signal to the process group of a child; one that has gone is fine."""
+    """Send a signal to the process group of a child, if it still exists."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -297,7 +299,7 @@ def kill_group(pid: int, number: int) -> None:
 
 
 def wake(pid: int) -> None:
-    """Send a supervisor the signal that ends its wait; by default, and to any other process, it means nothing."""
+    """Wake a supervisor with SIGCHLD, which any other process ignores by default."""
     try:
         if pid > 1:
             os.kill(pid, SIGCHLD)
@@ -306,22 +308,23 @@ def wake(pid: int) -> None:
 
 
 def fork(child: Callable[[], object]) -> int:
-    """Fork, run `child` in the new process and end it without any of the parent's exit work; give the pid.
+    """Fork, run `child` in the new process without the parent's exit handlers; return its pid.
 
-    Only the short-lived `dispatch` command and the supervisor that it becomes may call this: they have one thread.
+    Only the short-lived `dispatch` command and its supervisor may call this, as they have a single
+    OS thread.
     """
     pid = os.fork()
     if pid:
         return pid
     try:
         child()
-    except BaseException:  # noqa: BLE001 (nothing may climb into the parent's code)
+    except BaseException:  # noqa: BLE001 (nothing may propagate into the parent's code)
         os._exit(1)
     os._exit(0)
 
 
 def birth(pid: int) -> str | None:
-    """Give a mark that tells this process from a later one with the same pid, or None when there is no such process."""
+    """Return a process's start time, which tells it from a later one with its pid; None if gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
@@ -342,7 +345,7 @@ def _birth_by_ps(pid: int) -> str | None:
 
 
 def python(*words: str) -> list[str]:
-    """Give the command line that runs eventq with these words in a new process of this very installation."""
+    """Return the command line that runs this installation of eventq with these arguments."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = f"import sys; sys.path.append({root!r}); from eventq.cli import main; main()"
     return [sys.executable, "-P", "-c", code, *words]

@@ -246,7 +246,7 @@ class Thread:
         are skipped; with `key_strict`, one that differs from the first event with its key raises
         KeyConflictError.
         """
-        return self.log.push_many(events, kept=refuse_conflict if key_strict else None)
+        return self.log.push_many(events, on_conflict=refuse_conflict if key_strict else None)
 
     # --- reading ----------------------------------------------------------------------------------
 

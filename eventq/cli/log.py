@@ -58,7 +58,7 @@ def _push_batch(thread: Thread, *, key_strict: bool, json: bool) -> None:
     from eventq.cli.batch import Lines
 
     lines, skipped = Lines(show.stdin(), limit_of_event()), _Skipped(strict=key_strict)
-    batch = thread.log.push_many(lines, where=lines.where, kept=skipped)
+    batch = thread.log.push_many(lines, where=lines.where, on_conflict=skipped)
     if json:
         count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
         show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')

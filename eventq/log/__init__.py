@@ -1,1 +1,1 @@
-"""What happened: the event log, its consumers, and the files beside the database."""
+"""The event log, its consumers, and the processes that run their handlers."""

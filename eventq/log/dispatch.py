@@ -1,4 +1,4 @@
-"""Who is due: the short-lived part of a dispatch, which takes the locks and leaves a supervisor behind."""
+"""The short-lived part of a dispatch: lock the due consumers, then start their supervisor."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ if TYPE_CHECKING:
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 
-_MOST_SECONDS = 60.0  # that a dispatch is deferred
+_MOST_SECONDS = 60.0  # the longest a dispatch is deferred
 
 
 def leave_queue(layout: Layout) -> None:
-    """Make room for the next dispatch to wait: from here on, this one may miss what is pushed."""
+    """Free the queue slot for the next dispatch: from here on, this one may miss new events."""
     fd = system.env_number(QUEUE_FD, -1)
     os.environ.pop(QUEUE_FD, None)
-    for place in (layout.queue, layout.deferred):
+    for slot in (layout.queue, layout.deferred):
         try:
-            if fd > 2 and os.path.samestat(
-                os.fstat(fd), os.stat(place)
-            ):  # and nothing else that has that number
+            # The number may belong to another file by now.
+            if fd > 2 and os.path.samestat(os.fstat(fd), os.stat(slot)):
                 os.close(fd)
         except OSError:
             pass
 
 
 def wait_turn() -> float:
-    """Wait as long as whoever started this dispatch wants it deferred; return the seconds, 0 for not at all.
+    """Wait for as long as this dispatch is deferred; return the seconds waited.
 
-    Meanwhile it keeps nothing open that is its caller's, who may wait for the end of a pipe.
+    The descriptors of the caller are closed first, as it may be waiting for the end of a pipe.
     """
     seconds = min(system.env_seconds(DELAY, 0.0), _MOST_SECONDS)
     os.environ.pop(DELAY, None)
@@ -45,10 +44,8 @@ def wait_turn() -> float:
         return 0.0
     import signal
 
-    for number in (
-        signal.SIGINT,
-        signal.SIGQUIT,
-    ):  # the shell that started us ignores them, and handlers would as well
+    # The shell that started us ignores these, and handlers would inherit that.
+    for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     _close_all({fd})
     system.pause(seconds)
@@ -56,17 +53,17 @@ def wait_turn() -> float:
 
 
 class Dispatch:
-    """One look at all consumers of a thread."""
+    """One scan of all consumers of a thread."""
 
     def __init__(self, subscriptions: Subscriptions, layout: Layout, journal: Journal) -> None:
-        """Bring the parts together."""
+        """Take the subscriptions, the paths and the journal of the thread."""
         self._subscriptions = subscriptions
         self._layout = layout
         self._journal = journal
-        self.failure: EventqError | None = None  # of the first consumer that could not be looked at
+        self.failure: EventqError | None = None  # of the first consumer that could not be checked
 
     def scan(self) -> dict[str, ConsumerLock]:
-        """Lock the consumers that are due, or have lost their supervisor, and return the locks."""
+        """Lock the consumers that are due or have lost their supervisor; return the locks."""
         locks: dict[str, ConsumerLock] = {}
         for state in self._subscriptions.states():
             try:
@@ -74,7 +71,7 @@ class Dispatch:
                     self._layout.consumer(state.consumer)
                 )
                 lock = self._lock(state) if wanted else None
-            except Exception as error:  # noqa: BLE001 (one consumer's surprise must not keep the others waiting)
+            except Exception as error:  # noqa: BLE001 (one consumer must not block the others)
                 self._fail(state.consumer, error)
                 continue
             if lock is not None:
@@ -82,11 +79,11 @@ class Dispatch:
         return locks
 
     def _fail(self, consumer: str, error: Exception) -> None:
-        self._journal.error(f"dispatch: consumer={consumer} could not be looked at ({error})")
+        self._journal.error(f"dispatch: consumer={consumer} could not be checked ({error})")
         known = error if isinstance(error, EventqError) else None
         fix = known.fix if known else "see logs/thread.log, then dispatch again"
         failure = StoreError(
-            f"consumer '{consumer}' could not be looked at: {known.what if known else error}", fix
+            f"consumer '{consumer}' could not be checked: {known.what if known else error}", fix
         )
         self.failure = self.failure or failure
 
@@ -98,12 +95,14 @@ class Dispatch:
 
 
 def detach(keep: set[int]) -> None:
-    """Leave the caller's session, streams and other descriptors but for `keep`; its directory and environment stay."""
+    """Detach from the caller: a new session, no streams, and no descriptors but `keep`.
+
+    The directory and the environment stay the caller's.
+    """
     import signal
 
-    signal.pthread_sigmask(
-        signal.SIG_SETMASK, ()
-    )  # whoever pushed may have blocked what a supervisor waits for
+    # The process that pushed may block the signals that a supervisor waits for.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -112,17 +111,20 @@ def detach(keep: set[int]) -> None:
 
 
 def _close_all(keep: set[int]) -> None:
-    """Close all descriptors but the three streams and `keep`."""
+    """Close all descriptors except the three streams and `keep`."""
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) not in keep:
             try:
                 os.close(int(name))
             except OSError:
-                pass  # the one that listed them
+                pass  # it was the one that listed the folder
 
 
 def start_supervisor(directory: str, locks: dict[str, ConsumerLock]) -> None:
-    """Fork the supervisor that holds the locks from now on; the caller has closed its store and has one thread."""
+    """Fork a supervisor and hand it the locks.
+
+    The caller must have closed its database and run no second OS thread.
+    """
 
     def supervise() -> None:
         detach({fd for lock in locks.values() for fd in lock.fds})

@@ -1,4 +1,4 @@
-"""What is to be said about a thread: `info` and `check`."""
+"""The status of a thread (`info`) and the faults of its log (`check`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
-    """Give a thread at a glance."""
+    """Return the counts, sizes and consumers of a thread."""
     return ThreadInfo(
         path=layout.directory,
         event_count=db.events.bounds().stored,
@@ -60,11 +60,11 @@ def _size(path: str) -> int:
 def check(
     db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscriptions
 ) -> Iterator[str]:
-    """Say each broken invariant in one sentence; nothing for a sound thread."""
+    """Yield one sentence per broken invariant; nothing for a sound thread."""
     for faults in (db.faults(), mirror.faults(), _filter_faults(db, subscriptions)):
         try:
             yield from faults
-        except StoreError as error:  # too broken to be looked at
+        except StoreError as error:  # too damaged to be checked
             yield error.what
     for path in (layout.run, layout.logs):
         if os.path.exists(path) and not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""Consumers: subscribe, pop, ack, and what is still before them."""
+"""Consumers: subscribe, pop, ack, resume, and whether events wait for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
     from eventq.workspace.journal import Journal
 
-_WORTH_NOTING = 1_000  # ids that a watermark must spare the next look to be worth a write
+_WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
 
 
 class Subscriptions:
     """The consumers of one thread."""
 
     def __init__(self, db: Database, journal: Journal, notifier: Notifier) -> None:
-        """Bring the parts together."""
+        """Take the database, the journal and the notifier of the thread."""
         self._db = db
         self._journal = journal
         self._notifier = notifier
@@ -42,7 +42,7 @@ class Subscriptions:
         return self._db.consumers.get(consumer)
 
     def known(self, consumer: str) -> ConsumerState:
-        """Give the state of one subscription; raise UnknownConsumerError when there is none."""
+        """Return the state of one subscription. Raises UnknownConsumerError."""
         check_name(consumer, "consumer")
         state = self.state(consumer)
         if state is None:
@@ -52,10 +52,10 @@ class Subscriptions:
     def subscribe(
         self, new: Subscription, *, from_now: bool, warn: Callable[[str], object]
     ) -> None:
-        """Store a subscription; the filter is tried first. With work waiting for it a dispatch is started.
+        """Check the filter, store the subscription, and start a dispatch if events wait for it.
 
-        `warn` gets a sentence about a filter that is accepted and hardly meant; what it raises is raised
-        before anything is stored.
+        `warn` gets a sentence about a filter that is valid but probably a mistake. If `warn`
+        raises, nothing is stored.
         """
         check_name(new.consumer_id, "consumer")
         if not new.handler_cmd.strip() or "\0" in new.handler_cmd:
@@ -66,30 +66,29 @@ class Subscriptions:
             raise UsageError(
                 "attempts and timeout must be above zero", "leave them out for the defaults"
             )
-        text = new.filter
+        where = new.filter
         db = self._db
-        db.events.accept(text)
-        from eventq.filters.grammar import (
-            advice,
-        )  # 1 ms, of each command, for what `subscribe` alone needs
+        db.events.accept(where)
+        # Imported here, as it takes 1 ms and no other command needs it.
+        from eventq.filters.grammar import advice
 
-        if wrong := advice(text):
+        if wrong := advice(where):
             warn(wrong)
         with db.write():
             if not db.consumers.put(
-                new.consumer_id, new.handler_cmd, text, new.max_attempts, new.timeout
+                new.consumer_id, new.handler_cmd, where, new.max_attempts, new.timeout
             ):
                 raise ConsumerExistsError(new.consumer_id)
             if from_now and (last := db.events.last()):
                 db.consumers.start_at(new.consumer_id, last)
-            db.on_commit(lambda: self._subscribed(new.consumer_id, text))
+            db.on_commit(lambda: self._subscribed(new.consumer_id, where))
 
-    def _subscribed(self, consumer: str, text: str | None) -> None:
-        self._journal.info(f"subscribe: consumer={consumer} filter={text or '(none)'}")
+    def _subscribed(self, consumer: str, where: str | None) -> None:
+        self._journal.info(f"subscribe: consumer={consumer} filter={where or '(none)'}")
         self._wake(consumer)
 
     def unsubscribe(self, consumer: str) -> None:
-        """Delete a subscription; its progress stays for a later one."""
+        """Delete a subscription, but keep its progress for a later one."""
         check_name(consumer, "consumer")
         db = self._db
         with db.write():
@@ -100,7 +99,7 @@ class Subscriptions:
     def pop(
         self, consumer: str, acked: int, limit: int, *, lines: bool = False
     ) -> EventPage | LinePage:
-        """Ack up to an id and return the next matching events, and the id that the search has got to.
+        """Ack up to an id; return the next matching events and the id scanned up to.
 
         Raises UnknownConsumerError, AckError, FilterError.
         """
@@ -118,13 +117,13 @@ class Subscriptions:
         return self._db.consumers.read_on(consumer, after, limit, lines=lines)
 
     def ack(self, consumer: str, acked: int) -> None:
-        """State that everything up to an id is done; a smaller id than before asks for a replay."""
+        """Mark all events up to an id as done; a smaller id than before starts a replay."""
         check_name(consumer, "consumer")
         if self._db.consumers.ack(consumer, acked).woke:
             self._db.on_commit(lambda: self._wake(consumer))
 
     def resume(self, consumer: str) -> None:
-        """End a stall or a back-off: the handler is run again at once."""
+        """End a stall or a back-off, so that the handler runs again at once."""
         self.known(consumer)
         db = self._db
         with db.write():
@@ -137,30 +136,30 @@ class Subscriptions:
         self._wake(consumer)
 
     def stall(self, state: ConsumerState, reason: str) -> None:
-        """Note that no handler is to be started until an ack or `resume`, and why."""
+        """Record that no handler is started until an ack or a `resume`, and why."""
         self._db.consumers.stall(state, reason)
         self._journal.warn(
-            f"dispatch: consumer={state.consumer} stalled: {reason}; mend it, then run 'eventq"
+            f"dispatch: consumer={state.consumer} stalled: {reason}; fix it, then run 'eventq"
             f" resume'"
         )
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
-        """Note how many runs in a row made no progress past the acked id."""
+        """Record how many consecutive runs made no progress past the acked id."""
         self._db.consumers.note_attempts(state, attempts)
 
     def _wake(self, consumer: str) -> None:
-        """Start a dispatch when this consumer has work. What led here is stored: nothing raises any more."""
+        """Start a dispatch if this consumer is due. Never raises: the change is committed."""
         try:
             state = self.state(consumer)
             if state is not None and self.due(state):
                 self._notifier.wake_one()
         except FilterError:
-            pass  # the dispatch that meets the filter says so
+            pass  # the next dispatch reports it
         except StoreError as error:
-            self._journal.warn(f"wake: consumer={consumer} could not be looked at ({error})")
+            self._journal.warn(f"wake: consumer={consumer} could not be checked ({error})")
 
     def due(self, state: ConsumerState) -> bool:
-        """Say whether an event that matches is waiting, noting how far there is none.
+        """Return whether a matching event waits, and record up to which id there is none.
 
         Raises FilterError for a broken filter.
         """
@@ -168,11 +167,11 @@ class Subscriptions:
         start, upto = state.scanned, db.events.last()
         if start >= upto:
             return False
-        text = db.events.accept(state.filter)
-        hit = db.events.first_match(text, start, upto)
+        where = db.events.accept(state.filter)
+        hit = db.events.first_match(where, start, upto)
         clear = upto if hit is None else hit - 1
         if (
-            text
+            where
             and db.writable
             and (hit is None or clear - start >= _WORTH_NOTING)
             and clear > start
@@ -181,9 +180,9 @@ class Subscriptions:
         return hit is not None
 
     def ready(self, state: ConsumerState) -> bool:
-        """Return whether a consumer is due and not stalled; one with a broken filter is stalled here.
+        """Return whether a consumer is due and not stalled; stall it if its filter is broken.
 
-        Raises StoreError when that cannot be found out.
+        Raises StoreError if the database cannot be read.
         """
         if state.stalled is not None:
             return False
@@ -194,10 +193,10 @@ class Subscriptions:
         return False
 
     def pending(self, state: ConsumerState) -> int | None:
-        """Give the number of events that wait for a consumer, None when its filter cannot be run."""
+        """Return how many events wait for a consumer, or None if its filter cannot be run."""
         db = self._db
         try:
-            text = db.events.accept(state.filter)
-            return db.events.count(text, state.scanned, db.events.last())
+            where = db.events.accept(state.filter)
+            return db.events.count(where, state.scanned, db.events.last())
         except FilterError:
             return None

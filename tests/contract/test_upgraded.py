@@ -145,7 +145,7 @@ def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> N
     held.subscribe("v", "true", filter="content = 'x'")
     assert [known.consumer_id for known in held.subscriptions()] == ["w", "v"]
     with open(os.path.join(held.path, "logs", "thread.log")) as file:
-        assert "[WARN] wake: consumer=v could not be looked at ('" in file.read()
+        assert "[WARN] wake: consumer=v could not be checked ('" in file.read()
 
 
 def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> None:

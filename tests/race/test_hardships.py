@@ -435,9 +435,9 @@ def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(
     os.makedirs(box.thread.layout.consumer("bad").lock)
     done = box.run("dispatch", "--thread", box.path)
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: consumer 'bad' could not be looked at: ")
+    assert done.stderr.startswith("Error: consumer 'bad' could not be checked: ")
     until(box.all_handled, "the other one is run")
-    assert len(box.journal("[ERROR] dispatch: consumer=bad could not be looked at")) == 1
+    assert len(box.journal("[ERROR] dispatch: consumer=bad could not be checked")) == 1
     os.rmdir(box.thread.layout.consumer("bad").lock)
 
 
