@@ -31,6 +31,11 @@ def dataclass(*, frozen: bool, slots: bool) -> Callable[[type], type]:
     return _record
 
 
+def replace(record: Any, **changes: Any) -> Any:
+    """Return a record with other values in some fields."""
+    return record.__replace__(**changes)
+
+
 def _record(cls: type) -> type:
     names = tuple(cls.__annotations__)
     body = dict(cls.__dict__)

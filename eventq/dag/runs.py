@@ -6,9 +6,6 @@ makes what chains them (start, ancestors, refs); callers give what a role put ou
 
 from __future__ import annotations
 
-from collections import namedtuple
-from dataclasses import replace
-
 from eventq.blobs import digest_of, digests_of
 from eventq.dag import canonical, messages
 from eventq.dag.contexts import Context, Contexts, check_context_name
@@ -42,6 +39,7 @@ from eventq.storage.rows import (
     AppendTo,
     GoneError,
     PreparedAttempt,
+    PreparedBlob,
     PreparedRun,
     PreparedStep,
     PreparedTurn,
@@ -51,38 +49,17 @@ from eventq.storage.rules import status_conflict
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from dataclasses import replace
+    from typing import Any, NamedTuple
 
     from eventq.blobs import Blobs, Name, Prepared
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
     from eventq.records import Turn
-    from eventq.storage.rows import PreparedBlob, RunState, TurnRow
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-
-    class _How(NamedTuple):
-        """Under which conditions a step is taken, and what else changes with it.
-
-        `tried` are attempts that failed before it.
-        """
-
-        op: str
-        to: AppendTo
-        source: str | None
-        tried: tuple[_Body, ...] = ()
-        becomes: str | None = None
-        statuses: tuple[str, ...] = ("active",)
-        replaces: bool = False
-
+    from eventq.storage.rows import RunState, TurnRow
 else:
-    _How = namedtuple(  # noqa: PYI024
-        "_How",
-        "op to source tried becomes statuses replaces",
-        defaults=((), None, ("active",), False),
-    )
+    from eventq.frozen import replace
+    from eventq.named import NamedTuple
 
 COMPACTED = (
     1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
@@ -91,6 +68,21 @@ ABORTED = 130
 _NEAR = 256  # nodes that are held
 _PAGE = 1_000
 _GROUP = 256  # steps whose contents are fetched together
+
+
+class _How(NamedTuple):
+    """Under which conditions a step is taken, and what else changes with it.
+
+    `tried` are attempts that failed before it.
+    """
+
+    op: str
+    to: AppendTo
+    source: str | None
+    tried: tuple[_Body, ...] = ()
+    becomes: str | None = None
+    statuses: tuple[str, ...] = ("active",)
+    replaces: bool = False
 
 
 class Runs:
@@ -167,9 +159,9 @@ class Runs:
 
     def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> PreparedTurn:
         """Prepare a node as a turn that can be appended."""
-        ready = self.turns.blobs.prepare(node.encode())
-        refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])
-        blob = ready.blob._replace(refs=refs)
+        made = self.turns.blobs.prepare(node.encode()).blob
+        refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])  # known to be good
+        blob = PreparedBlob(made.digest, made.size, made.pieces, made.parts, refs)
         return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1)
 
     def node(self, digest: bytes) -> Node:

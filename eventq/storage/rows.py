@@ -1,216 +1,199 @@
 """What crosses the seam between the domain and an engine, beside the public records.
 
 A digest is the 32 bytes of a BLAKE3 hash; 0 stands for "no turn"; times are milliseconds since
-1970. Named tuples of `collections`: importing `typing` or `dataclasses` costs a command more than
-storing a turn does. What a push, a pop or a peek handles is in `eventq.event`.
+1970. What a push, a pop or a peek handles is in `eventq.event`.
 """
 
 from __future__ import annotations
-
-from collections import namedtuple
 
 from eventq.errors import BusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
-
-    class BlobRow(NamedTuple):
-        """A stored blob, without its bytes; `part` says that it is only a part of others."""
-
-        digest: bytes
-        size: int
-        stored: int
-        codec: int
-        part: bool
-
-    class Piece(NamedTuple):
-        """Bytes as they are kept, at most 1 MiB: cut, hashed and compressed by the domain."""
-
-        digest: bytes
-        size: int
-        codec: int
-        stored: bytes | bytearray | memoryview
-
-    class PreparedBlob(NamedTuple):
-        """A blob that is one piece, or the list `parts`; `pieces` brings what is not stored ahead.
-
-        With neither it is one that was found stored, and verified.
-        """
-
-        digest: bytes
-        size: int
-        pieces: tuple[Piece, ...]
-        parts: tuple[bytes, ...]
-        refs: tuple[bytes, ...]
-
-    class TurnRow(NamedTuple):
-        """A turn as it is read; `digest`, `size` and `codec` are None, 0 and 0 for a tombstone."""
-
-        turn: int
-        parent: int
-        depth: int
-        type_id: str
-        type_version: int
-        encoding: int
-        flags: int
-        at: int
-        canonical: str | None
-        patch: int
-        digest: bytes | None
-        size: int
-        codec: int
-
-    class Link(NamedTuple):
-        """Where a turn stands in the graph; `parent` is 0 for a root."""
-
-        parent: int
-        depth: int
-
-    class PreparedTurn(NamedTuple):
-        """A turn that can be appended: checked and hashed by the domain."""
-
-        blob: PreparedBlob
-        type_id: str
-        type_version: int
-        encoding: int
-        flags: int
-        canonical: str | None
-
-    class AppendTo(NamedTuple):
-        """Where a turn goes, under which conditions, and what changes with it.
-
-        `key_digest` stands for the payload of the `key`. An event from `source` tells of the turn.
-        The open turn `seals`, if it is as long as the payload, becomes this one.
-        """
-
-        parent: int | None = None
-        expected_head: int | None = None
-        key: str | None = None
-        key_digest: bytes = b""
-        source: str | None = None
-        seals: int | None = None
-
-    class RunState(NamedTuple):
-        """Where a run stands: its head (0 for none) and the digest of the head's payload.
-
-        `tried` grows with each attempt after the head, 0 for none; `keyed` is the turn that has the
-        key that was asked for, 0 for none.
-        """
-
-        status: str
-        head: int
-        start: int
-        digest: bytes
-        tried: int
-        keyed: int
-
-    class PreparedRun(NamedTuple):
-        """A run that can be started: `texts` are the blobs that its first turn names."""
-
-        name: str
-        group: str
-        label: str | None
-        texts: tuple[PreparedBlob, ...]
-        first: PreparedTurn
-        source: str | None
-        to: AppendTo
-
-    class PreparedAttempt(NamedTuple):
-        """A step that failed where `after` says; `blobs` are stored ahead of its node."""
-
-        after: RunState
-        blobs: tuple[PreparedBlob, ...]
-        node: PreparedBlob
-        source: str | None
-
-    class PreparedStep(NamedTuple):
-        """A step that can be taken if the run stands where `after` says.
-
-        `blobs` are stored ahead of it, `attempts` kept beside the chain. With `replaces` it takes
-        the place of the last step, which becomes an attempt. The run's status `becomes` another, or
-        stays. An event from `source` tells of it as `op`.
-        """
-
-        turn: PreparedTurn
-        to: AppendTo
-        after: RunState
-        blobs: tuple[PreparedBlob, ...]
-        attempts: tuple[PreparedBlob, ...]
-        op: str
-        source: str | None
-        becomes: str | None = None
-        replaces: bool = False
-
-    class StreamPiece(NamedTuple):
-        """Some bytes of a stream, at most 1 MiB, as they are kept.
-
-        `position` counts from 0; None lets the engine choose the next one, or join the bytes to the
-        last piece while that is small. `newlines` counts those before it, where lines are counted.
-        """
-
-        position: int | None
-        newlines: int
-        stored: bytes | bytearray | memoryview
-
-    class Growth(NamedTuple):
-        """What a stream grows by: `size` bytes, up to `lines` lines (0: not counted), in `pieces`."""
-
-        size: int
-        lines: int
-        pieces: tuple[StreamPiece, ...]
-
-    class Ending(NamedTuple):
-        """How a stream ends: `sealed` or `failed`; `discarded` for an open turn only."""
-
-        status: str
-        digest: bytes | None = None
-        error: str | None = None
-
-    class ArtifactRow(NamedTuple):
-        """An artifact as it is kept; `owner` names the writer of an open one, who may be dead."""
-
-        number: int
-        tool: str
-        status: str
-        owner: str | None
-        size: int
-        lines: int
-        digest: bytes | None
-        error: str | None
-        created_at: int
-        ended_at: int | None
-
 else:
-    BlobRow = namedtuple("BlobRow", "digest size stored codec part")
-    Piece = namedtuple("Piece", "digest size codec stored")
-    PreparedBlob = namedtuple("PreparedBlob", "digest size pieces parts refs")
-    TurnRow = namedtuple(
-        "TurnRow",
-        "turn parent depth type_id type_version encoding flags at canonical patch digest size"
-        " codec",
-    )
-    Link = namedtuple("Link", "parent depth")
-    PreparedTurn = namedtuple("PreparedTurn", "blob type_id type_version encoding flags canonical")
-    AppendTo = namedtuple(
-        "AppendTo",
-        "parent expected_head key key_digest source seals",
-        defaults=(None, None, None, b"", None, None),
-    )
-    RunState = namedtuple("RunState", "status head start digest tried keyed")
-    PreparedRun = namedtuple("PreparedRun", "name group label texts first source to")
-    PreparedAttempt = namedtuple("PreparedAttempt", "after blobs node source")
-    PreparedStep = namedtuple(
-        "PreparedStep",
-        "turn to after blobs attempts op source becomes replaces",
-        defaults=(None, False),
-    )
-    StreamPiece = namedtuple("StreamPiece", "position newlines stored")
-    Growth = namedtuple("Growth", "size lines pieces")
-    Ending = namedtuple("Ending", "status digest error", defaults=(None, None))
-    ArtifactRow = namedtuple(
-        "ArtifactRow", "number tool status owner size lines digest error created_at ended_at"
-    )
+    from eventq.named import NamedTuple
+
+
+class BlobRow(NamedTuple):
+    """A stored blob, without its bytes; `part` says that it is only a part of others."""
+
+    digest: bytes
+    size: int
+    stored: int
+    codec: int
+    part: bool
+
+
+class Piece(NamedTuple):
+    """Bytes as they are kept, at most 1 MiB: cut, hashed and compressed by the domain."""
+
+    digest: bytes
+    size: int
+    codec: int
+    stored: bytes | bytearray | memoryview
+
+
+class PreparedBlob(NamedTuple):
+    """A blob that is one piece, or the list `parts`; `pieces` brings what is not stored ahead.
+
+    With neither it is one that was found stored, and verified.
+    """
+
+    digest: bytes
+    size: int
+    pieces: tuple[Piece, ...]
+    parts: tuple[bytes, ...]
+    refs: tuple[bytes, ...]
+
+
+class TurnRow(NamedTuple):
+    """A turn as it is read; `digest`, `size` and `codec` are None, 0 and 0 for a tombstone."""
+
+    turn: int
+    parent: int
+    depth: int
+    type_id: str
+    type_version: int
+    encoding: int
+    flags: int
+    at: int
+    canonical: str | None
+    patch: int
+    digest: bytes | None
+    size: int
+    codec: int
+
+
+class Link(NamedTuple):
+    """Where a turn stands in the graph; `parent` is 0 for a root."""
+
+    parent: int
+    depth: int
+
+
+class PreparedTurn(NamedTuple):
+    """A turn that can be appended: checked and hashed by the domain."""
+
+    blob: PreparedBlob
+    type_id: str
+    type_version: int
+    encoding: int
+    flags: int
+    canonical: str | None
+
+
+class AppendTo(NamedTuple):
+    """Where a turn goes, under which conditions, and what changes with it.
+
+    `key_digest` stands for the payload of the `key`. An event from `source` tells of the turn.
+    The open turn `seals`, if it is as long as the payload, becomes this one.
+    """
+
+    parent: int | None = None
+    expected_head: int | None = None
+    key: str | None = None
+    key_digest: bytes = b""
+    source: str | None = None
+    seals: int | None = None
+
+
+class RunState(NamedTuple):
+    """Where a run stands: its head (0 for none) and the digest of the head's payload.
+
+    `tried` grows with each attempt after the head, 0 for none; `keyed` is the turn that has the
+    key that was asked for, 0 for none.
+    """
+
+    status: str
+    head: int
+    start: int
+    digest: bytes
+    tried: int
+    keyed: int
+
+
+class PreparedRun(NamedTuple):
+    """A run that can be started: `texts` are the blobs that its first turn names."""
+
+    name: str
+    group: str
+    label: str | None
+    texts: tuple[PreparedBlob, ...]
+    first: PreparedTurn
+    source: str | None
+    to: AppendTo
+
+
+class PreparedAttempt(NamedTuple):
+    """A step that failed where `after` says; `blobs` are stored ahead of its node."""
+
+    after: RunState
+    blobs: tuple[PreparedBlob, ...]
+    node: PreparedBlob
+    source: str | None
+
+
+class PreparedStep(NamedTuple):
+    """A step that can be taken if the run stands where `after` says.
+
+    `blobs` are stored ahead of it, `attempts` kept beside the chain. With `replaces` it takes
+    the place of the last step, which becomes an attempt. The run's status `becomes` another, or
+    stays. An event from `source` tells of it as `op`.
+    """
+
+    turn: PreparedTurn
+    to: AppendTo
+    after: RunState
+    blobs: tuple[PreparedBlob, ...]
+    attempts: tuple[PreparedBlob, ...]
+    op: str
+    source: str | None
+    becomes: str | None = None
+    replaces: bool = False
+
+
+class StreamPiece(NamedTuple):
+    """Some bytes of a stream, at most 1 MiB, as they are kept.
+
+    `position` counts from 0; None lets the engine choose the next one, or join the bytes to the
+    last piece while that is small. `newlines` counts those before it, where lines are counted.
+    """
+
+    position: int | None
+    newlines: int
+    stored: bytes | bytearray | memoryview
+
+
+class Growth(NamedTuple):
+    """What a stream grows by: `size` bytes, up to `lines` lines (0: not counted), in `pieces`."""
+
+    size: int
+    lines: int
+    pieces: tuple[StreamPiece, ...]
+
+
+class Ending(NamedTuple):
+    """How a stream ends: `sealed` or `failed`; `discarded` for an open turn only."""
+
+    status: str
+    digest: bytes | None = None
+    error: str | None = None
+
+
+class ArtifactRow(NamedTuple):
+    """An artifact as it is kept; `owner` names the writer of an open one, who may be dead."""
+
+    number: int
+    tool: str
+    status: str
+    owner: str | None
+    size: int
+    lines: int
+    digest: bytes | None
+    error: str | None
+    created_at: int
+    ended_at: int | None
 
 
 class GoneError(BusyError):

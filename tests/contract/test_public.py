@@ -45,6 +45,7 @@ LEVELS = {
     "eventq.records": 1,
     "eventq.event": 0.5,
     "eventq.frozen": 0,
+    "eventq.named": 0,
     "eventq.jsontext": 0,
     "eventq.zstd": 0,
     "eventq.errors": 0,

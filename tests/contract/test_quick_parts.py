@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import inspect
@@ -11,15 +12,16 @@ import pickle
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq import frozen, records, zstd
+from eventq import event, frozen, named, records, zstd
 from eventq.dag import nodes
 from eventq.jsontext import Reader, writer
+from eventq.storage import rows
 
 KINDS = [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
 KINDS += [nodes.StartNode, nodes.StateNode, nodes.ContentNode]
@@ -70,6 +72,90 @@ def test_a_default_can_be_made_anew_for_each_record() -> None:
     assert one.system is not other.system
     assert dataclasses.replace(one, system={"x": "y"}).system == {"x": "y"}
     assert isinstance(frozen.field(default_factory=dict).default_factory(), dict)
+
+
+ROWS = [
+    kind
+    for module in (event, rows)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, tuple)
+]
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_a_row_is_what_the_standard_named_tuple_is(kind: Any) -> None:
+    """Fields, defaults, signature, repr, equality, copies, pickles and errors are the same."""
+    make: Any = collections.namedtuple  # noqa: PYI024 (of fields that are not literal)
+    twin = make(kind.__name__, kind._fields, defaults=kind._field_defaults.values())
+    assert len(ROWS) == 25
+    assert kind._fields == kind.__match_args__ == tuple(kind.__annotations__)
+    assert kind._field_defaults == twin._field_defaults
+    found = inspect.signature(kind).parameters.values()
+    expected = inspect.signature(twin).parameters.values()
+    assert [(one.name, one.default) for one in found] == [
+        (one.name, one.default) for one in expected
+    ]
+    values = [*range(len(kind._fields))]
+    fields = dict(zip(kind._fields, values, strict=True))
+    first, last = kind._fields[0], kind._fields[-1]
+    one, other = kind(*values), twin(*values)
+    assert repr(one) == repr(other)
+    assert tuple(one) == one == other == kind(**fields) == kind._make(iter(values))
+    assert [getattr(one, name) for name in kind._fields] == values
+    assert one._asdict() == other._asdict() == fields
+    assert one._replace(**{last: -1}) == other._replace(**{last: -1})
+    for same in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert (type(same), same) == (kind, one)
+    assert not hasattr(one, "__dict__")
+    wrong: Any
+    for wrong in (
+        lambda: kind(*values, 1),
+        lambda: kind(**fields, nothing=1),
+        lambda: kind(*values, **{first: 1}),
+        lambda: kind._make(values[1:]),
+        lambda: one._replace(nothing=1),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(AttributeError):
+        setattr(one, first, 1)
+
+
+def pair(*, standard: bool) -> Any:
+    """Return a named tuple of two fields that was made by nobody yet."""
+    if standard:
+
+        class Pair(NamedTuple):
+            a: int
+            b: str = "x"
+
+        return Pair
+    body = {"__annotations__": {"a": "int", "b": "str"}, "b": "x", "__qualname__": "Pair"}
+    maker: Any = named.NamedTuple.__class__
+    return maker("Pair", (named.NamedTuple,), body)
+
+
+@pytest.mark.parametrize(
+    ("values", "named_ones"),
+    [
+        ((1, 2), {}), ((1,), {}), ((1,), {"b": 2}), ((), {"b": 2, "a": 1}), ((), {"a": 1}),
+        ((), {}), ((1, 2, 3), {}), ((1,), {"a": 1}), ((1,), {"c": 1}), ((), {"b": 1}),
+    ],
+)  # fmt: skip
+def test_the_first_rows_are_made_as_all_others(
+    values: tuple[Any, ...], named_ones: dict[str, Any]
+) -> None:
+    """Before and after its `__new__` is compiled, and as the standard one, a class takes the same calls."""
+    found = []
+    for made in (0, 99, None):
+        kind = pair(standard=made is None)
+        for _ in range(made or 0):
+            kind(1, 2)
+        try:
+            found.append(repr(kind(*values, **named_ones)))
+        except TypeError as error:
+            found.append(str(error))
+    assert found[0] == found[1] == found[2]
 
 
 JSON = st.recursive(
