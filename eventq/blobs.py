@@ -229,7 +229,7 @@ class Blobs:
         wanted = None if expect_hash is None else digest_of(expect_hash)
         if hasattr(data, "read"):
             file: BinaryIO = data  # type: ignore[assignment]  # whatever else it has
-            data = head = _read(file, PART_BYTES + 1)
+            data = head = read_block(file, PART_BYTES + 1)
             if len(head) > PART_BYTES:
                 return self._prepare_stream(_Stream(head, file, wanted, expect_size), named)
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -525,14 +525,14 @@ class _Stream:
             self._hasher.update(block)
             self.size += len(block)
             wrong = self._expected is not None and self.size > self._expected
-            _check_size(self.size, self._expected if wrong else None)
+            check_size(self.size, self._expected if wrong else None)
             yield block
-            block = _read(self._file, PART_BYTES)
+            block = read_block(self._file, PART_BYTES)
 
     def digest(self) -> bytes:
         """Return the hash of all of it; raise InputError when it is not what was expected."""
-        _check_size(self.size, self._expected)
-        return _check_hash(self._hasher.digest(), self._wanted)
+        check_size(self.size, self._expected)
+        return check_hash(self._hasher.digest(), self._wanted)
 
 
 def digests_of(refs: Iterable[Name]) -> list[bytes]:
@@ -569,8 +569,8 @@ def _check_pieces(pieces: Iterable[bytes], row: Stored) -> None:
         raise DamagedBlobError(_ref(row))
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
-    """Give the next `size` bytes of a file, fewer only at its end; pipes give less at once."""
+def read_block(file: BinaryIO, size: int) -> bytes:
+    """Return the next `size` bytes of a file, fewer only at its end; pipes return less at once."""
     blocks = []
     while size > 0:
         block = file.read(size)
@@ -586,11 +586,12 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _digest(view: bytes | memoryview, expect_hash: bytes | None, expect_size: int | None) -> bytes:
-    _check_size(len(view), expect_size)
-    return _check_hash(blake3(view).digest(), expect_hash)
+    check_size(len(view), expect_size)
+    return check_hash(blake3(view).digest(), expect_hash)
 
 
-def _check_size(size: int, expected: int | None) -> None:
+def check_size(size: int, expected: int | None) -> None:
+    """Raise TooLargeError for more bytes than a blob may have, InputError for another number."""
     if size > LARGEST:
         raise TooLargeError(size, LARGEST, "blob", "store it in several blobs")
     if expected is not None and size != expected:
@@ -599,7 +600,8 @@ def _check_size(size: int, expected: int | None) -> None:
         )
 
 
-def _check_hash(digest: bytes, expected: bytes | None) -> bytes:
+def check_hash(digest: bytes, expected: bytes | None) -> bytes:
+    """Return a digest; raise InputError when it is not the expected one."""
     if expected is not None and digest != expected:
         raise InputError(
             f"the payload's hash is {digest.hex()}, not the {expected.hex()} that was declared",

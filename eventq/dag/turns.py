@@ -192,37 +192,37 @@ class Turns:
 
 
 class Chain:
-    """Some turns of one chain, read page by page whenever it is iterated: those with `start` <= depth < `end`."""
+    """The turns of one chain with `start` <= depth < `end`, read page by page when iterated."""
 
     def __init__(
         self, turns: Turns, head: int, start: int, end: int, *, payload: bool, as_of: int | None
     ) -> None:
-        """Remember where the turns are; nothing is read yet."""
+        """Note where the turns are; nothing is read yet."""
         self.turns = turns
-        self._head = head
-        self._start = start
-        self._end = end
-        self._payload = payload
-        self._as_of = as_of
+        self.head = head
+        self.start = start
+        self.end = end
+        self.payload = payload
+        self.as_of = as_of
 
     def __len__(self) -> int:
-        """Give the number of turns."""
-        return max(0, self._end - self._start)
+        """Return the number of turns."""
+        return max(0, self.end - self.start)
 
     def __iter__(self) -> Iterator[Turn]:
-        """Give the turns, oldest first, in bounded memory; overlays that come meanwhile do not show."""
+        """Yield the turns, oldest first, in bounded memory; patches made meanwhile do not show."""
         turns = self.turns
-        as_of = turns.last_patch() if self._as_of is None else self._as_of
-        start = self._start
-        while start < self._end:
-            end = min(start + PAGE_TURNS, self._end)
-            rows = turns.rows(turns.ancestor(self._head, end - 1), end - start, as_of)
+        as_of = turns.last_patch() if self.as_of is None else self.as_of
+        start = self.start
+        while start < self.end:
+            end = min(start + PAGE_TURNS, self.end)
+            rows = turns.rows(turns.ancestor(self.head, end - 1), end - start, as_of)
             if len(rows) < end - start:
                 raise DamagedError(
-                    f"the chain of turn {self._head} has no turn at depth {end - 1}",
+                    f"the chain of turn {self.head} has no turn at depth {end - 1}",
                     "run 'eventq check', or restore a backup",
                 )
-            yield from turns.payloads(rows, payload=self._payload)
+            yield from turns.payloads(rows, payload=self.payload)
             start = end
 
 

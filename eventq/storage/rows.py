@@ -87,7 +87,8 @@ class AppendTo(NamedTuple):
     """Where a turn goes, under which conditions, and what changes with it.
 
     `key_digest` stands for the payload of the `key`. An event from `source` tells of the turn.
-    The open turn `seals`, if it is as long as the payload, becomes this one.
+    The open turn `seals`, if it is as long as the payload, becomes this one. It gets the `root`
+    of a file tree, which is a stored blob unless it is a `foreign_root`.
     """
 
     parent: int | None = None
@@ -96,6 +97,8 @@ class AppendTo(NamedTuple):
     key_digest: bytes = b""
     source: str | None = None
     seals: int | None = None
+    root: bytes | None = None
+    foreign_root: bool = False
 
 
 class RunState(NamedTuple):

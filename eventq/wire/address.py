@@ -111,7 +111,7 @@ class Address:
             self.unlink()
             raise
 
-    def told(self, listener: asyncio.AbstractServer) -> str:
+    def with_port(self, listener: asyncio.AbstractServer) -> str:
         """Give the address with the port that was picked."""
         if self.unix is not None:
             return self.text

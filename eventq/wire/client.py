@@ -24,22 +24,19 @@ from dataclasses import replace
 from functools import update_wrapper
 
 from eventq import system
-from eventq.blobs import PART_BYTES, _check_hash, _check_size, _read, digest_of, digests_of, flat
+from eventq.blobs import (
+    PART_BYTES,
+    check_hash,
+    check_size,
+    digest_of,
+    digests_of,
+    flat,
+    read_block,
+)
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, encoded
 from eventq.errors import ClosedError, EventqError, InputError, LogicError, UsageError
 from eventq.records import NewTurn, Turn
 from eventq.wire.address import host_and_port, unix_path
-from eventq.wire.calls import (
-    CALLS,
-    LOCAL,
-    PAGE_BYTES,
-    WRITE,
-    Unpacked,
-    pack,
-    raised,
-    signature_of,
-    stands_for,
-)
 from eventq.wire.frames import (
     Call,
     Called,
@@ -54,6 +51,17 @@ from eventq.wire.frames import (
     decode_reply,
     encode_request,
 )
+from eventq.wire.rpc import (
+    CALLS,
+    LOCAL,
+    PAGE_BYTES,
+    WRITE,
+    Unpacked,
+    is_id_of,
+    pack,
+    raised,
+    signature_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,8 +71,8 @@ if TYPE_CHECKING:
 
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
-    from eventq.wire.calls import Named
     from eventq.wire.frames import Bytes, Reply, Request
+    from eventq.wire.rpc import Named
 
     MakeSocket = Callable[[], socket.socket]
     Address = tuple[str, int] | str  # host and port, or the path of a socket
@@ -486,30 +494,24 @@ class Connection:
         call = Call(_told([kind, place, method, [], named]), tuple(parts))
         called, link = self.ask(call, CALLS[kind][method], only)
         found = Unpacked(
-            called.told, called.parts, lambda tag, inside: self._made(link, tag, inside)
+            called.message, called.parts, lambda tag, inside: self._made(link, tag, inside)
         )
-        return found.value(found.told)
+        return found.value(found.message)
 
     def _named(self, value: object) -> Named | None:
         if isinstance(value, _Upload):
             return "upload", value.number
-        if not isinstance(value, Remote):
-            return None
-        if value._connection is not self:
-            raise InputError(
-                f"{value!r} is of another connection", "give one that was got over this connection"
-            )
-        return value._kind, value._which
+        return value.named(self) if isinstance(value, Remote) else None
 
     def _made(self, link: _Link, tag: str, inside: Any) -> object:
         """Give what stands for something at the server."""
-        if tag in REMOTE and stands_for(tag, inside):
+        if tag in REMOTE and is_id_of(tag, inside):
             return REMOTE[tag](self, inside)
         if type(inside) is list and tag == "diff" and len(inside) == 3:
             return Diff(*inside)
         if type(inside) is list and tag == "pages" and len(inside) == 2 and type(inside[1]) is list:
             number, items = inside
-            if number is None or stands_for("pages", number):
+            if number is None or is_id_of("pages", number):
                 return Pages(self, link, number, items)
         raise Malformed(
             f"CALL: the answer holds a {tag!r:.100}", "use a client as new as the server"
@@ -561,8 +563,8 @@ def _lost(what: str, fix: str = "see whether the server runs, then try again") -
 
 def _number(called: Called) -> int:
     """Give the number of an upload that has begun."""
-    number = Unpacked(called.told, (), lambda _, __: None).told
-    if number is None or not stands_for("upload", number):
+    number = Unpacked(called.message, (), lambda _, __: None).message
+    if number is None or not is_id_of("upload", number):
         raise Malformed(
             "CALL: the answer is no number of an upload", "use a client as new as the server"
         )
@@ -606,8 +608,12 @@ class Pages:
                 raise Malformed(
                     "CALL: the answer to 'next' is no page", "use a client as new as the server"
                 )
-            self._number, self._items = more._number, more._items
-            more._number = None
+            self._number, self._items = more.moved()
+
+    def moved(self) -> tuple[int | None, Iterator[Any]]:
+        """Return the cursor and the items that are left, to an iterator that goes on with them."""
+        number, self._number = self._number, None
+        return number, self._items
 
     def close(self) -> None:
         """Stop; the server forgets the iteration with the next call."""
@@ -633,6 +639,14 @@ class Remote:
         """Stand for one of a kind; nothing is asked yet."""
         self._connection = connection
         self._which = which
+
+    def named(self, connection: Connection) -> Named:
+        """Return kind and id; raise InputError unless the connection is its own."""
+        if self._connection is not connection:
+            raise InputError(
+                f"{self!r} is of another connection", "give one that was got over this connection"
+            )
+        return self._kind, self._which
 
     def __repr__(self) -> str:
         """Name what it stands for."""
@@ -712,7 +726,7 @@ def _bytes(connection: Connection, arguments: dict[str, Any], name: str, what: s
     data: Any = arguments[name]
     pieces: Iterator[Bytes] | None = None
     if hasattr(data, "read"):
-        file, data = data, _read(data, PART_BYTES + 1)  # where `put` makes the difference too
+        file, data = data, read_block(data, PART_BYTES + 1)  # where `put` makes the difference too
         if len(data) > PART_BYTES:
             pieces = _blocks(data, file)
     elif not isinstance(data, (bytes, bytearray, memoryview)):
@@ -732,7 +746,7 @@ def _bytes(connection: Connection, arguments: dict[str, Any], name: str, what: s
 def _blocks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
     while head:
         yield head
-        head = _read(file, PART_BYTES)
+        head = read_block(file, PART_BYTES)
 
 
 def _check_expected(view: memoryview, arguments: dict[str, Any]) -> None:
@@ -742,9 +756,9 @@ def _check_expected(view: memoryview, arguments: dict[str, Any]) -> None:
     digests_of(arguments.get("refs", ()))
     expected = arguments.get("expect_hash")
     wanted = None if expected is None else digest_of(expected)
-    _check_size(len(view), arguments.get("expect_size"))
+    check_size(len(view), arguments.get("expect_size"))
     if wanted is not None:
-        _check_hash(blake3(view).digest(), wanted)
+        check_hash(blake3(view).digest(), wanted)
 
 
 _PREPARE: dict[tuple[str, str], Callable[[Connection, dict[str, Any]], _Link | None]] = {

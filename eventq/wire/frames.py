@@ -1,22 +1,23 @@
-"""The frames of the protocol: bytes to messages and back, and who may send what when; nothing here touches a socket.
+"""The frames of the protocol: bytes to messages and back, and who may send what when.
 
-A frame is a header of 16 bytes (`u32 length, u16 type, u16 flags, u64 req_id`, little-endian) and a
-payload of `length` bytes. `Reader` cuts a stream into frames; `decode_request` and `decode_reply`
-make messages of them, `encode_request` and `encode_reply` make one bytes object of a message, so
-that a frame is one send. A server asks its `Session` whether a request may come, a client its
-`Pairing` which request a reply answers.
+Nothing here touches a socket. A frame is a header of 16 bytes (`u32 length, u16 type, u16 flags,
+u64 req_id`, little-endian) and a payload of `length` bytes. `Reader` cuts a stream into frames.
+`decode_request` and `decode_reply` make messages of frames; `encode_request` and `encode_reply`
+make one bytes object of a message, so that a frame is one send. A server asks its `Session` whether
+a request may come, a client its `Pairing` which request a reply answers.
 
 What can be wrong, and what a server does about it:
 
-    Malformed       400  a payload that is not what the table says; answered, the connection lives on
-    Unsupported     422  a type, or a choice inside a payload, that this version does not know; likewise
+    Malformed       400  a payload that breaks the format; answered, the connection lives on
+    Unsupported     422  a type or an option that this version does not know; likewise
     TooLargeError   413  a text or a key beyond its own limit; likewise
     Refused         409  a request that may not come now; likewise
-    TooLong         413  a frame beyond the limit: its payload is not read, so nothing can follow it; answered, closed
+    TooLong         413  a frame beyond the limit: its payload is not read; answered, closed
 
-The long parts of a decoded message (`payload` of a turn, `data` of a blob) are read-only views into the memory of its
-frame, not copies. That memory belongs to the frame alone and is never written again, so a view may be kept; it keeps
-the whole frame alive. Whoever keeps a small part of a large reply for long makes bytes of it.
+The long parts of a decoded message (`payload` of a turn, `data` of a blob) are read-only views into
+the memory of its frame, not copies. That memory belongs to the frame alone and is never written
+again, so a view may be kept; it keeps the whole frame alive. Copy a small part of a large reply
+that is to be kept for long.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import attrgetter
 
 from eventq.errors import InputError, LogicError, TooLargeError, UsageError
 
@@ -40,9 +42,8 @@ MAX_TYPE_ID = 1 << 18  # bytes of a type id: the 65,536 characters that a store 
 MAX_KEY = 1 << 16  # bytes of an idempotency key
 MAX_TAG = (1 << 16) - 1  # bytes of a HELLO's tag: its length is a u16
 MAX_META = 1 << 16  # bytes of a HELLO's meta_json, which is read before anybody is known
-MAX_PARTS = (
-    1 << 16
-)  # of a call: an empty one takes four bytes of a frame, and much more once it is decoded
+# Parts of a call: an empty one takes four bytes of a frame, and much more once it is decoded.
+MAX_PARTS = 1 << 16
 MAX_TEXT = 1 << 16  # bytes of an ERROR's text; what is longer is cut
 TURNS_HEAD = 8  # bytes before the turns of a reply, at most
 SERVER = {
@@ -68,12 +69,12 @@ CLIENT = {
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _ANY = (1 << 32) - 1  # bytes: the frame is the limit
 _HASH = "32s"
-_ROOTED = 1  # the flag of an APPEND_TURN that ends with an fs_root; there is no other flag, and others mean nothing
+_ROOTED = 1  # the flag of an APPEND_TURN that ends with an fs_root; other flags mean nothing
 _BY_THE_TABLE = "send what the table of the protocol says"
 
 
 class Type(IntEnum):
-    """The number of a message: a reply carries that of its request, or ERROR."""
+    """The number of a message; a reply carries that of its request, or ERROR."""
 
     HELLO = 1
     CTX_CREATE = 2
@@ -90,12 +91,12 @@ class Type(IntEnum):
     ERROR = 255
 
 
-class Malformed(UsageError):  # noqa: N818 (what it says of the bytes)
-    """The bytes are not what the table of the protocol says; the message names the field."""
+class Malformed(UsageError):  # noqa: N818 (it describes the bytes)
+    """The bytes break the format of the protocol; the message names the field."""
 
 
 class Unsupported(InputError):  # noqa: N818
-    """A type, or a choice inside a payload, that this version does not know; the message names it."""
+    """This version does not know a type or an option of a payload; the message names it."""
 
 
 class Refused(LogicError):  # noqa: N818
@@ -103,7 +104,7 @@ class Refused(LogicError):  # noqa: N818
 
 
 class TooLong(TooLargeError):  # noqa: N818
-    """A frame is beyond the limit; `type` and `req_id` are its own, for the reply."""
+    """A frame is beyond the limit; the reply needs its `type` and `req_id`."""
 
     def __init__(self, size: int, limit: int, type: int, req_id: int) -> None:
         super().__init__(size, limit, f"payload of {_name(type)}", "send or ask for less at once")
@@ -116,14 +117,15 @@ def _name(type: int) -> str:
 
 
 _NUMBERS = frozenset(Type)
+_HELLO = int(Type.HELLO)
 
 
-# What is asked.
+# Requests.
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first words of a client: the `version` it speaks, a `tag` to be known by, and `meta`, JSON as text."""
+    """Introduce a client: its protocol `version`, a `tag` to name it, and `meta`, a JSON text."""
 
     version: int = 1
     tag: str = ""
@@ -132,21 +134,21 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class CreateContext:
-    """Make a context whose head is a turn; 0 for none. Answered by Head."""
+    """Create a context whose head is a turn; 0 for none. Answered by Head."""
 
     base_turn_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForkContext:
-    """Make another context at a turn; 0 for an empty one. Answered by Head."""
+    """Create another context at a turn; 0 for an empty one. Answered by Head."""
 
     base_turn_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GetHead:
-    """Ask where a context stands. Answered by Head."""
+    """Ask for the head of a context. Answered by Head."""
 
     context_id: int
 
@@ -155,8 +157,9 @@ class GetHead:
 class AppendTurn:
     """Append a turn after `parent_turn_id`, 0 for the head. Answered by Appended.
 
-    `hash` is the BLAKE3-256 of the payload as it is when it is not compressed, and `uncompressed_len` its length;
-    `compression` is 0 for none, 1 for zstd. An `idempotency_key` is any bytes, none if empty. `fs_root` is a hash.
+    `hash` is the BLAKE3-256 of the uncompressed payload, and `uncompressed_len` its length;
+    `compression` is 0 for none, 1 for zstd. An `idempotency_key` is any bytes, none if empty.
+    `fs_root` is a hash.
     """
 
     context_id: int
@@ -203,14 +206,14 @@ class GetRange:
 
 @dataclass(frozen=True, slots=True)
 class GetBlob:
-    """Ask for the bytes that have a hash. Answered by BlobBytes."""
+    """Ask for the bytes of a hash. Answered by BlobBytes."""
 
     hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class AttachFs:
-    """Give a turn the root of a file tree. Answered by FsAttached."""
+    """Attach the root of a file tree to a turn. Answered by FsAttached."""
 
     turn_id: int
     root: bytes
@@ -226,21 +229,21 @@ class PutBlob:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Ask for anything else that a thread can do (see `eventq.wire.calls`): JSON, and the bytes that it refers to.
+    """Call a method of the memory (see `eventq.wire.rpc`): JSON, and the bytes it refers to.
 
     A message of eventq's own, far from the numbers of the others. Answered by Called.
     """
 
-    told: str
+    message: str
     parts: tuple[Bytes, ...] = ()
 
 
-# What is answered.
+# Replies.
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The answer to Hello: the number of the session, and the version that the server speaks."""
+    """The number of the session, and the protocol version of the server."""
 
     session_id: int
     version: int = 1
@@ -248,7 +251,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a context stands; the turn is 0 when it is empty."""
+    """The head of a context; the turn is 0 when it is empty."""
 
     context_id: int
     head_turn_id: int
@@ -257,7 +260,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The turn that was appended, or that its key stands for."""
+    """The turn that was appended, now or before with the same key."""
 
     context_id: int
     turn_id: int
@@ -269,7 +272,7 @@ class Appended:
 class WireTurn:
     """One turn of a reply; `payload` is None when it was not asked for.
 
-    `compression` is how the payload was stored, and 0 when it comes along: it comes as it is.
+    `compression` says how the payload was stored; 0 when it comes along, as it comes uncompressed.
     """
 
     turn_id: int
@@ -286,7 +289,7 @@ class WireTurn:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Some turns, oldest first; `head_depth` is None but in the answer to GetRange."""
+    """Some turns, oldest first; only the answer to GetRange has a `head_depth`."""
 
     turns: tuple[WireTurn, ...]
     head_depth: int | None = None
@@ -301,7 +304,7 @@ class BlobBytes:
 
 @dataclass(frozen=True, slots=True)
 class FsAttached:
-    """The turn, and the root that it has now."""
+    """The turn, and its root now."""
 
     turn_id: int
     root: bytes
@@ -317,15 +320,15 @@ class BlobPut:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a call gave: JSON, and the bytes that it refers to."""
+    """The result of a call: JSON, and the bytes it refers to."""
 
-    told: str
+    message: str
     parts: tuple[Bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request was not done: 400, 404, 409, 413, 422 or 500, and a sentence."""
+    """Why a request failed: 400, 404, 409, 413, 422 or 500, and a sentence."""
 
     code: int
     text: str
@@ -333,7 +336,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it came, of whatever type; `payload` is its own memory."""
+    """One frame as it arrived, of any type; it owns the memory of `payload`."""
 
     type: int
     flags: int
@@ -342,8 +345,8 @@ class Frame:
 
 
 Request = (
-    Hello | CreateContext | ForkContext | GetHead | AppendTurn | GetLast | GetBefore | GetRange | GetBlob | AttachFs
-    | PutBlob | Call
+    Hello | CreateContext | ForkContext | GetHead | AppendTurn | GetLast | GetBefore | GetRange
+    | GetBlob | AttachFs | PutBlob | Call
 )  # fmt: skip
 Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Called | Failure
 REQUESTS: dict[int, type[Request]] = {
@@ -359,7 +362,7 @@ REQUESTS: dict[int, type[Request]] = {
     Type.ATTACH_FS: AttachFs,
     Type.PUT_BLOB: PutBlob,
     Type.CALL: Call,
-}  # what a request of a type is
+}  # the message of each type
 REPLIES: dict[int, type[Reply]] = {
     Type.HELLO: Welcome,
     Type.CTX_CREATE: Head,
@@ -374,7 +377,7 @@ REPLIES: dict[int, type[Reply]] = {
     Type.PUT_BLOB: BlobPut,
     Type.CALL: Called,
     Type.ERROR: Failure,
-}  # what a reply of a type is
+}  # the message of each type
 _TYPES = {message: kind for kind, message in REQUESTS.items()}
 
 
@@ -382,53 +385,53 @@ _TYPES = {message: kind for kind, message in REQUESTS.items()}
 
 
 class _Payload:
-    """What is left of a payload that is being read: no length is believed before it is checked."""
+    """The rest of a payload that is being read; every length is checked before it is used."""
 
-    __slots__ = ("at", "name", "size", "view")
+    __slots__ = ("at", "size", "type", "view")
 
     def __init__(self, frame: Frame) -> None:
         self.view = memoryview(frame.payload)
         self.size = len(self.view)
         self.at = 0
-        self.name = _name(frame.type)
+        self.type = frame.type
 
     def wrong(self, what: str) -> Malformed:
-        return Malformed(f"{self.name}: {what}", _BY_THE_TABLE)
+        return Malformed(f"{_name(self.type)}: {what}", _BY_THE_TABLE)
 
-    def run(self, name: str, most: int = _ANY, length: struct.Struct = _U32) -> memoryview:
-        """Give the bytes of a field that begins with its length."""
+    def field(self, name: str, most: int = _ANY, length: struct.Struct = _U32) -> memoryview:
+        """Return the bytes of a field that begins with its length."""
         start = self.at + length.size
         if start > self.size:
             raise self.wrong(f"the payload ends within the length of {name}")
         (size,) = length.unpack_from(self.view, self.at)
         if size > self.size - start:
-            raise self.wrong(
-                f"{name} is said to be {size} bytes long, and {self.size - start} are left"
-            )
+            left = self.size - start
+            raise self.wrong(f"{name} is said to be {size} bytes long, and {left} are left")
         if size > most:
             raise TooLargeError(size, most, name, f"shorten the {name}")
         self.at = start + size
         return self.view[start : self.at]
 
     def text(self, name: str, most: int = _ANY, length: struct.Struct = _U32) -> str:
-        """Give the text of a field that begins with its length."""
+        """Return the text of a field that begins with its length."""
         try:
-            return str(self.run(name, most, length), "utf-8")
+            return str(self.field(name, most, length), "utf-8")
         except UnicodeDecodeError as error:
             raise self.wrong(f"{name} is not UTF-8 from byte {error.start} on") from None
 
     def end(self) -> None:
-        """Refuse what is left."""
+        """Raise Malformed if bytes are left."""
         if self.at != self.size:
             raise self.wrong(f"{self.size - self.at} bytes follow its last field")
 
 
 class _Group:
-    """Fields of fixed size that stand together, by name; of the last one, `flag` says that it is 0 for no, else yes."""
+    """Fields of fixed size in a row, by name; with `flag` the last one is a boolean."""
 
     def __init__(self, *, flag: bool = False, **formats: str) -> None:
         codes = list(formats.values())
         self.names = tuple(formats)
+        self.values = _getter(self.names)
         self.flag = flag
         self.layout = struct.Struct("<" + "".join(codes))
         self.bits = [0 if code == _HASH else 8 * struct.calcsize(f"<{code}") for code in codes]
@@ -438,20 +441,19 @@ class _Group:
         self.hashes = [number for number, code in enumerate(codes) if code == _HASH]
 
     def pack(self, *values: object) -> bytes:
-        """Give the bytes of the fields; raise InputError for a value that does not fit."""
+        """Return the bytes of the fields; raise InputError for a value that does not fit."""
         for number in self.hashes:
             _check_hash(self.names[number], values[number])
         if self.flag and not isinstance(values[-1], bool):
-            raise InputError(
-                f"{self.names[-1]} is {type(values[-1]).__name__}", "give True or False"
-            )
+            what = f"{self.names[-1]} is {type(values[-1]).__name__}"
+            raise InputError(what, "give True or False")
         try:
             return self.layout.pack(*values)
         except struct.error:
             raise self._misfit(values) from None
 
     def _misfit(self, values: tuple[object, ...]) -> InputError:
-        """Say which number it is; the hashes were looked at before."""
+        """Return the error for the number that does not fit; hashes were checked before."""
         known = zip(self.names, self.bits, values, strict=True)
         name, bits, value = next(one for one in known if one[1] and not _fits(one[2], one[1]))
         shown = (
@@ -462,7 +464,7 @@ class _Group:
         return InputError(f"{name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}")
 
     def take(self, payload: _Payload) -> tuple[Any, ...]:
-        """Give the values of the fields, which come next in a payload."""
+        """Return the values of the fields, which come next in a payload."""
         end = payload.at + self.layout.size
         if end > payload.size:
             raise self._cut(payload)
@@ -474,6 +476,13 @@ class _Group:
         left = payload.size - payload.at
         name = next(name for name, end in zip(self.names, self.ends, strict=True) if end > left)
         return payload.wrong(f"the payload ends before the end of {name}")
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    """Return what reads attributes of an object, several or one, as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: (getattr(message, names[0]),)
 
 
 def _fits(value: object, bits: int) -> bool:
@@ -491,7 +500,7 @@ def _check_compression(compression: int) -> None:
 
 
 def _flat(name: str, data: object) -> bytes | memoryview:
-    """Give bytes of any shape as a flat row of bytes, without a copy where that can be."""
+    """Return bytes of any shape as a flat row of bytes, without a copy where possible."""
     if type(data) is bytes:
         return data
     if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -506,13 +515,12 @@ def _utf8(name: str, text: object) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{name} holds half a character (a lone surrogate)", "give whole characters"
-        ) from None
+        what = f"{name} holds an unpaired surrogate (half a character)"
+        raise InputError(what, "give whole characters") from None
 
 
 def _long(name: str, data: bytes | memoryview, most: int = _ANY, bits: int = 32) -> Parts:
-    """Give the parts of a field that begins with its length."""
+    """Return the parts of a field that begins with its length."""
     if len(data) > most:
         raise TooLargeError(len(data), most, name, f"shorten the {name}")
     return [len(data).to_bytes(bits // 8, "little"), data]
@@ -552,7 +560,7 @@ _LEAST_TURN = _TURN.layout.size + 4 + _ABOUT.layout.size  # with an empty type i
 
 def _put_fixed(message: Any) -> Parts:
     group = _FIXED[type(message)]
-    return [group.pack(*[getattr(message, name) for name in group.names])]
+    return [group.pack(*group.values(message))]
 
 
 def _put_hello(hello: Hello) -> Parts:
@@ -590,8 +598,8 @@ def _take_append(payload: _Payload, *, rooted: bool) -> AppendTurn:
     type_id = payload.text("type_id", MAX_TYPE_ID)
     version, encoding, compression, length, digest = _ABOUT.take(payload)
     _check_compression(compression)
-    data = payload.run("payload")
-    key = bytes(payload.run("idempotency_key", MAX_KEY))
+    data = payload.field("payload")
+    key = bytes(payload.field("idempotency_key", MAX_KEY))
     root = _ROOT.take(payload)[0] if rooted else None
     return AppendTurn(
         context_id, parent, type_id, version, encoding, compression, length, digest, data, key, root
@@ -604,30 +612,29 @@ def _put_put_blob(blob: PutBlob) -> Parts:
 
 def _put_call(call: Call | Called) -> Parts:
     if len(call.parts) > MAX_PARTS:
-        raise InputError(
-            f"parts are {len(call.parts)}, the limit is {MAX_PARTS}", "send fewer at once"
-        )
-    parts = [*_long("told", _utf8("told", call.told)), _COUNT.pack(len(call.parts))]
+        what = f"parts are {len(call.parts)}, the limit is {MAX_PARTS}"
+        raise InputError(what, "send fewer at once")
+    parts = [*_long("message", _utf8("message", call.message)), _COUNT.pack(len(call.parts))]
     return parts + [one for part in call.parts for one in _long("part", _flat("part", part))]
 
 
 def _take_call(payload: _Payload, message: type) -> Call | Called:
-    told = payload.text("told")
+    text = payload.text("message")
     (count,) = _COUNT.take(payload)
     if count * 4 > payload.size - payload.at:
         raise payload.wrong(f"count is {count}, and {payload.size - payload.at} bytes are left")
     if count > MAX_PARTS:
         raise payload.wrong(f"count is {count}, the limit is {MAX_PARTS}")
-    return message(told, tuple([payload.run("part") for _ in range(count)]))  # type: ignore[no-any-return]
+    found: Call | Called = message(text, tuple([payload.field("part") for _ in range(count)]))
+    return found
 
 
 def _put_turns(reply: Turns) -> Parts:
     parts: Parts = [] if reply.head_depth is None else [_DEPTH.pack(reply.head_depth)]
     parts.append(_COUNT.pack(len(reply.turns)))
     if len({turn.payload is None for turn in reply.turns}) > 1:
-        raise InputError(
-            "some of the turns have a payload and some have none", "give all of them, or none"
-        )
+        what = "some of the turns have a payload and some have none"
+        raise InputError(what, "give all of them, or none")
     for turn in reply.turns:
         parts += _put_turn(turn)
     return parts
@@ -636,9 +643,8 @@ def _put_turns(reply: Turns) -> Parts:
 def _put_turn(turn: WireTurn) -> Parts:
     _check_compression(turn.compression)
     if turn.payload is not None and turn.compression:
-        raise InputError(
-            "a payload comes along, compressed", "decompress it, and give compression 0"
-        )
+        what = "a payload comes along, compressed"
+        raise InputError(what, "decompress it, and give compression 0")
     return [
         _TURN.pack(turn.turn_id, turn.parent_turn_id, turn.depth),
         *_long("type_id", _utf8("type_id", turn.type_id), MAX_TYPE_ID),
@@ -665,14 +671,14 @@ def _take_turn(payload: _Payload, payloads: bool) -> WireTurn:  # noqa: FBT001 (
     _check_compression(compression)
     if payloads and compression:
         raise payload.wrong("compression is 1 though the payload comes along")
-    data = payload.run("payload") if payloads else None
+    data = payload.field("payload") if payloads else None
     return WireTurn(
         turn_id, parent, depth, type_id, version, encoding, compression, length, digest, data
     )
 
 
 def _put_failure(failure: Failure) -> Parts:
-    """Give a failure whatever its text holds: an answer that fails cannot be answered."""
+    """Return the parts of a failure, whatever its text holds: it must always be encodable."""
     text = failure.text.encode(errors="backslashreplace")
     if len(text) > MAX_TEXT:
         text = text[:MAX_TEXT].decode(errors="ignore").encode()
@@ -692,12 +698,12 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
 }
 _TAKE: dict[type, Callable[[_Payload], Any]] = {
     Hello: _take_hello,
-    PutBlob: lambda payload: PutBlob(_BLOB.take(payload)[0], payload.run("data")),
+    PutBlob: lambda payload: PutBlob(_BLOB.take(payload)[0], payload.field("data")),
     Call: lambda payload: _take_call(payload, Call),
     Called: lambda payload: _take_call(payload, Called),
-    BlobBytes: lambda payload: BlobBytes(payload.run("data")),
+    BlobBytes: lambda payload: BlobBytes(payload.field("data")),
     Failure: lambda payload: Failure(_CODE.take(payload)[0], payload.text("text")),
-}  # but for those in _FIXED, and the two that need to know more than their bytes
+}  # the others are in _FIXED, or need to know more than their bytes
 
 
 def _take(message: type, payload: _Payload) -> Any:
@@ -708,7 +714,7 @@ def _take(message: type, payload: _Payload) -> Any:
 
 
 def encode_request(message: Request, req_id: int) -> bytes:
-    """Give the frame of a request. Raises InputError for a value that does not fit, TooLargeError for a long one."""
+    """Return the frame of a request. Raises InputError for a bad value, TooLargeError."""
     kind = _TYPES.get(type(message))
     if kind is None:
         raise InputError(f"{type(message).__name__} is no request", "give one of those in REQUESTS")
@@ -717,18 +723,18 @@ def encode_request(message: Request, req_id: int) -> bytes:
 
 
 def encode_reply(message: Reply, req_id: int, type: int = Type.ERROR) -> bytes:
-    """Give the frame of the reply to a request of a type; a Failure may answer each, and goes out as ERROR.
+    """Return the frame of the reply to a request of a type; a Failure becomes an ERROR.
 
-    Raises TooLong for a reply beyond MAX_FRAME (`turn_size` tells before), InputError for what is no answer to `type`.
+    Raises TooLong for a reply beyond MAX_FRAME (see `turn_size`), InputError for what is no answer
+    to `type`.
     """
     kind = Type.ERROR if isinstance(message, Failure) else type
     fits = message.__class__ is REPLIES.get(kind)
     if fits and isinstance(message, Turns):
         fits = (message.head_depth is not None) == (kind == Type.GET_RANGE_BY_DEPTH)
     if not fits:
-        raise InputError(
-            f"{message.__class__.__name__} does not answer {_name(kind)}", "give what REPLIES says"
-        )
+        what = f"{message.__class__.__name__} does not answer {_name(kind)}"
+        raise InputError(what, "give what REPLIES says")
     return _frame(kind, 0, req_id, _PUT[message.__class__](message))
 
 
@@ -740,7 +746,7 @@ def _frame(type: int, flags: int, req_id: int, parts: Parts) -> bytes:
 
 
 def decode_request(frame: Frame) -> Request:
-    """Give the request in a frame. Raises Malformed, Unsupported, TooLargeError; the connection may live on."""
+    """Return the request in a frame. Raises Malformed, Unsupported, TooLargeError."""
     message = REQUESTS.get(frame.type)
     if message is None:
         raise Unsupported(f"{_name(frame.type)} is no request", "use one of those of the protocol")
@@ -754,11 +760,15 @@ def decode_request(frame: Frame) -> Request:
     return found
 
 
-def decode_reply(frame: Frame, of_type: int, payloads: bool = False) -> Reply:  # noqa: FBT001, FBT002 (see Pairing)
-    """Give the reply in a frame to a request of a type; the request's `include_payload` is `payloads`.
+def decode_reply(
+    frame: Frame,
+    of_type: int,
+    payloads: bool = False,  # noqa: FBT001, FBT002 (see Pairing)
+) -> Reply:
+    """Return the reply in a frame to a request of a type, which had `payloads` included or not.
 
-    Both are what `Pairing.matched` gives; the bytes do not say whether the turns have payloads. Raises Malformed,
-    Unsupported, TooLargeError.
+    `Pairing.matched` returns both; the bytes do not say whether the turns have payloads. Raises
+    Malformed, Unsupported, TooLargeError.
     """
     payload = _Payload(frame)
     message = REPLIES.get(frame.type)
@@ -777,10 +787,10 @@ def decode_reply(frame: Frame, of_type: int, payloads: bool = False) -> Reply:  
 
 
 def turn_size(type_id: str, payload_len: int | None = None) -> int:
-    """Give the bytes that a turn takes in a reply, from the length of its payload, or None when that stays away.
+    """Return the bytes that a turn takes in a reply; `payload_len` is None without its payload.
 
-    A reply of turns can be sent when TURNS_HEAD and these make MAX_FRAME at most, so a server sums them up before it
-    reads the payloads, and answers with a 413 where they do not fit.
+    A reply of turns fits if TURNS_HEAD and these make MAX_FRAME at most. A server adds them up
+    before it reads the payloads, and answers with a 413 where they do not fit.
     """
     size = _LEAST_TURN + len(_utf8("type_id", type_id))
     return size if payload_len is None else size + 4 + payload_len
@@ -789,54 +799,47 @@ def turn_size(type_id: str, payload_len: int | None = None) -> int:
 class Reader:
     """Frames out of a stream that comes in pieces of any size.
 
-    It holds what was fed and not yet given out, and allocates nothing on the word of a header. `limit` (bytes of a
-    payload) may be changed at any time, for example raised once a peer is known.
+    It holds the bytes of frames that are not whole, and allocates nothing on the word of a header.
+    `limit` (bytes of a payload) may be changed at any time, for example raised for a known peer.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
+        self.pending = 0  # bytes that are in no frame yet; at the end of a stream, of a cut frame
+        self.dropping = 0  # bytes that are still to come of a frame that was skipped
         self._buffer = bytearray()
-        self._dropping = 0  # bytes that are still to come of a frame that nobody wants
         self._broken: tuple[int, int, int, int] | None = None
 
-    @property
-    def pending(self) -> int:
-        """How many bytes were fed and not yet given out; at the end of a stream, those of a frame that was cut."""
-        return len(self._buffer)
-
-    @property
-    def dropping(self) -> int:
-        """How many bytes are still to come of a frame that was skipped."""
-        return self._dropping
-
     def feed(self, data: Bytes) -> None:
-        """Take the next bytes of the stream; they are copied. After a frame that is too long they are dropped."""
-        if self._dropping:
-            dropped = min(self._dropping, len(data))
-            self._dropping -= dropped
+        """Copy the next bytes of the stream. After a frame that is too long they are dropped."""
+        if self.dropping:
+            dropped = min(self.dropping, len(data))
+            self.dropping -= dropped
             data = memoryview(data)[dropped:]
         if self._broken is None:
             self._buffer += data
+            self.pending = len(self._buffer)
 
     def begun(self) -> tuple[int, int, int] | None:
-        """Give length, type and req_id of the frame that comes next, as soon as its header is there."""
+        """Return length, type and req_id of the next frame, as soon as its header is there."""
         if len(self._buffer) < _HEADER.layout.size:
             return None
         length, kind, _, req_id = _HEADER.layout.unpack_from(self._buffer)
         return length, kind, req_id
 
     def skip(self) -> None:
-        """Drop the frame that has begun, also what is still to come of it; what follows it is read as before."""
+        """Drop the frame that has begun, also its bytes that are still to come."""
         begun = self.begun()
         if begun is not None:
             end = _HEADER.layout.size + begun[0]
-            self._dropping = max(0, end - len(self._buffer))
+            self.dropping = max(0, end - len(self._buffer))
             del self._buffer[:end]
+            self.pending = len(self._buffer)
 
     def needs(self) -> int:
-        """Give how many bytes are missing of the next header, or of the frame whose header is there.
+        """Return how many bytes the next header lacks, or the frame whose header is there.
 
-        It is 0 when `next` has something to give, or to raise.
+        It is 0 when `next` returns a frame or raises.
         """
         size = _HEADER.layout.size
         if self._broken is None and self.pending >= size:
@@ -845,7 +848,7 @@ class Reader:
         return 0 if self._broken else max(0, size - self.pending)
 
     def next(self) -> Frame | None:
-        """Give the next frame, or None until there is more. Raises TooLong, from then on at each call."""
+        """Return the next frame, or None until it is whole. Raises TooLong, then at each call."""
         if self._broken:
             raise TooLong(*self._broken)
         if len(self._buffer) < _HEADER.layout.size:
@@ -854,22 +857,24 @@ class Reader:
         if length > self.limit:
             self._broken = length, self.limit, kind, req_id
             self._buffer = bytearray()
+            self.pending = 0
             raise TooLong(*self._broken)
         end = _HEADER.layout.size + length
         return Frame(kind, flags, req_id, self._cut(end)) if end <= len(self._buffer) else None
 
     def frames(self) -> Iterator[Frame]:
-        """Give the frames that are whole, one after the other. Raises TooLong, after those before it."""
+        """Yield the frames that are whole. Raises TooLong, after the frames before it."""
         while (frame := self.next()) is not None:
             yield frame
 
     def _cut(self, end: int) -> memoryview:
-        """Give the payload of a frame, and forget the frame: the buffer itself if it holds nothing else, or a copy."""
+        """Take a frame out of the buffer, by copy only if more follows; return its payload."""
         if end == len(self._buffer):
             whole, self._buffer = self._buffer, bytearray()
         else:
             whole = self._buffer[:end]
             del self._buffer[:end]  # costs nothing: a bytearray moves its beginning, not its bytes
+        self.pending = len(self._buffer)
         return memoryview(whole)[_HEADER.layout.size :].toreadonly()
 
 
@@ -877,10 +882,11 @@ class Reader:
 
 
 class Session:
-    """A server's side of a connection: which request may come; `state` is one of SERVER.
+    """A server's side: which request may come; `state` is one of SERVER.
 
-    A server calls `allow` before it decodes, and `received` once it has decoded the request and, for a HELLO, found its
-    token good: a HELLO that is refused opens nothing. An unknown type is a request like others here; decoding tells.
+    A server calls `allow` before it decodes, and `received` once it has decoded the request and
+    accepted the token of a HELLO: a HELLO that is refused opens nothing. An unknown type counts as
+    a request; decoding refuses it.
     """
 
     def __init__(self, *, token_required: bool = False) -> None:
@@ -890,41 +896,40 @@ class Session:
         """Raise Refused unless a request of the type may come now."""
         if self.state == "closing":
             raise Refused(f"{_name(type)} came on a connection that is closing", "open another one")
-        if _event(type) not in SERVER[self.state]:
+        if type != _HELLO and "request" not in SERVER[self.state]:
             raise Refused(f"{_name(type)} came before a token", "send HELLO with the token first")
 
     def received(self, type: int) -> None:
-        """Note that a request of the type came and was accepted. Raises Refused as `allow` does."""
-        self.allow(type)
-        self.state = SERVER[self.state][_event(type)]
+        """Note that a request of the type was accepted. Raises Refused as `allow` does."""
+        event = "hello" if type == _HELLO else "request"
+        state = SERVER[self.state].get(event)
+        if state is None:
+            self.allow(type)
+        self.state = state or self.state
 
     def too_long(self) -> None:
-        """Note that a frame came that is too long: nothing may follow it."""
+        """Note that a frame was too long: nothing may follow it."""
         self.state = SERVER[self.state].get("too long", self.state)
 
 
-def _event(type: int) -> str:
-    return "hello" if type == Type.HELLO else "request"
-
-
 class Pairing:
-    """A client's side of a connection: which request the next reply answers; `state` is one of CLIENT.
+    """A client's side: which request the next reply answers; `state` is one of CLIENT.
 
-    Replies come in the order of the requests; what may answer a type stands in REPLIES, and ERROR may answer each.
-    After a reply that does not fit nothing that follows can be trusted, and the connection is to be closed.
+    Replies come in the order of the requests; REPLIES says what may answer a type, and ERROR may
+    answer each. After a reply that does not fit nothing can be trusted: close the connection.
     """
 
     def __init__(self) -> None:
         self.state = "idle"
         self._newest: list[tuple[int, int, bool]] = []
-        self._oldest: list[tuple[int, int, bool]] = []  # the other way round: the next one is last
+        self._oldest: list[tuple[int, int, bool]] = []  # reversed: the next one is last
 
     def __len__(self) -> int:
-        """How many requests wait for a reply."""
+        """Return how many requests wait for a reply."""
         return len(self._newest) + len(self._oldest)
 
     def sent(self, req_id: int, request: Request) -> None:
-        """Note that a request goes out; of it only the type and `include_payload` are kept."""
+        """Note that a request is sent; only its type and `include_payload` are kept."""
         self._check()
         self._newest.append(
             (req_id, _TYPES[type(request)], getattr(request, "include_payload", False))
@@ -932,9 +937,9 @@ class Pairing:
         self.state = CLIENT[self.state]["sent"]
 
     def matched(self, frame: Frame) -> tuple[int, bool]:
-        """Give the type and the `include_payload` of the request that a reply answers, for `decode_reply`.
+        """Return type and `include_payload` of the request that a reply answers.
 
-        Raises Malformed for a reply that answers none, or not the one that is next.
+        Raises Malformed for a reply that answers none, or not the next one.
         """
         self._check()
         if not self._oldest:
@@ -943,10 +948,8 @@ class Pairing:
         if frame.req_id != req_id or frame.type not in (kind, Type.ERROR):
             self.state = CLIENT[self.state]["wrong reply"]
             due = "none" if req_id is None else f"one to {_name(kind)} {req_id}"
-            raise Malformed(
-                f"{_name(frame.type)} {frame.req_id} came as a reply where {due} was due",
-                "connect again",
-            )
+            what = f"{_name(frame.type)} {frame.req_id} came as a reply where {due} was due"
+            raise Malformed(what, "connect again")
         self._oldest.pop()
         self.state = CLIENT[self.state]["reply" if len(self) else "last reply"]
         return kind, payloads

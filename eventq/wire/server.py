@@ -1,15 +1,16 @@
-"""A thread served over connections: one event loop, one writer, a few readers; a connection costs no thread.
+"""A thread served over connections: one event loop, one writer, a few readers.
 
-Requests of a connection are done in their order, those of several side by side. What writes goes to
-the one writer, which takes all that wait at the time into one transaction (group commit) and
-answers after it is durable. What reads goes to readers, each with its own connection to the
-database, and does not wait for the writer; it does wait for what its own connection wrote before.
+A connection costs no OS thread. The requests of one connection are done in order, those of several
+side by side. Writes go to the one writer, which takes all that wait at the time into one
+transaction (group commit) and answers once it is durable. Reads go to readers, each with its own
+connection to the database. A read does not wait for the writer, except for what its own connection
+wrote before it.
 
     peer ── frames ──> Connection ──> jobs ──> Writer (one transaction a group) ──┐
                            ▲     └──────────> Readers ────────────────────────────┤
                            └───────────────── replies, in the order of requests <─┘
 
-`Server(path, …).run(ready)` blocks until `stop` is called, from any thread or signal handler.
+`Server(path, …).run(ready)` blocks until `stop` is called, from any OS thread or signal handler.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, UsageError
 from eventq.thread import open_thread
-from eventq.wire import calls
+from eventq.wire import rpc
 from eventq.wire.address import Address
-from eventq.wire.calls import QUICK, SCAN, WRITE
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -40,48 +40,42 @@ from eventq.wire.frames import (
     Welcome,
     decode_request,
 )
-from eventq.wire.requests import Requests
-from eventq.wire.room import Room
-from eventq.wire.workers import Job, Workers, Writer
+from eventq.wire.handlers import Handlers
+from eventq.wire.jobs import Job, MemoryBudget, Workers, Writer
+from eventq.wire.rpc import QUICK, SCAN, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.wire.calls import Plan
     from eventq.wire.frames import Frame
-    from eventq.wire.workers import Done
+    from eventq.wire.jobs import Done
+    from eventq.wire.rpc import Plan
 
 DEFAULT = "127.0.0.1:9009"
-HELLO_BYTES = (
-    2 + 2 + MAX_TAG + 4 + MAX_META
-)  # all that is taken from who has not shown the token yet
-SMALL = 1 << 16  # bytes: for what is longer a quarter of the memory is out of reach
-AHEAD_BYTES = (
-    8 << 20
-)  # of requests that one connection may have waiting before it is read no further
+# Bytes that are taken from a peer that has not shown the token yet.
+HELLO_BYTES = 2 + 2 + MAX_TAG + 4 + MAX_META
+SMALL = 1 << 16  # bytes: what is longer cannot get a quarter of the memory
+AHEAD_BYTES = 8 << 20  # of one connection's waiting requests, before it is read no further
 AHEAD = 256  # requests, likewise
-READ_AHEAD = 16  # of these, when the last one reads: more would make none faster, and keep the loop from other peers
+# Likewise, if the last one is a read: more would make none faster, and keep the loop from others.
+READ_AHEAD = 16
 READERS = 4
 MOST_READ = 256 << 10  # bytes that are read at once, where there is memory for them, and …
-LEAST_READ = (
-    4 << 10
-)  # … where there is none: this much of each connection may be held beyond the limit
-STALL_SECONDS = (
-    30  # that a peer may take over a frame, over reading a reply and over its token, and …
-)
-ROOM_SECONDS = 10  # that a long reply waits for memory, before it is refused
+LEAST_READ = 4 << 10  # … where there is none; each connection may hold these beyond the limit
+STALL_SECONDS = 30  # for a frame, for reading a reply, and for the token; …
 SLOWEST = 64 << 10  # … for each so many bytes of it another second
+ROOM_SECONDS = 10  # that a long reply waits for memory before it is refused
 LINGER_SECONDS = 2  # that the last words of a connection have to arrive
-DRAIN_SECONDS = 10  # that what was begun has to be done in, once the server is asked to stop
+DRAIN_SECONDS = 10  # to finish what was begun when the server is asked to stop
 _COST = 512  # bytes that a waiting request takes beside its payload
 _SPARE_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server allows: connections at once, seconds of silence, bytes of a frame and bytes held for all peers."""
+    """What a server allows: connections, seconds of silence, bytes of a frame, bytes held."""
 
     connections: int = 4096
     idle: float = 3600
@@ -89,23 +83,19 @@ class Limits:
     in_flight: int = 256 << 20
 
     def check(self) -> None:
-        """Raise UsageError for limits that make no server."""
+        """Raise UsageError for limits that no server can work with."""
         if self.connections < 1:
-            raise UsageError(
-                f"a server with {self.connections} connections serves nobody", "allow 1 or more"
-            )
+            what = f"a server with {self.connections} connections serves nobody"
+            raise UsageError(what, "allow 1 or more")
         if self.idle <= 0:
             raise UsageError(f"no peer can be silent for {self.idle} seconds", "allow more than 0")
         if not 1024 <= self.frame <= MAX_FRAME:
-            raise UsageError(
-                f"a frame cannot be limited to {self.frame} bytes", f"allow 1024 to {MAX_FRAME}"
-            )
+            what = f"a frame cannot be limited to {self.frame} bytes"
+            raise UsageError(what, f"allow 1024 to {MAX_FRAME}")
         least = 2 * (self.frame + _COST)
         if self.in_flight < least:
-            raise UsageError(
-                f"{self.in_flight} bytes in flight are too few for frames of {self.frame}",
-                f"allow {least} or more",
-            )
+            what = f"{self.in_flight} bytes in flight are too few for frames of {self.frame}"
+            raise UsageError(what, f"allow {least} or more")
 
 
 # Connections.
@@ -114,86 +104,83 @@ class Limits:
 class Connection(asyncio.BufferedProtocol):
     """One peer: its frames become jobs, and their replies go out in the same order.
 
-    Of the memory that all share it takes what has come and was not answered, and the replies that were not read.
+    From the memory budget it takes the requests that are not answered yet and the replies that the
+    peer has not read.
     """
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.json_errors = False
         self.keys = server.keys
+        self.gone = False  # the peer has left
         self._session = Session(token_required=bool(server.token))
         self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
-        self._requests = Requests(
-            calls.Calls(server.spool_folder), foreign_roots=server.foreign_roots
-        )
+        calls = rpc.Calls(server.spool_folder)
+        self._handlers = Handlers(calls, foreign_roots=server.foreign_roots)
         self._waiting: deque[Job] = deque()
         self._running: deque[Job] = deque()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
-        self._room = server.room
-        self._pending = 0  # bytes of the frame that is coming
+        self._budget = server.budget
+        self._pending = 0  # bytes of the incoming frame that the budget knows of
         self._unsent = 0
         self._queued = 0
-        self._begun = False  # a frame is coming, and its header is there
+        self._begun = False  # the header of the incoming frame has arrived
         self._paused = False
         self._blocked = False  # the peer does not read
         self._ended = False  # the peer sends no more
-        self._ending = (
-            False  # no request is taken any more: what is left to do is to answer, and to close
-        )
+        self._ending = False  # no request is taken any more; what remains is to answer and close
         self._closed = False
-        self._lingers = False  # there are last words, and they must not be lost
-        self._parked: tuple[Job, Callable[[], None], int, float] | None = (
-            None  # a reading that waits for memory
-        )
+        self._lingers = False  # there are last words, which must not be lost
+        # A read that waits for memory.
+        self._parked: tuple[Job, Callable[[], None], int, float] | None = None
         self._heard = self._fed = self._read = server.now()
         self._deadline: float | None = None  # for a frame, a token, or the last words
         self._read_deadline: float | None = None
         if server.token:
             self._deadline = self._heard + STALL_SECONDS
 
-    # --- what asyncio calls ---------------------------------------------------------------------------------------
+    # --- what asyncio calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a new peer, or say why not."""
+        """Accept a new peer, or send it the reason why not."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.server.connections.add(self)
         if self.server.stopping:
             self.end(LogicError("the server is stopping", "connect again in a moment"))
         elif len(self.server.connections) > self.server.most:
-            most = self.server.most
-            self.end(
-                BusyError(
-                    f"the server has {most} connections, its limit",
-                    "try again later, or raise --connections",
-                )
-            )
+            what = f"the server has {self.server.most} connections, its limit"
+            self.end(BusyError(what, "try again later, or raise --connections"))
 
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer; what was begun for it is still done."""
         self._transport = None
+        self.gone = True
         self._unpark(b"")
         for size in (self._pending, self._unsent, *[job.held for job in self._waiting]):
-            self._room.give(size)
+            self._budget.release(size)
         self._pending = self._unsent = 0
         self._waiting.clear()
         self._drop_socket()
-        self._requests.calls.close()
-        self.server.gone(self)
+        self._handlers.calls.close()
+        self.server.lost(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        """Give the place for what is read next: no more of it than there is memory for, but always a little.
+        """Return the buffer for the next read: as much as there is memory for, but always a little.
 
-        What is read can no longer be refused, for it may be behind requests that have to be done first. With as much
-        of all peers as each of them sends, all together would hold far more than the limit. The rest of a frame that
-        was let in is behind nothing.
+        What was read cannot be refused any more, as it may follow requests that come first. If each
+        peer could send as much as it likes, all together would hold far more than the limit. The
+        rest of a frame that was accepted follows nothing.
         """
-        fits = max(self._room.ahead, self._reader.needs(), self._reader.dropping, LEAST_READ)
-        return self.server.inbox if self._ending else self.server.inbox[:fits]
+        inbox = self.server.inbox
+        fits = self._budget.ahead
+        if self._ending or fits >= len(inbox):
+            return inbox
+        return inbox[: max(fits, self._reader.needs(), self._reader.dropping, LEAST_READ)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what came."""
+        """Take what was read."""
         if self._ending:
             return  # nothing may follow; the peer's last words would otherwise cut off ours
         self._fed = self.server.now()
@@ -214,34 +201,37 @@ class Connection(asyncio.BufferedProtocol):
         self._read_deadline = self.server.now() + _patience(self._size_unsent())
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Begin again."""
         self._blocked = False
         self._read_deadline = None
         self._account()
         self._take()
 
-    # --- in -------------------------------------------------------------------------------------------------------
-
-    @property
-    def gone(self) -> bool:
-        """Whether the peer is not there any more."""
-        return self._transport is None
+    # --- in ---------------------------------------------------------------------------------------
 
     @property
     def _busy(self) -> bool:
         return bool(self._waiting or self._running)
 
     def _take(self) -> None:
-        """Make jobs of the frames that are whole and begin them, as far as may be read ahead."""
-        while self._take_some():
-            pass
-        self._gauge()
+        """Make jobs of whole frames and begin them, as far as may be read ahead."""
+        again = True
+        while again:
+            was_full = self._take_frames()
+            if self._reader.pending != self._pending:
+                self._weigh()
+            self._advance()
+            full = self._full()
+            again = was_full and not full  # what was answered at once has made room
+        self._gauge(full=full)
 
-    def _take_some(self) -> bool:
-        """Do so once; say whether what was answered at once has made room for more."""
-        while not self._ending and not self._full():
+    def _take_frames(self) -> bool:
+        """Make jobs of whole frames; return whether no more may be read ahead."""
+        while not self._ending:
+            if self._full():
+                return True
             try:
-                frame = self._reader.next()
+                frame = self._reader.next() if self._reader.pending else None
             except TooLong as error:
                 self._session.too_long()
                 self._refuse(error.type, error.req_id, error)
@@ -250,11 +240,8 @@ class Connection(asyncio.BufferedProtocol):
             if frame is None:
                 self._expect()
                 break
-            self._frame(frame)
-        full = self._full()
-        self._weigh()
-        self._advance()
-        return full and not self._full()
+            self._take_frame(frame)
+        return False
 
     def _full(self) -> bool:
         ahead = len(self._waiting) + len(self._running)
@@ -262,24 +249,25 @@ class Connection(asyncio.BufferedProtocol):
             last = self._waiting[-1]
             if ahead >= READ_AHEAD and last.type not in _ALONGSIDE:
                 return True
-            if last.reply is not None and not self._room.fits(_COST):
-                return True  # it is held all the same: more of them, of many peers, would know no limit
+            if last.reply is not None and not self._budget.fits(_COST):
+                return True  # it is held all the same: many peers could send any number of these
         return ahead >= AHEAD or self._queued >= AHEAD_BYTES
 
-    def _gauge(self) -> None:
-        """Read on, or not: a peer that is far ahead waits, as TCP has it."""
-        if self._transport and not self._ending and self._full() != self._paused:
-            self._paused = not self._paused
-            if self._paused:
-                self._transport.pause_reading()
-                return
-            self._transport.resume_reading()
-            self._fed = self.server.now()
-            if self._deadline is not None:  # it could not go on with its frame
-                self._deadline = self._fed + _patience((self._reader.begun() or (0,))[0])
+    def _gauge(self, *, full: bool) -> None:
+        """Pause or resume reading: a peer that is far ahead waits, as TCP has it."""
+        if full is self._paused or self._transport is None or self._ending:
+            return
+        self._paused = full
+        if full:
+            self._transport.pause_reading()
+            return
+        self._transport.resume_reading()
+        self._fed = self.server.now()
+        if self._deadline is not None:  # it could not go on with its frame
+            self._deadline = self._fed + _patience((self._reader.begun() or (0,))[0])
 
     def _expect(self) -> None:
-        """See to the room and the time for a frame that has begun."""
+        """Check memory and time for a frame that has begun."""
         if not self._reader.pending:
             self._begun = False
             if not self._reader.dropping and self._session.state != "locked":
@@ -289,33 +277,33 @@ class Connection(asyncio.BufferedProtocol):
         length = begun[0] if begun else 0
         if self._deadline is None:
             self._deadline = self.server.now() + _patience(length)
-        fits = self._weigh() and (self._begun or self._room.fits(max(0, length - self._pending)))
+        fits = self._weigh() and (self._begun or self._budget.fits(max(0, length - self._pending)))
         if begun and not fits:
             self._reader.skip()
-            self._refuse(begun[1], begun[2], self.server.no_room(length))
-        elif (
-            begun and not self._begun and self._session.state != "locked"
-        ):  # there, all frames have the time of one
+            self._refuse(begun[1], begun[2], self.server.no_memory(length))
+        elif begun and not self._begun and self._session.state != "locked":
+            # Without a token all frames together have the time of one.
             self._deadline = self.server.now() + _patience(length)
         self._begun = begun is not None and fits
 
     def _weigh(self) -> bool:
-        """Note how much is there of what is not taken yet; say whether it finds room."""
+        """Update the budget to the bytes that are not taken yet; return whether they fit."""
         before, self._pending = self._pending, self._reader.pending
-        return self._room.resize(before, self._pending)
+        return self._budget.resize(before, self._pending)
 
-    def _frame(self, frame: Frame) -> None:
+    def _take_frame(self, frame: Frame) -> None:
         self._heard = self.server.now()
         if self._session.state != "locked":
             self._deadline = None
         self._begun = False
-        self._weigh()
+        if self._pending:
+            self._weigh()
         size = len(frame.payload) + _COST
         job = Job(self, frame.type, frame.req_id, size)
         try:
             self._session.allow(frame.type)
-            if not self._room.take(size):
-                raise self.server.no_room(size)
+            if not self._budget.take(size):
+                raise self.server.no_memory(size)
             job.held = size
             job.request = decode_request(frame)
             if isinstance(job.request, Hello):
@@ -325,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             job.request = None
             job.reply = job.refusal(error)
             job.size = _COST
-            self._room.give(job.held)
+            self._budget.release(job.held)
             job.held = 0
         self._add(job)
 
@@ -334,31 +322,31 @@ class Connection(asyncio.BufferedProtocol):
         self._queued += job.size
         if not job.held:
             job.held = job.size
-            self._room.take(job.held, force=True)
+            self._budget.take(job.held, force=True)
 
     def _refuse(self, kind: int, req_id: int, error: EventqError) -> None:
-        """Answer a request that was not even read, when its turn comes."""
+        """Queue the answer to a request that was not read."""
         job = Job(self, kind, req_id, _COST)
         job.reply = job.refusal(error)
         self._add(job)
 
     def _welcome(self, hello: Hello) -> Welcome:
-        told = _meta(hello.meta)
-        if self.server.token and not _same(self.server.token, told.get("token", hello.tag)):
+        meta = _meta(hello.meta)
+        if self.server.token and not _same(self.server.token, meta.get("token", hello.tag)):
             raise LogicError(
                 "the token is wrong, or missing",
                 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}',
             )
-        self.json_errors = told.get("errors") == "json"
-        self.keys = self.server.keys and told.get("keys") is not False
+        self.json_errors = meta.get("errors") == "json"
+        self.keys = self.server.keys and meta.get("keys") is not False
         self._reader.limit = self.server.limits.frame
         self._deadline = None
         return Welcome(self.server.next_session())
 
-    # --- out ------------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Begin what may begin: replies keep their order, and a reading sees what was written before it."""
+        """Begin what may begin: replies keep their order, and a read sees earlier writes."""
         while self._waiting and not self._blocked:
             job = self._waiting[0]
             if job.reply is not None:
@@ -372,34 +360,36 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _begin(self, job: Job) -> bool:
-        """Hand a job to who does it, if it may be done beside those that run: writes that come one after another."""
+        """Submit a job if it may be done beside those that run: a write after writes may."""
         if self._running and (
             job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE
         ):
             return False
         try:
             assert job.request is not None
-            job.work = self._requests.plan(job.request, keys=job.keys, need=job.need)
-        except Exception as error:  # noqa: BLE001 (a fault of ours is answered like one of theirs)
+            job.work = self._handlers.plan(job.request, keys=job.keys, need=job.need)
+        except Exception as error:  # noqa: BLE001 (a fault of ours is answered like any other)
             job.reply = job.refusal(error)
             return True
         self._waiting.popleft()
         job.alone = not self._running and self._has_socket()
         self._running.append(job)
-        self._who_does(job.work).submit(job)
+        self._workers_for(job.work).submit(job)
         return True
 
-    def _who_does(self, work: Plan) -> Workers:
-        who = {QUICK: self.server.quick, WRITE: self.server.writer, SCAN: self.server.scanner}
-        return who.get(work.how, self.server.readers)
+    def _workers_for(self, work: Plan) -> Workers:
+        server = self.server
+        who = {QUICK: server.quick, WRITE: server.writer, SCAN: server.scanner}
+        return who.get(work.how, server.readers)
 
     def _has_socket(self) -> bool:
-        """Say whether a reply may be sent past the transport, and have the socket for it."""
-        if self._transport is None or self._ending or self._size_unsent():
+        """Return whether a reply may be sent past the transport; make the socket for it."""
+        transport = self._transport
+        if transport is None or self._ending or transport.get_write_buffer_size():
             return False
         if self._socket is None:
             with suppress(OSError):  # too many files
-                self._socket = self._transport.get_extra_info("socket").dup()
+                self._socket = transport.get_extra_info("socket").dup()
         return self._socket is not None
 
     def _drop_socket(self) -> None:
@@ -409,76 +399,76 @@ class Connection(asyncio.BufferedProtocol):
             self._socket = None
 
     def reserve(self, job: Job, size: int) -> bool:
-        """Hold memory for a long reply before it is read; where there is none, have the job wait, and return False.
+        """Hold memory for a long reply before it is read; return False for a job that has to wait.
 
-        A short one takes what it needs when it is there. Only readings ask, and those of a connection are done one
-        after the other, so at most one of them waits. Raises BusyError for what would wait in vain.
+        A short reply takes its memory when it is there. Only reads ask, and those of a connection
+        are done one after the other, so at most one of them waits. Raises BusyError for what would
+        wait in vain.
         """
-        if size <= job.reserved or size <= self._room.small:
+        if size <= job.reserved or size <= self._budget.small:
             return True
         self._release(job)
-        if size > self._room.most:
-            raise self.server.no_room(size)
+        if size > self._budget.most:
+            raise self.server.no_memory(size)
         again = partial(self._go_on_with, job, size)
         self._parked = job, again, size, self.server.now() + ROOM_SECONDS
-        if self._room.reserve(size, again):
+        if self._budget.reserve(size, again):
             self._parked = None
             job.reserved = size
             return True
-        if self.gone and self._room.cancel(again):  # since it was asked, so nobody looks after it
+        if self.gone and self._budget.cancel(again):  # meanwhile, so `look` does not see it
             self._parked = None
-            raise self.server.no_room(size)
+            raise self.server.no_memory(size)
         return False
 
     def _go_on_with(self, job: Job, size: int) -> None:
-        """Do a job for whose reply there is memory now; called by whoever has let go of it."""
+        """Submit a job whose reply has memory now; called by whoever released memory."""
         self._parked = None
         job.reserved = size
         assert job.work is not None
-        self._who_does(job.work).submit(job)
+        self._workers_for(job.work).submit(job)
 
     def _release(self, job: Job) -> None:
         if job.reserved:
-            self._room.give(job.reserved)
+            self._budget.release(job.reserved)
             job.reserved = 0
 
     def _unpark(self, reply: bytes | None = None) -> None:
-        """Have a reading wait no longer for memory, and answer it, unless it goes on just now."""
-        parked = self._parked  # other threads change it
+        """Answer a read that waits for memory, unless it goes on just now."""
+        parked = self._parked  # other OS threads change it
         if parked is None:
             return
         job, again, size, _ = parked
-        if self._room.cancel(again):
+        if self._budget.cancel(again):
             self._parked = None
-            self.done(
-                job,
-                self.settle(
-                    job, job.refusal(self.server.no_room(size)) if reply is None else reply
-                ),
-            )
+            if reply is None:
+                reply = job.refusal(self.server.no_memory(size))
+            self.done(job, self.settle(job, reply))
             self.go_on()
 
     def settle(self, job: Job, reply: bytes) -> bytes:
-        """Let go of a request that was done, and hold its reply, or say that there is no room for it.
+        """Replace a job's request by its reply in the budget; return a refusal if it does not fit.
 
-        Before it is sent, or the next request of its peer would find no room for itself.
+        This comes before the reply is sent, or the peer's next request would find no memory.
         """
-        self._room.give(job.held)
+        self._budget.release(job.held)
         if len(reply) <= job.reserved:
-            self._room.resize(job.reserved, len(reply))
+            self._budget.resize(job.reserved, len(reply))
             job.reserved = 0
-        elif not self._room.take(len(reply)):
-            reply = job.refusal(self.server.no_room(len(reply)))
-            self._room.take(len(reply), force=True)
+        elif not self._budget.take(len(reply)):
+            reply = job.refusal(self.server.no_memory(len(reply)))
+            self._budget.take(len(reply), force=True)
         job.held = len(reply)
-        self._release(job)
+        if job.reserved:
+            self._release(job)
         return reply
 
     def send_now(self, job: Job, reply: bytes) -> bytes:
-        """Send what can be sent of a reply from the thread that made it, and give the rest.
+        """Send what can be sent of a reply from the OS thread that made it; return the rest.
 
-        That saves waking the loop, a tenth of an append. It is done only for a job that ran alone while nothing was
-        unsent: nobody else writes then. The socket is a duplicate: its number cannot become that of another peer.
+        That saves waking the loop, a tenth of an append. It is done only for a job that ran alone
+        while nothing was unsent: nobody else writes then. The socket is a duplicate: its number
+        cannot become that of another peer.
         """
         if not job.alone or self._socket is None:
             return reply
@@ -488,7 +478,7 @@ class Connection(asyncio.BufferedProtocol):
             return reply  # it is full, or gone: the loop finds out
 
     def done(self, job: Job, rest: bytes) -> None:
-        """Take what was not sent of the reply to a job; of a connection they come in the order in which they began."""
+        """Take the rest of a reply; the jobs of a connection end in the order they began in."""
         first = self._running.popleft()
         assert first is job
         self._finish(job, rest)
@@ -497,35 +487,40 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, job: Job, reply: bytes) -> None:
         self._queued -= job.size
-        self._room.give(job.held)
+        self._budget.release(job.held)
         self._send(reply)
 
     def _send(self, reply: bytes) -> None:
         if self._transport and not self._transport.is_closing():
             self._heard = self.server.now()
-            self._transport.write(reply)
-            self._account()
+            if reply:
+                self._transport.write(reply)
+            if reply or self._unsent:
+                self._account()
 
     def go_on(self) -> None:
-        """Begin what waited for the replies that have come."""
-        if self._transport is not None:
+        """Begin what waited for the replies that were sent."""
+        if self._transport is not None and (
+            self._waiting or self._reader.pending or self._paused or self._ending
+        ):
             self._take()
 
     def _size_unsent(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def _account(self) -> None:
-        """Note how much of the replies was not read yet."""
+        """Update the budget to the bytes of replies that were not read yet."""
         size = self._size_unsent()
         if size < self._unsent or not self._unsent:
             self._read = self.server.now()
-        self._room.resize(self._unsent, size)
+        if size or self._unsent:
+            self._budget.resize(self._unsent, size)
         self._unsent = size
 
-    # --- the end --------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def end(self, error: EventqError | None = None) -> None:
-        """Take no more requests, answer those that came, say why, and close."""
+        """Take no more requests, answer those that came, send the reason, and close."""
         if self._transport is None or self._ending:
             return
         if error:
@@ -535,9 +530,10 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _close(self) -> None:
-        """Close; behind last words only when the peer has had time to read them.
+        """Close; after last words only once the peer has had time to read them.
 
-        A socket that is closed while bytes come in takes back what it has sent, so those are read, and dropped.
+        A socket that is closed while bytes come in takes back what it has sent, so those are read
+        and dropped.
         """
         if self._transport is None or self._closed:
             return
@@ -552,29 +548,22 @@ class Connection(asyncio.BufferedProtocol):
         self.server.linger(self._transport)
 
     def look(self, now: float) -> None:
-        """End what takes too long; asked once a second."""
+        """End what takes too long; called once a second."""
         self._account()
-        if not self._unsent:  # it has read everything
+        if not self._unsent:  # the peer has read everything
             self._read_deadline = None
         if (parked := self._parked) is not None and now > parked[3]:
             self._unpark()
         stands = self._unsent and now - self._read > STALL_SECONDS
         if stands or (self._read_deadline is not None and now > self._read_deadline):
-            self._abort()  # it does not read: there is nobody to tell
+            self.abort()  # the peer does not read: words would not reach it
         elif self._ending:
             if self._unsent and self._read_deadline is None:
                 self._read_deadline = now + _patience(self._unsent)
-        elif (
-            self._deadline is not None
-            and now > min(self._deadline, self._fed + STALL_SECONDS)
-            and not self._paused
-        ):
+        elif self._is_late(now):
             what = "a token" if self._session.state == "locked" else "the rest of a frame"
-            self.end(
-                LogicError(
-                    f"{what} did not come in time", "connect again, and send whole frames at once"
-                )
-            )
+            fix = "connect again, and send whole frames at once"
+            self.end(LogicError(f"{what} did not come in time", fix))
         elif (
             not self._busy
             and self._deadline is None
@@ -582,18 +571,23 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self._end_silence(self.server.limits.idle)
 
+    def _is_late(self, now: float) -> bool:
+        """Return whether a frame or a token should have arrived by now."""
+        if self._deadline is None or self._paused:
+            return False
+        return now > min(self._deadline, self._fed + STALL_SECONDS)
+
     def _end_silence(self, seconds: float) -> None:
-        """Close a connection that nobody uses.
+        """Close a connection that is not used.
 
-        Only our own client is told why: others take an ERROR for the answer to their next request, where a connection
-        that is simply gone has them connect again.
+        Only our own client gets the reason: others take an ERROR for the answer to their next
+        request, whereas a connection that is simply gone makes them connect again.
         """
-        error = LogicError(
-            f"the connection was silent for {seconds:g} seconds", "connect again, or raise --idle"
-        )
-        self.end(error if self.json_errors else None)
+        what = f"the connection was silent for {seconds:g} seconds"
+        self.end(LogicError(what, "connect again, or raise --idle") if self.json_errors else None)
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
         if self._transport:
             self._transport.abort()
 
@@ -604,22 +598,22 @@ _ALONGSIDE = frozenset(
 
 
 def _patience(size: int) -> float:
-    """Give the seconds that a peer has for so many bytes."""
+    """Return the seconds that a peer has for so many bytes."""
     return STALL_SECONDS + size / SLOWEST
 
 
 def _meta(text: str) -> dict[str, Any]:
-    """Give what a HELLO says of its sender; other programs may say anything, or nothing."""
+    """Return the metadata of a HELLO; other programs may send anything, or nothing."""
     try:
-        told = json.loads(text or "{}")
+        found = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
-def _same(token: str, given: object) -> bool:
-    """Compare two tokens in a time that says nothing about them."""
-    text = given if isinstance(given, str) else ""
+def _same(token: str, shown: object) -> bool:
+    """Compare two tokens in a time that reveals nothing about them."""
+    text = shown if isinstance(shown, str) else ""
     return hmac.compare_digest(
         token.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
     )
@@ -631,9 +625,10 @@ def _same(token: str, given: object) -> bool:
 class Server:
     """A thread, served at one address: `HOST:PORT` (port 0 picks one), or `unix:PATH`.
 
-    `token` is what every peer has to show; one is required for an address that other machines reach. `keys=False`
-    ignores idempotency keys, for clients whose key is a hash of the content. `foreign_roots=True` takes the roots of
-    file trees that are kept elsewhere. Raises NotAThreadError, UsageError.
+    `token` is what every peer must show; an address that other machines can reach needs one.
+    `keys=False` ignores idempotency keys, for clients whose key is a hash of the content.
+    `foreign_roots=True` accepts the roots of file trees that are kept elsewhere. Raises
+    NotAThreadError, UsageError.
     """
 
     def __init__(
@@ -650,17 +645,13 @@ class Server:
         self.limits.check()
         self.address = Address(listen)
         if not token and not self.address.is_local():
-            raise UsageError(
-                f"'{listen}' can be reached from other machines",
-                "give --token, or listen on 127.0.0.1 or unix:PATH",
-            )
+            what = f"'{listen}' can be reached from other machines"
+            raise UsageError(what, "give --token, or listen on 127.0.0.1 or unix:PATH")
         self.token = token
         self.keys = keys
         self.foreign_roots = foreign_roots
-        self.room = Room(self.limits.in_flight, SMALL)
-        self.inbox = memoryview(
-            bytearray(MOST_READ)
-        )  # what is read, by one connection after the other
+        self.budget = MemoryBudget(self.limits.in_flight, SMALL)
+        self.inbox = memoryview(bytearray(MOST_READ))  # each connection reads into it in turn
         self.most = self.limits.connections
         self.stopping = False
         self.connections: set[Connection] = set()
@@ -672,46 +663,49 @@ class Server:
         self._stop: asyncio.Event | None = None
         self._empty: asyncio.Event | None = None
 
-    # --- what connections ask -------------------------------------------------------------------------------------
+    # --- what connections ask ---------------------------------------------------------------------
 
     def now(self) -> float:
-        """Give the time of the loop, in seconds."""
+        """Return the time of the loop, in seconds."""
         assert self._loop
         return self._loop.time()
 
     def next_session(self) -> int:
-        """Give the number of another session."""
+        """Return the number of a new session."""
         self._sessions += 1
         return self._sessions
 
-    def no_room(self, size: int) -> EventqError:
-        """Give the error for a request that there is no room for now."""
+    def no_memory(self, size: int) -> EventqError:
+        """Return the error for a request that there is no memory for now."""
         return BusyError(
-            f"the server holds {self.room.held} bytes of requests and replies, and has no room"
+            f"the server holds {self.budget.held} bytes of requests and replies, and has no room"
             f" for {size} more",
             "try again in a moment, or raise --in-flight",
         )
 
-    def gone(self, connection: Connection) -> None:
+    def lost(self, connection: Connection) -> None:
         """Forget a connection."""
         self.connections.discard(connection)
         if not self.connections and self._empty:
             self._empty.set()
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Close a connection for good if its peer does not, once it has had time to read what was sent."""
+        """Close a connection if its peer does not, once it has had time to read what was sent."""
         assert self._loop
         unsent = transport.get_write_buffer_size()
         self._loop.call_later(_patience(unsent) if unsent else LINGER_SECONDS, transport.abort)
 
-    # --- its life -------------------------------------------------------------------------------------------------
+    # --- its life ---------------------------------------------------------------------------------
 
     def run(self, ready: Callable[[str], object] = lambda _: None) -> None:
-        """Serve until `stop`; `ready` is told the address as soon as connections are taken. Raises LogicError."""
+        """Serve until `stop`; call `ready` with the address once it listens. Raises LogicError."""
         asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """Take no more, finish what was begun, and have `run` return; safe in any thread and in a signal handler."""
+        """Take no more, finish what was begun, and let `run` return.
+
+        Safe in any OS thread and in a signal handler.
+        """
         loop, stop = self._loop, self._stop
         if loop and stop:
             with suppress(RuntimeError):  # it has ended
@@ -724,16 +718,11 @@ class Server:
         if self.most < self.limits.connections:
             self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))
-        self.writer = Writer(self.path, self._deliver)
-        self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
-        self.quick = Workers(self.path, 1, self._deliver, "eventq-quick")  # for what is never long
-        self.scanner = Workers(
-            self.path, 1, self._deliver, "eventq-scanner"
-        )  # for what reads the whole store
+        self._start_workers()
         sweeper = asyncio.create_task(self._sweep())
         end = self.now()
         try:
-            address = self.address.told(listener)
+            address = self.address.with_port(listener)
             self._note(f"serve: listening on {address}")
             ready(address)
             await self._stop.wait()
@@ -746,9 +735,15 @@ class Server:
             for workers in (self.writer, self.readers, self.quick, self.scanner):
                 await asyncio.to_thread(workers.stop, end - self.now())
             for connection in list(self.connections):
-                connection._abort()
-            await asyncio.sleep(0)  # they are told
+                connection.abort()
+            await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
             self._note("serve: stopped")
+
+    def _start_workers(self) -> None:
+        self.writer = Writer(self.path, self._deliver)
+        self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
+        self.quick = Workers(self.path, 1, self._deliver, "eventq-quick")  # for what is never long
+        self.scanner = Workers(self.path, 1, self._deliver, "eventq-scanner")  # for whole scans
 
     def _note(self, what: str) -> None:
         """Write a line into the journal of the thread, if it is still there."""
@@ -763,7 +758,7 @@ class Server:
                 connection.look(now)
 
     async def _drain(self, listener: asyncio.AbstractServer) -> None:
-        """Let everybody have the replies to what they asked."""
+        """Finish the requests that came, and wait until every peer has its replies."""
         self.stopping = True
         self._empty = asyncio.Event()
         listener.close()
@@ -774,23 +769,25 @@ class Server:
                 await asyncio.wait_for(self._empty.wait(), DRAIN_SECONDS)
 
     def _deliver(self, done: Done) -> None:
-        """Have replies sent; called by the threads that made them."""
+        """Hand what was not sent to the loop; called by the OS threads that made the replies."""
         assert self._loop
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(_hand_out, done)
 
 
 def _hand_out(done: Done) -> None:
+    owners = {}
     for job, reply in done:
         job.owner.done(job, reply)
-    for connection in {id(job.owner): job.owner for job, _ in done}.values():
-        connection.go_on()
+        owners[id(job.owner)] = job.owner
+    for owner in owners.values():
+        owner.go_on()
 
 
 def _raise_file_limit(connections: int) -> int:
-    """Have the files that so many connections need, as far as the system permits; give how many it permits.
+    """Raise the limit of open files for so many connections; return how many it permits.
 
-    A connection takes two: its socket, and a duplicate once something was written for it.
+    A connection takes two files: its socket, and a duplicate once something was written for it.
     """
     import resource
 
@@ -801,8 +798,6 @@ def _raise_file_limit(connections: int) -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        connections
-        if soft == resource.RLIM_INFINITY
-        else min(connections, max(1, (soft - _SPARE_FILES) // 2))
-    )
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, max(1, (soft - _SPARE_FILES) // 2))

@@ -34,9 +34,9 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import EventqError, LogicError
-from eventq.wire import calls, client, frames, requests, server, workers
+from eventq.wire import client, frames, handlers, jobs, rpc, server
 from eventq.wire.frames import Called, Failure, Frame, Type
-from eventq.wire.room import Room
+from eventq.wire.jobs import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -198,10 +198,10 @@ def _json(value: Any) -> str:
 
 
 def _told(tape: Tape, parts: list[bytes]) -> Any:
-    kind = tape.one(list(calls.CALLS))
-    method = tape.one([*calls.CALLS[kind]])
+    kind = tape.one(list(rpc.CALLS))
+    method = tape.one([*rpc.CALLS[kind]])
     which = _which(tape, kind)
-    form = calls.signature_of(kind, method)
+    form = rpc.signature_of(kind, method)
     names = [name for name in form.parameters if name != "self"]
     needed = [name for name in names if form.parameters[name].default is form.empty]
     given = {
@@ -236,7 +236,7 @@ def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
     if not tape.often(6):
         return _odd(tape, parts)
     if name == "payload" and tape.below(4) == 1:
-        fields = calls.RECORDS["NewTurn"].__slots__  # type: ignore[attr-defined]
+        fields = rpc.RECORDS["NewTurn"].__slots__  # type: ignore[attr-defined]
         return {"NewTurn": [_argument(tape, field, parts) for field in fields]}
     if name in ("payload", "data"):
         return (
@@ -271,9 +271,7 @@ def _odd(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
             return [_odd(tape, parts, depth + 1) for _ in range(tape.below(4))]
         case 4 if depth < 3:
             return {
-                tape.one(("tuple", "context", "chain", *calls.RECORDS)): _odd(
-                    tape, parts, depth + 1
-                )
+                tape.one(("tuple", "context", "chain", *rpc.RECORDS)): _odd(tape, parts, depth + 1)
             }
         case 5:
             return tape.one(DEEP)
@@ -432,16 +430,16 @@ class Transport(asyncio.Transport):
             self.peer.world.soon.append(lambda: self.peer.connection.connection_lost(None))
 
 
-class Hand(workers.Writer):
+class Hand(jobs.Writer):
     """The writer or the readers: nothing is done before `work`, and then here."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[workers.Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[jobs.Job | None] = SimpleQueue()
         self._kept = None
 
-    def work(self, thread: eventq.Thread) -> workers.Done:
+    def work(self, thread: eventq.Thread) -> jobs.Done:
         """Do what the next transaction holds; give the replies."""
-        done: workers.Done = []
+        done: jobs.Done = []
         while not done and not (
             self._jobs.empty() and self._kept is None
         ):  # one that waits for memory comes again
@@ -478,7 +476,7 @@ class World:
         self.soon: list[Callable[[], None]] = []
         self.lingering: list[tuple[float, Transport]] = []
         self.server.token = token
-        self.server.room = Room(IN_FLIGHT, SMALL)
+        self.server.budget = MemoryBudget(IN_FLIGHT, SMALL)
         self.server.connections.clear()
         self.server.writer = self.writer = Hand()
         self.server.readers = self.readers = Hand()
@@ -530,17 +528,17 @@ class World:
                 assert job.size >= len(sent) + sum(map(len, parts)), "a job holds more than it says"
             assert connection._reader.pending <= CHUNK + frames._HEADER.layout.size + FRAME
             assert len(connection._waiting) <= server.AHEAD + 1
-            assert len(connection._requests.calls._cursors) <= CURSORS
-            assert len(connection._requests.calls._uploads) <= UPLOADS
+            assert len(connection._handlers.calls._cursors) <= CURSORS
+            assert len(connection._handlers.calls._uploads) <= UPLOADS
             held += sum(job.held for job in jobs) + connection._pending + connection._unsent
-        assert self.server.room.held >= 0
-        assert not self.server.connections or held <= self.server.room.held
+        assert self.server.budget.held >= 0
+        assert not self.server.connections or held <= self.server.budget.held
         unread = sum(connection._unsent for connection in self.server.connections)
         beyond = (
             server.LEAST_READ + REFUSALS * server._COST
         )  # of each connection, whatever is held of others
-        assert self.server.room.held - unread <= IN_FLIGHT + 2 * beyond, (
-            f"{self.server.room.held} bytes are held"
+        assert self.server.budget.held - unread <= IN_FLIGHT + 2 * beyond, (
+            f"{self.server.budget.held} bytes are held"
         )
         assert unread <= 2 * (HIGH + REPLIES)
 
@@ -694,7 +692,7 @@ def _failure(frame: Frame) -> Failure:
 
 def _words(failure: Failure) -> str:
     """Give what an error says, in whichever form."""
-    told = calls._told(failure.text)
+    told = rpc._parsed(failure.text)
     return str(told["what"]) if told else failure.text
 
 
@@ -706,11 +704,11 @@ def _check_reply(reply: Frame, asked: Asked) -> None:
     assert asked.request is not None, f"{asked.error} was answered with {reply.type}"
     found = frames.decode_reply(reply, asked.kind, getattr(asked.request, "include_payload", False))
     if isinstance(found, Called):
-        assert type(json.loads(found.told)) in (type(None), bool, int, float, str, list, dict)
+        assert type(json.loads(found.message)) in (type(None), bool, int, float, str, list, dict)
 
 
 def _check_failure(failure: Failure, asked: Asked) -> None:
-    error = calls.raised(failure)
+    error = rpc.raised(failure)
     assert str(error)
     assert error.what
     assert error.fix
@@ -723,14 +721,14 @@ def _check_failure(failure: Failure, asked: Asked) -> None:
         assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
 
 
-def _strict(job: workers.Job, error: BaseException) -> bytes:
+def _strict(job: jobs.Job, error: BaseException) -> bytes:
     """Let out what the server would answer as a fault of its own."""
     if not isinstance(error, EventqError):
         raise error
     return REFUSAL(job, error)
 
 
-REFUSAL = workers.Job.refusal
+REFUSAL = jobs.Job.refusal
 _world: list[World] = []
 
 
@@ -742,10 +740,10 @@ def feed(data: bytes) -> None:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(server, SMALL=SMALL, LEAST_READ=LEAST_READ))
         stack.enter_context(mock.patch.multiple(server, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
-        stack.enter_context(mock.patch.object(workers.Job, "refusal", _strict))
-        stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
+        stack.enter_context(mock.patch.object(jobs.Job, "refusal", _strict))
+        stack.enter_context(mock.patch.object(handlers, "MAX_FRAME", REPLIES))
         stack.enter_context(
-            mock.patch.multiple(calls, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2)
+            mock.patch.multiple(rpc, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2)
         )
         try:
             with world.thread.write():
@@ -827,11 +825,11 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
         assert peer.transport.gone, "the connection stays open"
         peer.check()
         assert peer.transport.duplicates == 0, "a socket stays open"
-        left = peer.connection._requests.calls
+        left = peer.connection._handlers.calls
         assert not left._cursors, "an iteration is kept"
         assert not left._uploads, "an upload is kept"
     assert not world.server.connections
-    assert world.server.room.held == 0, f"{world.server.room.held} bytes stay held"
+    assert world.server.budget.held == 0, f"{world.server.budget.held} bytes stay held"
 
 
 # The client.
@@ -901,8 +899,8 @@ def _failed(tape: Tape) -> frames.Reply:
             tape.one((400, 404, 409, 413, 422, 500, 0, 99999)),
             tape.one(("", "no - yes", "\0", "{}", "[" * 60_000)),
         )
-    told: dict[str, Any] = {"error": tape.one(list(calls.ERRORS)), "what": "what", "fix": "fix"}
-    for name in ("error", "what", "fix", *calls.ATTRIBUTES):
+    told: dict[str, Any] = {"error": tape.one(list(rpc.ERRORS)), "what": "what", "fix": "fix"}
+    for name in ("error", "what", "fix", *rpc.ATTRIBUTES):
         if not tape.often(6):
             told[name] = _odd(tape, [])
     return Failure(tape.one((404, 409, 500)), _json(told))
@@ -1074,7 +1072,7 @@ def main() -> None:
     os.environ["EVENTQ_NOTIFIER"] = "none"
     import atheris
 
-    for module in (frames, calls, client, requests, server):
+    for module in (frames, rpc, client, handlers, server):
         for value in list(vars(module).values()):
             _instrument(atheris, value, module.__name__)
     atheris.Setup(sys.argv, target)

@@ -122,7 +122,7 @@ def test_what_has_come_of_a_frame_is_not_lent_to_a_reply(world: World) -> None:
     peer = Peer(world)
     peer.on_the_way += frames.encode_request(frames.PutBlob(bytes(32), b"x" * 60_000), 1)
     peer.deliver(16_000)
-    room = world.server.room
+    room = world.server.budget
     served: list[bool] = []
     assert not room.reserve(room.most - 10_000, lambda: served.append(True))
     peer.deliver(20_000)
@@ -155,7 +155,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_next_is_answered(
         assert len(got) == 40
         refused += sum("has no room for" in str(one) for one in got)
     assert 20 < refused < 80
-    assert world.server.room.held == 0
+    assert world.server.budget.held == 0
 
 
 def _frames(data: bytes) -> list[frames.Frame]:

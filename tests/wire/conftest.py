@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.wire import calls
+from eventq.wire import rpc
 from tests.wire.support import Served, serving
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _signatures() -> Iterator[None]:
     """Forget the signatures of methods that a test has replaced."""
     yield
-    calls.signature_of.cache_clear()
+    rpc.signature_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -344,7 +344,7 @@ def serving(path: str, until: Until) -> Iterator[Callable[..., Served]]:
         for served in made:
             served.hang_up()
             until(lambda served=served: not served.server.connections, "all are gone")  # type: ignore[misc]
-            until(lambda served=served: not served.server.room.held, "nothing is held")  # type: ignore[misc]
+            until(lambda served=served: not served.server.budget.held, "nothing is held")  # type: ignore[misc]
     finally:
         for served in made:
             served.hang_up()

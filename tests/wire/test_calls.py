@@ -31,8 +31,18 @@ from eventq.errors import (
     UnknownTurnError,
 )
 from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
-from eventq.wire import calls
-from eventq.wire.calls import (
+from eventq.wire import rpc
+from eventq.wire.frames import (
+    MAX_FRAME,
+    MAX_TEXT,
+    Call,
+    Called,
+    Failure,
+    Malformed,
+    TooLong,
+    Unsupported,
+)
+from eventq.wire.rpc import (
     ATTRIBUTES,
     CALLS,
     ERRORS,
@@ -49,16 +59,6 @@ from eventq.wire.calls import (
     pack,
     raised,
     signature_of,
-)
-from eventq.wire.frames import (
-    MAX_FRAME,
-    MAX_TEXT,
-    Call,
-    Called,
-    Failure,
-    Malformed,
-    TooLong,
-    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Server:
         else:
             called = plan.run(self.thread)
         assert isinstance(called, Called)
-        found = Unpacked(called.told, called.parts, lambda kind, which: (kind, which))
-        value = found.value(found.told)
+        found = Unpacked(called.message, called.parts, lambda kind, which: (kind, which))
+        value = found.value(found.message)
         found.end()
         return value
 
@@ -311,7 +311,7 @@ def test_a_value_survives(value: object) -> None:
     told = json.dumps(pack(value, parts, stand_in))
     assert told.isascii()
     found = Unpacked(told, tuple(map(memoryview, parts)), Stand)
-    again = found.value(found.told)
+    again = found.value(found.message)
     found.end()
     assert (again, kinds_of(again)) == (value, kinds_of(value))
 
@@ -320,7 +320,7 @@ def test_every_record_is_known() -> None:
     """Each record that a call can give goes through as it is; NaN too, which equals nothing."""
     assert {type(one).__name__ for one in RECORD} == set(RECORDS)
     found = Unpacked(json.dumps(pack(math.nan, [], stand_in)), (), Stand)
-    assert math.isnan(found.value(found.told))
+    assert math.isnan(found.value(found.message))
 
 
 class Number(int):
@@ -356,10 +356,10 @@ def test_a_value_that_holds_itself() -> None:
     value.append(value)
     with pytest.raises(InputError, match="nested too deeply"):
         pack(value, [], stand_in)
-    for depth in (calls.DEEPEST + 2, 500, 100_000):
+    for depth in (rpc.DEEPEST + 2, 500, 100_000):
         with pytest.raises(Malformed, match=r"nested too deeply|not JSON"):
             found = Unpacked("[" * depth + "]" * depth, (), Stand)
-            found.value(found.told)
+            found.value(found.message)
 
 
 # Calls that nobody should make.
@@ -465,9 +465,9 @@ def test_arguments_that_do_not_fit(
 def test_a_call_has_its_limit(server: Server) -> None:
     """What a call tells beyond 1 MiB is not even read as JSON."""
     with pytest.raises(TooLargeError, match="the call is too large"):
-        server.calls.plan(Call("[" * (calls.MAX_TOLD + 1)))
+        server.calls.plan(Call("[" * (rpc.MAX_MESSAGE + 1)))
     with pytest.raises(Malformed):
-        server.calls.plan(Call("[" * calls.MAX_TOLD))
+        server.calls.plan(Call("[" * rpc.MAX_MESSAGE))
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(
@@ -599,7 +599,7 @@ def test_pages_of_long_types(server: Server) -> None:
 
 def test_a_page_fits_into_a_frame(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the turns before a long one would leave no room for it, it comes alone."""
-    monkeypatch.setattr(calls, "ROOM", 3 * MIB)
+    monkeypatch.setattr(rpc, "ANSWER_BYTES", 3 * MIB)
     context = server.thread.contexts.create()
     for size in (2, 2, 1, 3):
         context.append(os.urandom(size * MIB - 1024))
@@ -794,7 +794,7 @@ def test_no_more_than_8_uploads(server: Server) -> None:
 @linux
 def test_an_upload_has_the_limit_of_a_blob(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload that grows beyond what a blob may be is refused and dropped."""
-    monkeypatch.setattr(calls, "LARGEST", 5)
+    monkeypatch.setattr(rpc, "LARGEST", 5)
     upload = server.upload(b"abc", b"de")
     with pytest.raises(TooLargeError, match=r"the blob is too large \(6 bytes, the limit is 5\)"):
         server.ask("upload", upload.which, "append", b"f")
@@ -841,7 +841,7 @@ def test_a_payload_from_an_upload(server: Server, monkeypatch: pytest.MonkeyPatc
     assert b"".join(server.thread.contexts.open_turn(number).read()) == b"x" + data
     with pytest.raises(ConflictError, match="there is no open turn 9"):
         server.ask("open", 9, "append_delta", server.upload(data))
-    monkeypatch.setattr(calls, "MAX_FRAME", 10)
+    monkeypatch.setattr(rpc, "MAX_FRAME", 10)
     with pytest.raises(TooLargeError, match="the value is too large"):
         server.ask(
             "context",
@@ -860,7 +860,7 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     context = server.thread.contexts.create("x")
     for size in (1, 3000, 3000, 20_000, 2):
         context.append(os.urandom(size))
-    monkeypatch.setattr(calls, "ROOM", 10_000)
+    monkeypatch.setattr(rpc, "ANSWER_BYTES", 10_000)
     return server
 
 
@@ -921,7 +921,7 @@ def test_many_turns(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with server.thread.write():
         for _ in range(700):
             context.append("x")
-    monkeypatch.setattr(calls, "MOST_ITEMS", 600)
+    monkeypatch.setattr(rpc, "MOST_ITEMS", 600)
     read: list[int] = []
     chain = Turns.chain
 
@@ -1009,10 +1009,10 @@ def test_an_answer_fits_into_a_frame(server: Server, monkeypatch: pytest.MonkeyP
     """Whatever was overlooked is refused before it is sent."""
     refs = [server.thread.blobs.put(bytes([n])).ref for n in range(50)]
     holder = server.thread.blobs.put(b"all", refs=refs)
-    monkeypatch.setattr(calls, "MAX_FRAME", 1000)
+    monkeypatch.setattr(rpc, "MAX_FRAME", 1000)
     with pytest.raises(TooLargeError, match="the answer is too large"):
         server.ask("blobs", None, "refs", holder.ref)
-    assert calls.ROOM < MAX_FRAME
+    assert rpc.ANSWER_BYTES < MAX_FRAME
 
 
 # Errors.

@@ -26,7 +26,6 @@ from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqEr
 from eventq.records import NewTurn, Page
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import client
-from eventq.wire.calls import CALLS, LOCAL, WRITE, Calls, failure
 from eventq.wire.client import Connection, Pages, Remote, connect, parse
 from eventq.wire.frames import (
     Call,
@@ -40,6 +39,7 @@ from eventq.wire.frames import (
     decode_request,
     encode_reply,
 )
+from eventq.wire.rpc import CALLS, LOCAL, WRITE, Calls, failure
 from tests.wire.support import Served
 
 if TYPE_CHECKING:
@@ -764,7 +764,9 @@ class Peer:
             self.hellos.append(request)
             return encode_reply(Welcome(len(self.hellos)), frame.req_id, frame.type)
         assert isinstance(request, Call)
-        self.asked.append(".".join([json.loads(request.told)[0], json.loads(request.told)[2]]))
+        self.asked.append(
+            ".".join([json.loads(request.message)[0], json.loads(request.message)[2]])
+        )
         try:
             plan = answers.plan(request)
             if plan.how != WRITE:
@@ -1412,9 +1414,7 @@ def test_an_error_ends_an_iteration(peer: Peer) -> None:
 )
 def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a payload is damaged or a turn is lost, a chain gives as much as at home before it says so."""
-    monkeypatch.setattr(
-        "eventq.wire.calls.PAGE_BYTES", MIB // 4
-    )  # a sixteenth, of the sizes as well
+    monkeypatch.setattr("eventq.wire.rpc.PAGE_BYTES", MIB // 4)  # a sixteenth, of the sizes as well
     monkeypatch.setitem(Turns.payloads.__kwdefaults__, "limit", MIB // 4)  # type: ignore[arg-type]
     context = peer.thread.contexts.get("main")
     with peer.thread.write():

@@ -443,8 +443,8 @@ def test_bytes_of_any_shape_are_sent(data: bytearray | memoryview) -> None:
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, 5), "payload"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", "key"), "idempotency_key"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", b"", b""), "fs_root"),
-        (Call("\ud800"), "told"),
-        (Call(b""), "told"),  # type: ignore[arg-type]
+        (Call("\ud800"), "message"),
+        (Call(b""), "message"),  # type: ignore[arg-type]
         (Call("", ("text",)), "part"),  # type: ignore[arg-type]
         (
             Call("", (b"",) * (MAX_PARTS + 1)),
@@ -757,7 +757,7 @@ def test_a_count_of_parts_is_not_believed(count: int) -> None:
             "APPEND_TURN: type_id",
         ),
         (lambda: decode_request(Frame(5, 0, 1, bytes(16) + b"\x03\0\0\0\xed\xa0\x80" + bytes(56))), "APPEND_TURN: type_id"),
-        (lambda: decode_request(Frame(64, 0, 1, b"\x01\0\0\0\xff" + bytes(4))), "CALL: told"),
+        (lambda: decode_request(Frame(64, 0, 1, b"\x01\0\0\0\xff" + bytes(4))), "CALL: message"),
         (lambda: decode_reply(Frame(255, 0, 1, bytes(4) + b"\x01\0\0\0\xff"), 5), "ERROR: text"),
         (lambda: decode_reply(Frame(6, 0, 1, b"\x01\0\0\0" + bytes(20) + b"\x01\0\0\0\xff" + bytes(48)), 6), "GET_LAST: type_id"),
     ],
@@ -1293,7 +1293,7 @@ def test_the_module_touches_nothing() -> None:
             else [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         )
     }  # fmt: skip
-    assert found == {"__future__", "dataclasses", "enum", "eventq.errors", "struct"}
+    assert found == {"__future__", "dataclasses", "enum", "eventq.errors", "operator", "struct"}
     assert not any(
         isinstance(n, ast.Import | ast.ImportFrom)
         for f in tree.body

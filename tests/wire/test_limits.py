@@ -26,8 +26,7 @@ from blake3 import blake3
 import eventq
 from eventq.blobs import Blobs
 from eventq.errors import LogicError, NotAThreadError, UsageError
-from eventq.wire import requests, server, workers
-from eventq.wire.calls import READ
+from eventq.wire import handlers, jobs, server
 from eventq.wire.frames import (
     MAX_FRAME,
     Appended,
@@ -50,7 +49,8 @@ from eventq.wire.frames import (
     Welcome,
     encode_reply,
 )
-from eventq.wire.room import Room
+from eventq.wire.jobs import MemoryBudget
+from eventq.wire.rpc import READ
 from eventq.wire.server import (
     HELLO_BYTES,
     LEAST_READ,
@@ -179,7 +179,7 @@ def test_half_a_frame_is_not_waited_for_forever(cut: int, serve: Serve, until: U
     until(lambda: connection._reader.pending == cut, "it has come")
     served.pass_time(STALL_SECONDS - 1)
     assert served.call(lambda: connection._ending) is False
-    assert served.server.room.held == cut
+    assert served.server.budget.held == cut
     served.pass_time(2)
     assert "the rest of a frame" in peer.last_words().text
 
@@ -209,14 +209,14 @@ def test_headers_hold_nothing(serve: Serve, until: Until) -> None:
     until(lambda: len(served.server.connections) == 20, "all are there")
     peer = served.peer()
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
-    assert served.server.room.held < 20 * 100
+    assert served.server.budget.held < 20 * 100
 
 
 def test_large_requests_leave_room_for_small_ones(serve: Serve) -> None:
     """When large ones and slow readers hold all that they may, or more, small requests and HELLO are still answered."""
     served = serve()
     limit = served.server.limits.in_flight
-    served.server.room.take(2 * limit, force=True)
+    served.server.budget.take(2 * limit, force=True)
     peer = served.peer()
     assert [
         code(one)
@@ -227,7 +227,7 @@ def test_large_requests_leave_room_for_small_ones(serve: Serve) -> None:
         0,
         500,
     ]
-    served.server.room.give(2 * limit)
+    served.server.budget.release(2 * limit)
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
 
 
@@ -242,7 +242,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             lengths.append(len(data))
         return data
 
-    monkeypatch.setattr(workers, "encode_reply", encode)
+    monkeypatch.setattr(jobs, "encode_reply", encode)
     return lengths
 
 
@@ -289,14 +289,14 @@ def test_a_long_reply_waits_for_memory_before_it_is_read(
     served = serve(frame=5 << 20, in_flight=12 << 20)
     other = served.peer()
     furnish(other)
-    others = served.server.room.most - (5 << 20)
-    served.server.room.take(others)
+    others = served.server.budget.most - (5 << 20)
+    served.server.budget.take(others)
     peers = flood(served, until, asked)
     assert waiting(served)
     assert len(made) <= 3 * 12 - 2 * waiting(served)
-    assert served.server.room.held <= served.server.limits.in_flight
+    assert served.server.budget.held <= served.server.limits.in_flight
     assert other.ask(GetHead(1)) == Head(1, 4, 3)
-    served.server.room.give(others)
+    served.server.budget.release(others)
     with ThreadPoolExecutor(len(peers)) as pool:  # each waits for the others to read
         codes = pool.map(lambda peer: [code(peer.reply()) for _ in range(3)], peers)
         assert list(codes) == [[0] * 3] * len(peers)
@@ -324,8 +324,8 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(
         return data
 
     monkeypatch.setattr(Blobs, "get", noted)
-    limit = served.server.room.most
-    served.server.room.take(limit)
+    limit = served.server.budget.most
+    served.server.budget.take(limit)
     other.send(GetBlob(BIG_HASH), GetHead(1))
     until(lambda: waiting(served) == 1, "it waits")
     assert third.ask(GetBlob(blake3(short).digest())) == BlobBytes(short)
@@ -340,7 +340,7 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(
     assert other.reply() == Head(1, 4, 3)
     other.send(GetBlob(BIG_HASH))
     until(lambda: waiting(served) == 1, "it waits again")
-    served.server.room.give(limit)
+    served.server.budget.release(limit)
     assert other.reply() == BlobBytes(BIG)
 
 
@@ -358,8 +358,8 @@ def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
     served = serve(frame=5 << 20, in_flight=12 << 20)
     other, peer = served.peer(), served.peer()
     furnish(other)
-    limit = served.server.room.most
-    served.server.room.take(limit)
+    limit = served.server.budget.most
+    served.server.budget.take(limit)
     monkeypatch.setattr(Blobs, "stat", slowly)
     peer.send(GetBlob(BIG_HASH))
     assert began.wait(DEADLINE)
@@ -371,8 +371,8 @@ def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
     until(lambda: len(served.server.connections) == 1, "it has gone")
     gate.set()
     until(lambda: not connection._running, "it is over")
-    assert (connection._parked, len(served.server.room._waiting)) == (None, 0)
-    served.server.room.give(limit)
+    assert (connection._parked, len(served.server.budget._waiting)) == (None, 0)
+    served.server.budget.release(limit)
     assert other.ask(GetBlob(BIG_HASH)) == BlobBytes(BIG)
 
 
@@ -381,17 +381,17 @@ def test_who_hangs_up_waits_for_no_memory(serve: Serve, until: Until, made: list
     served = serve(frame=5 << 20, in_flight=12 << 20)
     first, second, third = (served.peer() for _ in range(3))
     furnish(third)
-    limit = served.server.room.most
-    served.server.room.take(limit)
+    limit = served.server.budget.most
+    served.server.budget.take(limit)
     for count, peer in enumerate((first, second, third), 1):
         peer.send(GetBlob(BIG_HASH))
         until(lambda: waiting(served) == count, "it waits")  # noqa: B023
-    assert len(served.server.room._waiting) == 3
+    assert len(served.server.budget._waiting) == 3
     second.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     second.socket.close()
     until(lambda: len(served.server.connections) == 2, "it has gone")
-    assert len(served.server.room._waiting) == 2
-    served.server.room.give(limit)
+    assert len(served.server.budget._waiting) == 2
+    served.server.budget.release(limit)
     assert [first.reply(), third.reply()] == [BlobBytes(BIG)] * 2
     assert len(made) == 2
 
@@ -401,13 +401,13 @@ def test_a_reply_beyond_what_there_is_at_all_is_refused_at_once(
 ) -> None:
     """Nobody waits for memory that there will never be."""
     asked: list[int] = []
-    reserve = Room.reserve
+    reserve = MemoryBudget.reserve
 
-    def noted(room: Room, size: int, then: Callable[[], object]) -> bool:
+    def noted(room: MemoryBudget, size: int, then: Callable[[], object]) -> bool:
         asked.append(size)
         return reserve(room, size, then)
 
-    monkeypatch.setattr(Room, "reserve", noted)
+    monkeypatch.setattr(MemoryBudget, "reserve", noted)
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     furnish(peer)
@@ -472,33 +472,33 @@ def test_what_reads_is_taken_a_few_at_a_time(serve: Serve, until: Until) -> None
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     furnish(peer)
-    limit = served.server.room.most
-    served.server.room.take(limit)
+    limit = served.server.budget.most
+    served.server.budget.take(limit)
     peer.send(GetBlob(BIG_HASH), *[GetHead(1)] * 1000)
     connection = served.connection()
     until(lambda: connection._paused, "it is read no further")
     assert len(connection._waiting) + len(connection._running) == READ_AHEAD
-    served.server.room.give(limit)
+    served.server.budget.release(limit)
     assert [type(peer.reply()) for _ in range(1001)] == [BlobBytes, *[Head] * 1000]
 
 
 def test_memory_is_given_in_the_order_of_asking() -> None:
     """Who waits for much is not passed by who waits for little; who waits no longer makes way."""
-    room, served = Room(100, 1), []  # large ones may have 75
+    room, served = MemoryBudget(100, 1), []  # large ones may have 75
     for size in (40, 10):
         assert room.reserve(size, lambda: served.append(0))
     for number, size in enumerate((60, 20, 20), 1):
         assert not room.reserve(size, partial(served.append, number))
     assert served == []
-    room.give(10)
+    room.release(10)
     assert (served, room.held) == ([], 40)  # those behind would fit, and wait for the first
-    room.give(40)
+    room.release(40)
     assert (served, room.held) == ([1], 60)
     keys = [then for _, then in room._waiting]
     assert room.cancel(keys[0])
     assert not room.cancel(keys[0])
     assert served == [1]
-    room.give(60)
+    room.release(60)
     assert (served, room.held) == ([1, 3], 20)
     assert not room.reserve(60, first := partial(served.append, 4))
     assert not room.reserve(20, partial(served.append, 5))
@@ -509,7 +509,7 @@ def test_memory_is_given_in_the_order_of_asking() -> None:
 
 def test_memory_that_is_still_in_use_is_not_given_away() -> None:
     """What grows or shrinks is held throughout, so nobody who waits gets it in between."""
-    room, served = Room(100, 1), []  # large ones may have 75
+    room, served = MemoryBudget(100, 1), []  # large ones may have 75
     assert room.take(40)
     assert not room.reserve(50, lambda: served.append(0))
     assert room.resize(40, 45)
@@ -543,8 +543,8 @@ def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Un
     served = serve(frame=5 << 20, in_flight=10 << 20 | 1024)
     holder, peer = served.peer(), served.peer()
     holder.socket.sendall(short_of(BIG, len(BIG)))
-    until(lambda: served.server.room.held == len(BIG), "there is little room")
-    held = served.server.room.held
+    until(lambda: served.server.budget.held == len(BIG), "there is little room")
+    held = served.server.budget.held
     found = peer.talk(
         [
             CreateContext(0),
@@ -557,10 +557,10 @@ def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Un
     assert [code(reply) for reply in found] == [0, 500, 0, 500, 0]
     assert found[4] == Head(1, 1, 0)
     assert "has no room" in getattr(found[1], "text", "")
-    until(lambda: served.server.room.held == held, "nothing else is held")
+    until(lambda: served.server.budget.held == held, "nothing else is held")
     holder.close()
     until(lambda: len(served.server.connections) == 1, "it has gone")
-    until(lambda: served.server.room.held == 0, "its memory is free")
+    until(lambda: served.server.budget.held == 0, "its memory is free")
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
 
 
@@ -569,11 +569,11 @@ def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
     served = serve(frame=5 << 20, in_flight=10 << 20 | 1024)
     holder = served.peer()
     holder.socket.sendall(short_of(BIG, len(BIG)))
-    until(lambda: served.server.room.held == len(BIG), "there is little room")
+    until(lambda: served.server.budget.held == len(BIG), "there is little room")
     peer, slow = served.peer(), served.peer()
     assert [code(one) for one in peer.talk([PutBlob(BIG_HASH, BIG)])] == [500]
     until(
-        lambda: all(one._reader._dropping == 0 for one in list(served.server.connections)),
+        lambda: all(one._reader.dropping == 0 for one in list(served.server.connections)),
         "all of it was dropped",
     )
     slow.socket.sendall(short_of(BIG, 100_000))
@@ -583,7 +583,7 @@ def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
     slow.socket.sendall(BIG[:50_000])
     until(
         lambda: any(
-            one._reader._dropping == left - 50_000 for one in list(served.server.connections)
+            one._reader.dropping == left - 50_000 for one in list(served.server.connections)
         ),
         "it goes on",
     )
@@ -597,13 +597,13 @@ def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
     """What is read without asking is refused as well when nothing is left, and the connection lives on."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     for _ in range(192):
-        served.server.room.take(SMALL, force=True)
+        served.server.budget.take(SMALL, force=True)
     peer = served.peer()
     assert code(peer.ask(PutBlob(BIG_HASH, b"x" * 2000))) == 500
-    served.server.room.give(SMALL)
+    served.server.budget.release(SMALL)
     assert code(peer.ask(GetHead(1))) == 404
     for _ in range(191):
-        served.server.room.give(SMALL)
+        served.server.budget.release(SMALL)
 
 
 def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
@@ -616,9 +616,9 @@ def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
         assert gate.wait(60)
         return Head(1, 0, 0)
 
-    monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
+    monkeypatch.setitem(handlers._PLAIN, GetHead, (READ, slowly))
     served = serve(frame=64 << 10, in_flight=2 << 20)
-    room, short = served.server.room, BIG[:10_000]
+    room, short = served.server.budget, BIG[:10_000]
     peers = [served.peer() for _ in range(60)]
     until(lambda: len(served.server.connections) == 60, "all are there")
     all_sent = threading.Event()
@@ -643,7 +643,7 @@ def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
 def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Until) -> None:
     """Of what nobody knows yet, that is: the rest of a frame that was let in, or is dropped, comes as fast as ever."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
-    peer, room = served.peer(), served.server.room
+    peer, room = served.peer(), served.server.budget
     connection = served.connection()
 
     def read() -> int:
@@ -670,7 +670,7 @@ def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Un
     assert read() == MOST_READ
     peer.socket.sendall(data[5000:])
     for _ in range(192):
-        room.give(SMALL)
+        room.release(SMALL)
     peer.lives()
 
 
@@ -678,15 +678,15 @@ def test_a_refusal_that_finds_no_room_is_the_last_for_now(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing is left, no peer is read on while a refusal waits for its turn: all of them take memory, too."""
-    gate, do = threading.Event(), workers.Writer._do
+    gate, do = threading.Event(), jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     served = serve(frame=5 << 20, in_flight=12 << 20)
-    room = served.server.room
+    room = served.server.budget
     peer = served.peer()
     peer.send(CreateContext(0))
     connection = served.connection()
@@ -699,7 +699,7 @@ def test_a_refusal_that_finds_no_room_is_the_last_for_now(
     assert len(connection._waiting) == 1
     assert room.held <= before + LEAST_READ + 512
     for _ in range(192):
-        room.give(SMALL)
+        room.release(SMALL)
     gate.set()
     assert [code(peer.reply()) for _ in range(101)] == [0, 500, *[400] * 99]
 
@@ -709,15 +709,15 @@ def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until)
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer, short = served.peer(), BIG[: SMALL // 2]
     assert isinstance(peer.ask(PutBlob(blake3(short).digest(), short)), BlobPut)
-    until(lambda: served.server.room.held == 0, "nothing is held")
-    full, rest = divmod(served.server.room.limit - 10_000, SMALL)
+    until(lambda: served.server.budget.held == 0, "nothing is held")
+    full, rest = divmod(served.server.budget.limit - 10_000, SMALL)
     for size in (*[SMALL] * full, rest):
-        served.server.room.take(size, force=True)
+        served.server.budget.take(size, force=True)
     refused = peer.ask(GetBlob(blake3(short).digest()))
     assert isinstance(refused, Failure)
     assert (refused.code, "has no room for" in refused.text) == (500, True)
     for size in (*[SMALL] * full, rest):
-        served.server.room.give(size)
+        served.server.budget.release(size)
     assert peer.ask(GetBlob(blake3(short).digest())) == BlobBytes(short)
 
 
@@ -729,13 +729,13 @@ def test_a_peer_that_never_reads_is_dropped(serve: Serve, until: Until) -> None:
     peer.send(*[GetBlob(BIG_HASH)] * 20)
     connection = served.connection()
     until(lambda: connection._blocked, "the peer does not read")
-    held = served.server.room.held
+    held = served.server.budget.held
     assert 0 < held < 3 * len(BIG)  # the other replies are not even made
     served.pass_time(STALL_SECONDS - 5)
     assert served.server.connections
     served.pass_time(10)
     until(lambda: not served.server.connections, "it was dropped")
-    until(lambda: served.server.room.held == 0, "its memory is free")
+    until(lambda: served.server.budget.held == 0, "its memory is free")
 
 
 def test_a_peer_that_reads_late_gets_all(serve: Serve, until: Until) -> None:
@@ -757,7 +757,7 @@ def test_a_peer_that_reads_late_gets_all(serve: Serve, until: Until) -> None:
     assert [peer.reply() for _ in range(4)] == [BlobBytes(BIG), head, BlobBytes(BIG), head]
     assert code(peer.reply()) == 422
     assert peer.reply() == head
-    until(lambda: served.server.room.held == 0, "nothing is held")
+    until(lambda: served.server.budget.held == 0, "nothing is held")
     assert served.connection()._read_deadline is None
 
 
@@ -796,7 +796,7 @@ def test_replies_keep_their_order_whoever_sends_them(
 ) -> None:
     """A reply that is sent by the thread that made it overtakes no part of one that the busy loop has yet to send."""
     gate, busy, go, reached = (threading.Event() for _ in range(4))
-    do, send_now = workers.Writer._do, server.Connection.send_now
+    do, send_now = jobs.Writer._do, server.Connection.send_now
     made: list[object] = []
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
@@ -816,7 +816,7 @@ def test_replies_keep_their_order_whoever_sends_them(
     served = serve()
     peer, connection = half_read(served, until)
     blobs = len(peer.due)
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     monkeypatch.setattr(server.Connection, "send_now", noted)
     peer.send(CreateContext(0))
     assert reached.wait(60)  # alone: a group is sent by the loop
@@ -875,7 +875,7 @@ def test_a_peer_that_is_far_ahead_is_read_no_further(
     until(lambda: connection._paused, "it is read no further")
     assert connection._queued < 300_000
     assert connection._reader.pending < 1 << 20
-    assert served.server.room.held < len(BIG) + 300_000
+    assert served.server.budget.held < len(BIG) + 300_000
     assert isinstance(peer.reply(), Head)
     assert isinstance(peer.reply(), BlobBytes)
     for _ in range(count if message == (77, b"") else 3000):
@@ -895,10 +895,10 @@ def test_requests_that_are_refused_are_not_kept(serve: Serve, until: Until) -> N
     peer.send(GetBlob(BIG_HASH))
     connection = served.connection()
     until(lambda: connection._blocked, "the peer does not read")
-    before = served.server.room.held
+    before = served.server.budget.held
     peer.send(*[(4, bytes(50_000))] * 10)
     until(lambda: len(connection._waiting) == 10, "all wait")
-    assert served.server.room.held < before + 10 * 1000
+    assert served.server.budget.held < before + 10 * 1000
     assert isinstance(peer.reply(), BlobBytes)
     assert [code(peer.reply()) for _ in range(10)] == [400] * 10
 
@@ -912,17 +912,17 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     """Half a frame that waits behind a server that reads no further has all of its time when it does again."""
     monkeypatch.setattr(server, "AHEAD", 2 if skipped else 1)
     gate = threading.Event()
-    do = workers.Writer._do
+    do = jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     served = serve(frame=1 << 20, in_flight=3 << 20)
     peer = served.peer()
     if skipped:
-        served.server.room.take(3 << 20, force=True)
+        served.server.budget.take(3 << 20, force=True)
     first, second, third = (
         peer.framed(one) for one in (CreateContext(0), GetHead(1), append(1, BIG[:100_000]))
     )
@@ -940,7 +940,7 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     assert code(peer.reply()) == (500 if skipped else 0)
     peer.lives()
     if skipped:
-        served.server.room.give(3 << 20)
+        served.server.budget.release(3 << 20)
 
 
 # --- how many, and how long -------------------------------------------------------------------------------------------
@@ -1002,13 +1002,13 @@ def test_a_connection_that_waits_for_its_reply_is_not_silent(
 ) -> None:
     """However long a write takes, whoever waits for it is not cut off."""
     gate = threading.Event()
-    do = workers.Writer._do
+    do = jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     served = serve(idle=50)
     peer = served.peer()
     peer.send(CreateContext(0))
@@ -1285,13 +1285,13 @@ def test_a_server_that_stops_answers_what_was_begun(
     with eventq.open(path) as thread:
         thread.contexts.create()
     gate = threading.Event()
-    do = workers.Writer._do
+    do = jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     served = serve()
     peers = [served.peer() for _ in range(5)]
     idle = served.peer()
@@ -1357,7 +1357,7 @@ def test_a_server_that_stops_waits_so_long_and_no_longer(
     peer.send(*[GetBlob(BIG_HASH)] * 5)
     until(lambda: served.connection()._blocked, "the peer does not read")
     served.stop()
-    assert (served.server.connections, served.server.room.held) == (set(), 0)
+    assert (served.server.connections, served.server.budget.held) == (set(), 0)
 
 
 @pytest.mark.parametrize(("number", "wanted"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -1529,7 +1529,9 @@ def test_a_server_that_stops_does_not_wait_for_a_lock(
         worker.join(60)
     with eventq.open(path) as thread:
         assert thread.contexts.get(1).head_id() <= 1  # the one that had begun, perhaps
-    served.server.room = Room(1, 1)  # what was not done is held to the end, and so is its socket
+    served.server.budget = MemoryBudget(
+        1, 1
+    )  # what was not done is held to the end, and so is its socket
     connection._socket.close()
 
 
@@ -1576,13 +1578,13 @@ def test_what_is_under_way_counts_as_ahead(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer has so many requests waiting and under way together, so that others have their turn."""
-    gate, do = threading.Event(), workers.Writer._do
+    gate, do = threading.Event(), jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(workers.Writer, "_do", held)
+    monkeypatch.setattr(jobs.Writer, "_do", held)
     served = serve()
     peer = served.peer()
     peer.send(*[CreateContext(0)] * 1000)
@@ -1606,7 +1608,7 @@ def test_what_nobody_waits_for_is_not_read(
         return Head(1, 0, 0)
 
     monkeypatch.setattr(server, "READERS", 1)
-    monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
+    monkeypatch.setitem(handlers._PLAIN, GetHead, (READ, slowly))
     served = serve()
     first, second, third = (served.peer() for _ in range(3))
     first.send(GetHead(1))

@@ -91,6 +91,8 @@ _SET_KEY = (
     "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES"
     " (?, ?, ?, ?, ?)"
 )
+_NOTHING = (None, None, None, None)  # comes with an append
+_ADD_ROOT = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO NOTHING"
 # Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest
 # id up to a turn's own that has a root, bounds what is to be found: where there is none the search
 # ends, and where none is above the jump it jumps. It takes as many steps as the way is long, or
@@ -155,6 +157,8 @@ class Turns:
             self._blobs.add_refs(new.blob.digest, new.blob.refs)
         if to.seals is not None:
             self._seal(to.seals, new.blob.size)
+        if to.root is not None:
+            self._add_root(turn_id, to)
         return self.chain(turn_id, 1, 0)[0]
 
     def add(
@@ -185,7 +189,8 @@ class Turns:
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,
         )  # fmt: skip
-        if to.key is not None or to.seals is not None or to.source is not None:
+        also = (to.key, to.seals, to.source, to.root)
+        if also != _NOTHING:
             self._also(context_id, made, to)
         return made
 
@@ -200,6 +205,14 @@ class Turns:
         if to.source is not None:
             content = event_of(context_id, made)
             self.database.events.announce(to.source, content, "turn")
+        if to.root is not None:
+            self._add_root(made.turn, to)
+
+    def _add_root(self, turn_id: int, to: AppendTo) -> None:
+        """Store the root of a turn that has none of its own; it may be the turn's payload."""
+        if to.root is not None and not to.foreign_root:
+            self._blobs.check_refs((to.root,))
+        self._run(_ADD_ROOT, (turn_id, to.root))
 
     def keep(self, blob: PreparedBlob, now: int) -> int:
         """Store a blob inside `write`; return its row id. Most are one piece, and new."""
@@ -350,8 +363,7 @@ class Turns:
         with self.database.write():
             self._check(turn_id)
             if only_new:
-                sql = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO NOTHING"
-                self._run(sql, (turn_id, root))
+                self._run(_ADD_ROOT, (turn_id, root))
                 root = self._one("SELECT root FROM turn_roots WHERE turn_id = ?", (turn_id,))
             else:
                 sql = (

@@ -1,27 +1,29 @@
-"""Calls: what contexts and blobs can do, over one message; the table of it, its values, its errors, a server's side.
+"""Remote calls of contexts and blobs: the table of methods, their values, errors, the server side.
 
-A call is told as JSON, `[kind, which, method, [arguments], {named arguments}]`: `kind` and `method`
-stand in CALLS, and `which` is the id of a context, of an open turn and so on. What is told, there
-and in the answer, is made of
+A call is JSON, `[kind, which, method, [arguments], {named arguments}]`: `kind` and `method` stand
+in CALLS, `which` is the id of a context, of an open turn and so on. Arguments and results are
 
-    null, true, 1, 1.5, "text", [...]    themselves; text may hold lone surrogates
+    null, true, 1, 1.5, "text", [...]    themselves; text may hold unpaired surrogates
     {"bytes": 0}                         the first part of the message; each is named once, in order
     {"tuple": [...]}
     {"Turn": [...]}                      a record of RECORDS, its fields in order
     {"context": 1}  {"view": 5}  {"open": 3}  {"chain": [head, start, end, payload, as_of]}
-    {"diff": [ancestor, chain, chain]}   as an answer only
-    {"upload": 1}                        bytes that were sent ahead, in an argument only: a binary file to the method
-    {"pages": [7, [...]]}                an iterator, as an answer only: how it begins, and what `next` goes on with,
-                                         null when that was all
+    {"diff": [ancestor, chain, chain]}   in a result only
+    {"upload": 1}                        bytes that were sent ahead, in an argument only: the method
+                                         gets a binary file
+    {"pages": [7, [...]]}                an iterator, as a result only: its first items, and the
+                                         number for `next`, null when that was all
 
-and of nothing else: no other object comes out of a message, whoever sent it. A chain is iterated without one: `page`
-answers [as_of, [turns]] with those that it begins with, and is asked again of the rest of the chain as of that seq.
+and nothing else: no other object comes out of a message, whoever sent it. Iterating a chain keeps
+nothing at the server: `page` returns [as_of, [turns]] with its first turns, and the client asks for
+the rest of the chain as of that patch.
 """
 
 from __future__ import annotations
 
 import json
 from _thread import allocate_lock
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
@@ -31,6 +33,7 @@ from eventq.blobs import LARGEST, PART_BYTES, Blobs
 from eventq.dag.contexts import Context, Contexts, OpenTurn
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, Turns, View
 from eventq.errors import (
+    ConflictError,
     DiskError,
     EventqError,
     LogicError,
@@ -61,8 +64,8 @@ if TYPE_CHECKING:
 
     Need = Callable[[int], object]  # holds memory for so many bytes, or raises
     Named = tuple[str, Any]  # a kind of handle, and which of them
-    Handle = Callable[[object], Named | None]
-    Made = Callable[[str, Any], object]
+    Name = Callable[[object], Named | None]
+    Make = Callable[[str, Any], object]
     Instead = Callable[[Any, str, BoundArguments], object]
 
     class Thread(Protocol):
@@ -70,15 +73,15 @@ if TYPE_CHECKING:
 
         @property
         def contexts(self) -> Contexts:
-            """What was said."""
+            """The branches of turns."""
 
         @property
         def blobs(self) -> Blobs:
-            """The bytes that are kept by their hash."""
+            """The bytes that are stored by their hash."""
 
 
-# A scan is a reading that may take as long as the store is large. What is quick takes a few steps
-# and few bytes: it has a reader of its own, and never stands behind long replies.
+# A scan is a read that may take as long as the store is large. A quick read takes a few steps and
+# few bytes: it has a worker of its own, and never waits behind long replies.
 QUICK, READ, WRITE, SCAN = "quick", "read", "write", "scan"
 _VIEW = {
     **dict.fromkeys(("head_id", "at", "ancestor", "has", "common_ancestor"), QUICK),
@@ -103,7 +106,7 @@ CALLS: dict[str, dict[str, str]] = {
         ),
     },
     "view": _VIEW,
-    "chain": {"page": READ},  # no method of it: the turns it begins with, see `_chain`
+    "chain": {"page": READ},  # no method of the class: the first turns, see `_chain`
     "open": {
         **dict.fromkeys(("info", "read"), READ),
         **dict.fromkeys(("append_delta", "seal", "discard"), WRITE),
@@ -116,38 +119,34 @@ CALLS: dict[str, dict[str, str]] = {
     },
     "pages": {"next": READ, "close": READ},
     "upload": {"append": READ, "drop": READ},
-}  # what may be called, on what, and whether it changes the thread; `next` is as what it goes on with
+}  # kind: {method: how it is done}; a `next` is done as the call that began the iteration
 RECORDS: dict[str, type] = {
     one.__name__: one for one in (Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn)
 }
-MOST_CURSORS = (
-    16  # of a connection; each may hold a page of rows, or of what is kept, while nobody asks
-)
+# Of a connection: each may hold a page of rows or payloads while nobody asks.
+MOST_CURSORS = 16
 MOST_UPLOADS = 8
-MOST_ITEMS = 1 << 16  # of a list that is given whole
-PAGE_ITEMS = 512  # of an iterator that are given at once
+MOST_ITEMS = 1 << 16  # of a list that is returned whole
+PAGE_ITEMS = 512  # of an iterator that are sent at once
 PAGE_BYTES = 4 << 20
-LARGE = 1 << 20  # bytes of a call from which on its writing shares no transaction with others
-# Characters of what a call tells: they are read in the loop that serves everybody, and JSON takes
-# ten times that as objects. Two names of 65,536 characters have room in it, each character as
-# \\uXXXX.
-MAX_TOLD = 1 << 20
-ROOM = MAX_FRAME - (
-    1 << 20
-)  # bytes of payloads in one answer; the rest is for what is told of them
+LARGE = 1 << 20  # bytes of a call from which on its write shares no transaction with others
+# Characters of a call's JSON: it is parsed in the loop that serves everybody, and its objects take
+# ten times the memory. Two names of 65,536 characters fit, each character as \uXXXX.
+MAX_MESSAGE = 1 << 20
+ANSWER_BYTES = MAX_FRAME - (1 << 20)  # of payloads in one result; the rest is for its JSON
 DEEPEST = 16  # lists within one another
-_TURN_TOLD = 512  # characters that a turn is told in, but for its type, at most
+_TURN_CHARACTERS = 512  # of a turn's JSON without its type, at most
 _PLAIN = frozenset((type(None), bool, int, float, str))
-_SENDABLE = "give numbers, text, bytes, or lists of them"
+_SENDABLE = "send numbers, text, bytes, or lists of them"
 
 
 # Values.
 
 
-def pack(value: object, parts: list[Bytes], handle: Handle, depth: int = 0) -> Any:
-    """Give a value as JSON can tell it; what is bytes goes to `parts`. Raises InputError for what cannot be told.
+def pack(value: object, parts: list[Bytes], name: Name, depth: int = 0) -> Any:
+    """Return a value as JSON can hold it; append bytes to `parts`. Raises InputError for others.
 
-    `handle` says kind and id of an object that stands for something at the other end, or None for any other.
+    `name` returns kind and id of an object that represents one at the other end, None for others.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -158,59 +157,58 @@ def pack(value: object, parts: list[Bytes], handle: Handle, depth: int = 0) -> A
         parts.append(value)  # type: ignore[arg-type]
         return {"bytes": len(parts) - 1}
     if isinstance(value, (list, tuple)):
-        told = [
-            one if type(one) in _PLAIN else pack(one, parts, handle, depth + 1) for one in value
+        packed = [
+            one if type(one) in _PLAIN else pack(one, parts, name, depth + 1) for one in value
         ]
-        return told if isinstance(value, list) else {"tuple": told}
+        return packed if isinstance(value, list) else {"tuple": packed}
     if RECORDS.get(kind.__name__) is kind:
-        fields = [getattr(value, name) for name in kind.__slots__]  # type: ignore[attr-defined]
-        return {kind.__name__: pack(fields, parts, handle, depth + 1)}
-    named = handle(value)
+        fields = [getattr(value, field) for field in kind.__slots__]  # type: ignore[attr-defined]
+        return {kind.__name__: pack(fields, parts, name, depth + 1)}
+    named = name(value)
     if named is None:
         raise errors.InputError(f"a {kind.__name__} cannot be sent over a connection", _SENDABLE)
-    return {named[0]: pack(named[1], parts, handle, depth + 1)}
+    return {named[0]: pack(named[1], parts, name, depth + 1)}
 
 
 class Unpacked:
-    """The values of a message, from what it tells; `made` gives the object of a kind and an id, or raises Malformed."""
+    """The values of a message; `make` returns the object of a kind and id, or raises Malformed."""
 
     def __init__(
-        self, told: str, parts: tuple[Bytes, ...], made: Made, records: Collection[str] = RECORDS
+        self, text: str, parts: tuple[Bytes, ...], make: Make, records: Collection[str] = RECORDS
     ) -> None:
-        """Read the JSON. Raises Malformed for what is none."""
+        """Parse the JSON. Raises Malformed."""
         self._parts = parts
-        self._made = made
+        self._make = make
         self._records = records
         self._used = 0
         try:
-            self.told = json.loads(told)
+            self.message = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _malformed(f"what it tells is not JSON ({type(error).__name__})") from None
+            raise _malformed(f"its message is not JSON ({type(error).__name__})") from None
 
-    def value(self, told: Any, depth: int = 0) -> Any:
-        """Give the value of a piece of what was told; each piece is to be asked for once, in order."""
-        if type(told) in _PLAIN:
-            return told
+    def value(self, packed: Any, depth: int = 0) -> Any:
+        """Return the value of a piece of the message; ask for each piece once, in order."""
+        if type(packed) in _PLAIN:
+            return packed
         if depth > DEEPEST:
             raise _malformed("it is nested too deeply")
-        if type(told) is list:
-            return [one if type(one) in _PLAIN else self.value(one, depth + 1) for one in told]
-        if len(told) != 1:
+        if type(packed) is list:
+            return [one if type(one) in _PLAIN else self.value(one, depth + 1) for one in packed]
+        if len(packed) != 1:
             raise _malformed("it holds an object of several keys")
-        ((tag, inside),) = told.items()
+        ((tag, inside),) = packed.items()
         if tag == "bytes":
             return self._bytes(inside)
         inside = self.value(inside, depth + 1)
         if tag == "tuple" or tag in self._records:
             return self._record(tag, inside)
-        return self._made(tag, inside)
+        return self._make(tag, inside)
 
     def _bytes(self, number: object) -> bytes:
-        """Give the next part; named more than once, a few bytes of JSON could take any memory."""
+        """Return the next part. If parts could repeat, a little JSON could take any memory."""
         if type(number) is not int or number != self._used or number >= len(self._parts):
-            raise _malformed(
-                f"it names part {number!r} where {self._used} of {len(self._parts)} is next"
-            )
+            next_part = f"{self._used} of {len(self._parts)}"
+            raise _malformed(f"it names part {number!r} where {next_part} is next")
         self._used += 1
         return bytes(self._parts[number])
 
@@ -223,13 +221,13 @@ class Unpacked:
             raise _malformed(f"its {tag} has {len(fields)} fields") from None
 
     def end(self) -> None:
-        """Refuse parts that nothing named."""
+        """Raise Malformed if parts are left that nothing named."""
         if self._used != len(self._parts):
             raise _malformed(f"it names {self._used} of its {len(self._parts)} parts")
 
 
 def _malformed(what: str) -> Malformed:
-    return Malformed(f"CALL: {what}", "tell it as eventq.wire.calls says")
+    return Malformed(f"CALL: {what}", "send what eventq.wire.rpc describes")
 
 
 # Errors.
@@ -239,7 +237,7 @@ ERRORS: dict[str, type[EventqError]] = {
     for one in (*vars(errors).values(), Malformed, Unsupported, Refused, TooLong)
     if isinstance(one, type) and issubclass(one, EventqError)
 }  # those that a message may name
-# What they have besides `what` and `fix`.
+# What errors have besides `what` and `fix`.
 ATTRIBUTES = {
     "actual": int,
     "at": int,
@@ -260,61 +258,60 @@ _SHORT = 1000  # characters of each text in an error that is too long as a whole
 
 
 def failure(error: EventqError, *, as_json: bool) -> Failure:
-    """Give an error as the reply that tells it: as a sentence, or as JSON that `raised` makes the same error of."""
+    """Return the reply for an error: a sentence, or JSON that `raised` turns into the error."""
     code = error.wire_code if error.wire_code in _ON_THE_WIRE else 500
     if not as_json:
         return Failure(code, str(error))
-    told = {"error": _name_of(error), "what": error.what, "fix": error.fix}
-    told |= {
+    fields = {"error": _name_of(error), "what": error.what, "fix": error.fix}
+    fields |= {
         name: getattr(error, name)
         for name, kind in ATTRIBUTES.items()
         if type(getattr(error, name, None)) is kind
     }
-    text = json.dumps(told)
+    text = json.dumps(fields)
     if len(text) > MAX_TEXT:
         text = json.dumps(
-            {name: one[:_SHORT] if isinstance(one, str) else one for name, one in told.items()}
+            {name: one[:_SHORT] if isinstance(one, str) else one for name, one in fields.items()}
         )
     return Failure(code, text)
 
 
 def _name_of(error: EventqError) -> str:
-    """Give the name of the nearest class that the other end knows."""
+    """Return the name of the nearest class that the other end knows."""
     return next(kind.__name__ for kind in type(error).__mro__ if ERRORS.get(kind.__name__) is kind)
 
 
 def raised(failure: Failure) -> EventqError:
-    """Give the error that a reply tells: of the same class, with the same words and attributes.
+    """Return the error in a reply: of the same class, with the same words and attributes.
 
     A plain sentence becomes an error of the nearest class, by its code.
     """
-    told = _told(failure.text)
-    if told is None:
+    nearest = _NEAREST.get(failure.code, LogicError)
+    fields = _parsed(failure.text)
+    if fields is None:
         what, _, fix = failure.text.partition(" - ")
-        return _error(
-            _NEAREST.get(failure.code, LogicError), what, fix or "ask whoever runs the server"
-        )
-    kind = ERRORS.get(told["error"]) or _NEAREST.get(failure.code, LogicError)
-    error = _error(kind, told["what"], told["fix"])
+        return _error(nearest, what, fix or "ask whoever runs the server")
+    error = _error(ERRORS.get(fields["error"]) or nearest, fields["what"], fields["fix"])
     if isinstance(error, errors.FilterError):
-        error.text, error.at = "", 0  # its `str` asks for them
+        error.text, error.at = "", 0  # its `str` needs them
     for name, wanted in ATTRIBUTES.items():
-        if type(told.get(name)) is wanted:
-            setattr(error, name, told[name])
+        if type(fields.get(name)) is wanted:
+            setattr(error, name, fields[name])
     return error
 
 
-def _told(text: str) -> dict[str, Any] | None:
+def _parsed(text: str) -> dict[str, Any] | None:
+    """Return the fields of an error, None for a plain sentence."""
     try:
-        told = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    texts = isinstance(told, dict) and [type(told.get(name)) for name in ("error", "what", "fix")]
-    return told if texts == [str, str, str] else None
+    texts = isinstance(found, dict) and [type(found.get(name)) for name in ("error", "what", "fix")]
+    return found if texts == [str, str, str] else None
 
 
 def _error(kind: type[EventqError], what: str, fix: str) -> EventqError:
-    """Make an error without its own constructor: what that would ask for is in the sentence already."""
+    """Make an error without its own constructor, whose arguments are in the sentence already."""
     error = kind.__new__(kind)
     EventqError.__init__(error, what, fix)
     return error
@@ -324,19 +321,19 @@ def _error(kind: type[EventqError], what: str, fix: str) -> EventqError:
 
 
 class _Handle:
-    """What an argument or a call stands for, before there is a thread to find it in."""
+    """An object that a call names, before there is a thread to find it in."""
 
     __slots__ = ("kind", "which")
 
     def __init__(self, kind: str, which: Any) -> None:
         self.kind = kind
         self.which = which
-        if not stands_for(kind, which):
+        if not is_id_of(kind, which):
             raise _malformed(f"no {kind} is {which!r:.100}")
 
 
-def stands_for(kind: str, which: object) -> bool:
-    """Say whether there could be one of a kind with such an id."""
+def is_id_of(kind: str, which: object) -> bool:
+    """Return whether there could be an object of a kind with such an id."""
     return kind in _WHICH and _WHICH[kind](which)
 
 
@@ -364,12 +361,12 @@ _MADE: dict[str, Callable[[Thread, Any], object]] = {
     "chain": lambda thread, which: Chain(
         thread.contexts.turns, *which[:3], payload=bool(which[3]), as_of=which[4]
     ),
-}  # fmt: skip
+}
 _NAMED: dict[type, Callable[[Any], Named]] = {
     Context: lambda one: ("context", one.id),
     View: lambda one: ("view", one.head_id()),
     OpenTurn: lambda one: ("open", one.id),
-    Chain: lambda one: ("chain", [one._head, one._start, one._end, bool(one._payload), one._as_of]),
+    Chain: lambda one: ("chain", [one.head, one.start, one.end, bool(one.payload), one.as_of]),
     Diff: lambda one: ("diff", [one.ancestor, one.mine, one.theirs]),
 }
 _ARGUMENTS = frozenset(("context", "view", "upload"))
@@ -388,14 +385,14 @@ def _argument(kind: str, which: Any) -> _Handle:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """Something that is long once it is read: how many bytes, and what reads it."""
+    """A long result that is not read yet: its size in bytes, and what reads it."""
 
     size: int
     read: Callable[[], Any]
 
 
 def read_once_it_fits(found: Any, need: Need) -> Any:
-    """Read what is Sized when there is memory for it; give anything else as it is. Raises what `need` raises."""
+    """Read what is Sized once there is memory for it; return anything else. Raises as `need`."""
     if not isinstance(found, Sized):
         return found
     need(found.size)
@@ -403,14 +400,15 @@ def read_once_it_fits(found: Any, need: Need) -> Any:
 
 
 def need_nothing(_: int) -> None:
-    """Have memory for everything."""
+    """Hold no memory: there is enough for everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request comes to: QUICK, READ, WRITE or SCAN, what gives the reply, and whether it brings LARGE bytes.
+    """What is to be done for a request: QUICK, READ, WRITE or SCAN, and what returns the reply.
 
-    What writes is all or nothing by itself, and may be done inside a transaction with others unless it is `large`.
+    A write is all or nothing by itself. It may share a transaction with others unless it brings
+    LARGE bytes.
     """
 
     how: str
@@ -419,31 +417,31 @@ class Plan:
 
 
 class _Cursor:
-    """An iterator that is given page by page; `error` is what it ended with, after what it gave before."""
+    """An iterator that is sent page by page; an `error` comes after the items before it."""
 
     def __init__(self, items: Iterator[Any], how: str, size: int) -> None:
         self.items = items
-        self.how = how  # it was begun
+        self.how = how  # the call that began it was done
         self.size = size  # bytes that a page may have, 0 for few
         self.error: EventqError | None = None
         self.ended = False
         self._held: Any = None  # the item that was too large for the page before
 
     def page(self) -> tuple[list[str], list[Bytes]]:
-        """Give the next items, each as JSON, and their parts."""
-        told: list[str] = []
+        """Return the next items, each as JSON, and their parts."""
+        items: list[str] = []
         parts: list[Bytes] = []
         size = 0
-        while len(told) < PAGE_ITEMS and (item := self._next()) is not None:
+        while len(items) < PAGE_ITEMS and (item := self._next()) is not None:
             used = len(parts)
             text = json.dumps(pack(item, parts, _named))
             size += len(text) + sum(map(len, parts[used:]))
-            if told and size > PAGE_BYTES:
+            if items and size > PAGE_BYTES:
                 self._held = item
                 del parts[used:]
                 break
-            told.append(text)
-        return told, parts
+            items.append(text)
+        return items, parts
 
     def _next(self) -> Any:
         item, self._held = self._held, None
@@ -456,16 +454,27 @@ class _Cursor:
         return item
 
     def close(self) -> None:
-        """Let go of what the iterator holds."""
+        """Close the iterator."""
         if hasattr(self.items, "close"):
             self.items.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A call whose arguments were checked."""
+
+    target: _Handle
+    method: str
+    inputs: BoundArguments
+    how: str
+    need: Need
+
+
 class Calls:
-    """A server's side of the calls of one connection: its cursors and its uploads; made for one call at a time."""
+    """The server side of one connection: its cursors and uploads; for one call at a time."""
 
     def __init__(self, spool_folder: str) -> None:
-        """Keep uploads in nameless files in a folder."""
+        """Keep uploads in unnamed files in a folder."""
         self._folder = spool_folder
         self._lock = allocate_lock()
         self._closed = False
@@ -474,41 +483,35 @@ class Calls:
         self._uploads: dict[int, BinaryIO] = {}
 
     def plan(self, call: Call, need: Need = need_nothing) -> Plan:
-        """Say what a call comes to, when those before it have been answered.
+        """Return what is to be done for a call, when those before it have been answered.
 
-        Nothing is read or stored yet; `need` is asked for memory before a long answer is read, and may raise. Raises
-        Malformed, Unsupported, TooLargeError, UsageError.
+        Nothing is read or stored yet; `need` is asked for memory before a long result is read, and
+        may raise. Raises Malformed, Unsupported, TooLargeError, UsageError.
         """
-        if len(call.told) > MAX_TOLD:
-            raise TooLargeError(
-                len(call.told), MAX_TOLD, "call", "give fewer refs, or shorter names"
-            )
-        read = Unpacked(call.told, call.parts, _argument, records=(NewTurn.__name__,))
-        kind, which, method, args, named = _form(read.told)
+        size = len(call.message)
+        if size > MAX_MESSAGE:
+            raise TooLargeError(size, MAX_MESSAGE, "call", "give fewer refs, or shorter names")
+        read = Unpacked(call.message, call.parts, _argument, records=(NewTurn.__name__,))
+        kind, which, method, args, named = _form(read.message)
         how = CALLS.get(kind, {}).get(method)
         if how is None:
-            raise Unsupported(
-                f"CALL: nobody answers {kind:.60}.{method:.60}", "use what the table of calls says"
-            )
+            what = f"CALL: nobody answers {kind:.60}.{method:.60}"
+            raise Unsupported(what, "use what the table of calls says")
         target = _Handle(kind, read.value(which))
-        given = _bound(
-            kind, method, read.value(args), {name: read.value(one) for name, one in named.items()}
-        )
+        positional = read.value(args)
+        keywords = {name: read.value(one) for name, one in named.items()}
+        inputs = _bound(kind, method, positional, keywords)
         read.end()
         if target.kind == "pages" and (cursor := self._cursors.get(target.which)) is not None:
             how = cursor.how if method == "next" else how
-        large = sum(map(len, call.parts)) >= LARGE or any(map(_is_upload, given.arguments.values()))
-        return Plan(how, lambda thread: self._run(thread, target, method, given, how, need), large)
+        large = sum(map(len, call.parts)) >= LARGE or any(
+            map(_is_upload, inputs.arguments.values())
+        )
+        checked = _Checked(target, method, inputs, how, need)
+        return Plan(how, lambda thread: self._run(thread, checked), large)
 
-    def _run(
-        self,
-        thread: Thread,
-        target: _Handle,
-        method: str,
-        given: BoundArguments,
-        how: str,
-        need: Need,
-    ) -> Called:
+    def _run(self, thread: Thread, call: _Checked) -> Called:
+        target, method, inputs, need = call.target, call.method, call.inputs, call.need
         used: list[BinaryIO] = []
         try:
             with self._lock:
@@ -517,14 +520,16 @@ class Calls:
                 if target.kind == "pages":
                     return self._go_on(target.which, method, need)
                 if target.kind == "upload":
-                    return _answer(self._upload(target.which, method, **given.arguments))
-                self._resolve(thread, given.arguments, used)
+                    return _answer(self._upload(target.which, method, **inputs.arguments))
+                self._resolve(thread, inputs.arguments, used)
                 one = _MADE[target.kind](thread, target.which)
                 name = target.kind, method
-                found = read_once_it_fits(_INSTEAD.get(name, _plainly)(one, method, given), need)
+                found = read_once_it_fits(_INSTEAD.get(name, _plainly)(one, method, inputs), need)
                 if not hasattr(found, "__next__"):
                     return _answer(found)
-                return self._begin(_Cursor(found, how, PAGE_BYTES if name == _STREAM else 0), need)
+                return self._begin(
+                    _Cursor(found, call.how, PAGE_BYTES if name == _STREAM else 0), need
+                )
         finally:
             for file in used:
                 file.close()
@@ -532,7 +537,7 @@ class Calls:
                 self.close()
 
     def _resolve(self, thread: Thread, arguments: dict[str, Any], used: list[BinaryIO]) -> None:
-        """Put what they stand for in the place of handles."""
+        """Replace handles by the objects that they name."""
         for name, value in arguments.items():
             if type(value) is NewTurn:
                 if _is_upload(value):
@@ -545,7 +550,7 @@ class Calls:
                 arguments[name] = _MADE[value.kind](thread, value.which)
 
     def close(self) -> None:
-        """Let go of cursors and uploads, at once or when the call under way has ended; no call may follow."""
+        """Drop cursors and uploads, now or when the call under way ends; no call may follow."""
         self._closed = True
         if not self._lock.acquire(blocking=False):
             return
@@ -557,7 +562,7 @@ class Calls:
         finally:
             self._lock.release()
 
-    # --- cursors --------------------------------------------------------------------------------------------------
+    # --- cursors ----------------------------------------------------------------------------------
 
     def _begin(self, cursor: _Cursor, need: Need) -> Called:
         self._number += 1
@@ -565,21 +570,19 @@ class Calls:
 
     def _page(self, number: int, cursor: _Cursor, need: Need) -> Called:
         need(cursor.size)
-        told, parts = cursor.page()
+        items, parts = cursor.page()
         if cursor.ended:
             self._cursors.pop(number, None)
         elif number not in self._cursors:
             self._keep(number, cursor)
         shown = "null" if cursor.ended else number
-        return _fitting(f'{{"pages":[{shown},[{",".join(told)}]]}}', parts)
+        return _fitting(f'{{"pages":[{shown},[{",".join(items)}]]}}', parts)
 
     def _keep(self, number: int, cursor: _Cursor) -> None:
         if len(self._cursors) >= MOST_CURSORS:
             cursor.close()
-            raise LogicError(
-                f"{MOST_CURSORS} iterations are under way on this connection",
-                "end or close one of them first",
-            )
+            what = f"{MOST_CURSORS} iterations are under way on this connection"
+            raise LogicError(what, "end or close one of them first")
         self._cursors[number] = cursor
 
     def _go_on(self, number: int, method: str, need: Need) -> Called:
@@ -589,15 +592,14 @@ class Calls:
                 self._cursors.pop(number).close()
             return _answer(None)
         if cursor is None:
-            raise LogicError(
-                f"no iteration {number} is under way on this connection", "begin it again"
-            )
+            what = f"no iteration {number} is under way on this connection"
+            raise LogicError(what, "begin it again")
         if cursor.error is not None:
             del self._cursors[number]
             raise cursor.error
         return self._page(number, cursor, need)
 
-    # --- uploads --------------------------------------------------------------------------------------------------
+    # --- uploads ----------------------------------------------------------------------------------
 
     def _upload(self, number: int | None, method: str, data: bytes = b"") -> int | None:
         if method == "drop":
@@ -623,19 +625,18 @@ class Calls:
         from tempfile import TemporaryFile
 
         if len(self._uploads) >= MOST_UPLOADS:
-            raise LogicError(
-                f"{MOST_UPLOADS} uploads are under way on this connection",
-                "use or drop one of them first",
-            )
+            what = f"{MOST_UPLOADS} uploads are under way on this connection"
+            raise LogicError(what, "use or drop one of them first")
         self._number += 1
         try:
-            self._uploads[self._number] = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+            file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         except OSError as error:
             raise _refused(error) from error
+        self._uploads[self._number] = file
         return self._number
 
     def _take(self, number: int | None) -> BinaryIO:
-        """Give an upload from its beginning, to be used once."""
+        """Return an upload from its beginning, to be used once."""
         file = self._uploads.pop(number, None) if number is not None else None
         if file is None:
             raise _no_upload(number)
@@ -648,22 +649,16 @@ def _no_upload(number: int | None) -> LogicError:
 
 
 def _refused(error: OSError) -> DiskError:
-    return DiskError(
-        f"the server could not keep an upload: {error.strerror or error}",
-        "check its disk and its folder",
-    )
+    what = f"the server could not keep an upload: {error.strerror or error}"
+    return DiskError(what, "check its disk and its folder")
 
 
-def _form(told: Any) -> tuple[str, Any, str, list[Any], dict[str, Any]]:
-    """Give the five members of a call."""
-    if type(told) is not list or [type(told[n]) for n in (0, 2, 3, 4) if len(told) == 5] != [
-        str,
-        str,
-        list,
-        dict,
-    ]:
+def _form(message: Any) -> tuple[str, Any, str, list[Any], dict[str, Any]]:
+    """Return the five members of a call."""
+    types = [type(one) for one in message] if type(message) is list else []
+    if len(types) != 5 or [types[0], *types[2:]] != [str, str, list, dict]:
         raise _malformed("it is not [kind, which, method, [...], {...}]")
-    return told[0], told[1], told[2], told[3], told[4]
+    return message[0], message[1], message[2], message[3], message[4]
 
 
 LOCAL: dict[str, type] = {
@@ -674,48 +669,48 @@ LOCAL: dict[str, type] = {
     "chain": Chain,
     "open": OpenTurn,
     "blobs": Blobs,
-}  # where the methods of a kind are
+}  # the class of each kind
 
 
 def _append(self: Calls, data: bytes) -> None:
-    """Stand for the arguments of a piece of an upload."""
+    """Show the arguments that sending a piece of an upload has."""
 
 
 def _nothing(self: Calls) -> None:
-    """Stand for no arguments; of a chain, too."""
+    """Show that there are no arguments."""
 
 
 @cache
 def signature_of(kind: str, method: str) -> Signature:
-    """Give the signature of a method that is called, `self` included."""
+    """Return the signature of a method, `self` included."""
     if kind in LOCAL and kind != "chain":
         return signature(getattr(LOCAL[kind], method))
     return signature(_append if method == "append" else _nothing)
 
 
 def _bound(kind: str, method: str, args: list[Any], named: dict[str, Any]) -> BoundArguments:
-    """Give the arguments by name. Raises UsageError for those that are missing, too many or of no use."""
+    """Return the arguments by name. Raises UsageError for missing, surplus and bad ones."""
     try:
-        given = signature_of(kind, method).bind(None, *args, **named)
+        inputs = signature_of(kind, method).bind(None, *args, **named)
     except TypeError as error:
         raise UsageError(f"{kind}.{method}: {error}", "give what its documentation says") from None
-    given.apply_defaults()
-    del given.arguments["self"]
-    for name, value in given.arguments.items():
+    inputs.apply_defaults()
+    del inputs.arguments["self"]
+    for name, value in inputs.arguments.items():
         fits, wanted = _WANTED.get((kind, name), _ANYTHING)
         if not fits(value):
             raise UsageError(f"{kind}.{method}: {name} is {type(value).__name__}", wanted)
-    return given
+    return inputs
 
 
 def _is_upload(value: object) -> bool:
-    """Tell whether an argument is an upload, or a turn whose payload is one."""
+    """Return whether an argument is an upload, or a turn whose payload is one."""
     found = value.payload if type(value) is NewTurn else value
     return isinstance(found, _Handle) and found.kind == "upload"
 
 
 def _payload_of(new: NewTurn, file: BinaryIO) -> object:
-    """Return an upload; in memory if a value is made of it."""
+    """Return an upload; as bytes if a canonical rule is applied to it."""
     return file if new.canonical is None else _whole(file)
 
 
@@ -738,7 +733,7 @@ _WANTED: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
         for kind in ("contexts", "context", "blobs")
     },
     ("upload", "data"): (lambda value: type(value) is bytes, "give bytes"),
-}  # of arguments that a method of ours takes as they are
+}  # of arguments that our methods do not check
 
 
 def _answer(value: object) -> Called:
@@ -746,61 +741,58 @@ def _answer(value: object) -> Called:
     return _fitting(json.dumps(pack(value, parts, _named)), parts)
 
 
-def _fitting(told: str, parts: list[Bytes]) -> Called:
-    """Give an answer that fits into a frame; raise TooLargeError otherwise."""
-    size = len(told) + 8 + sum(4 + len(part) for part in parts)
+def _fitting(text: str, parts: list[Bytes]) -> Called:
+    """Return a result that fits into a frame; raise TooLargeError for a longer one."""
+    size = len(text) + 8 + sum(4 + len(part) for part in parts)
     if size > MAX_FRAME:
         raise TooLargeError(size, MAX_FRAME, "answer", "ask for less at once")
-    return Called(told, tuple(parts))
+    return Called(text, tuple(parts))
 
 
-# What is done instead of the method itself, so that nothing without bounds is read.
+# What is done instead of calling the method, so that no read is unbounded.
 
 
-def _plainly(target: Any, method: str, given: BoundArguments) -> object:
+def _plainly(target: Any, method: str, inputs: BoundArguments) -> object:
     """Call the method."""
-    positional, named = _split(given)
+    positional, named = _split(inputs)
     return getattr(target, method)(*positional, **named)
 
 
-def _split(given: BoundArguments) -> tuple[list[Any], dict[str, Any]]:
-    kinds = given.signature.parameters
-    keyword = {name for name in given.arguments if kinds[name].kind is kinds[name].KEYWORD_ONLY}
-    positional = [value for name, value in given.arguments.items() if name not in keyword]
-    return positional, {name: given.arguments[name] for name in keyword}
+def _split(inputs: BoundArguments) -> tuple[list[Any], dict[str, Any]]:
+    kinds = inputs.signature.parameters
+    keyword = {name for name in inputs.arguments if kinds[name].kind is kinds[name].KEYWORD_ONLY}
+    positional = [value for name, value in inputs.arguments.items() if name not in keyword]
+    return positional, {name: inputs.arguments[name] for name in keyword}
 
 
-def _page(view: View, method: str, given: BoundArguments) -> object:
-    limit = given.arguments["limit"]
-    if not given.arguments["payload"] and not (type(limit) is int and limit > PAGE_TURNS):
-        return _plainly(view, method, given)
-    return Sized(_measure(view, method, **given.arguments), lambda: _plainly(view, method, given))
+def _page(view: View, method: str, inputs: BoundArguments) -> object:
+    limit = inputs.arguments["limit"]
+    if not inputs.arguments["payload"] and not (type(limit) is int and limit > PAGE_TURNS):
+        return _plainly(view, method, inputs)
+    return Sized(_measure(view, method, **inputs.arguments), lambda: _plainly(view, method, inputs))
 
 
 def _measure(
     view: View, method: str, *, limit: int, payload: bool, as_of: int | None, **start: int
 ) -> int:
-    """Give the bytes that a page takes, from its turns without their payloads.
+    """Return the bytes that a page takes, from its turns without their payloads.
 
     Raises TooLargeError when they are too many or too long.
     """
     at, size, count = [*start.values()], 0, 0
     while limit:
-        step = (
-            min(limit, PAGE_TURNS) if type(limit) is int else limit
-        )  # what is no number is refused by the method
+        # What is no number is refused by the method.
+        step = min(limit, PAGE_TURNS) if type(limit) is int else limit
         page: Page = getattr(view, method)(*at, step, payload=False, as_of=as_of)
-        size += sum(_TURN_TOLD + len(turn.type_id) + (turn.size if payload else 0) for turn in page)
+        size += sum(
+            _TURN_CHARACTERS + len(turn.type_id) + (turn.size if payload else 0) for turn in page
+        )
         count += len(page)
         if count > MOST_ITEMS:
             raise _too_many("turns", "ask for fewer at once")
-        if size > ROOM:
-            raise TooLargeError(
-                size,
-                ROOM,
-                "page",
-                "ask for fewer turns at once, or without payloads, and stream those as blobs",
-            )
+        if size > ANSWER_BYTES:
+            fix = "ask for fewer turns at once, or without payloads, and stream those as blobs"
+            raise TooLargeError(size, ANSWER_BYTES, "page", fix)
         if page.next_cursor is None:
             break
         at, limit = [page.next_cursor], limit - len(page)
@@ -814,69 +806,69 @@ def _too_many(what: str, fix: str) -> TooLargeError:
     return error
 
 
-def _turn(contexts: Contexts, method: str, given: BoundArguments) -> object:
-    told = given.arguments
-    if not told["payload"]:
-        return _plainly(contexts, method, given)
-    size = _fitting_size(contexts.turn(told["turn_id"], payload=False, as_of=told["as_of"]).size)
-    return Sized(size, lambda: _plainly(contexts, method, given))
+def _turn(contexts: Contexts, method: str, inputs: BoundArguments) -> object:
+    wanted = inputs.arguments
+    if not wanted["payload"]:
+        return _plainly(contexts, method, inputs)
+    turn = contexts.turn(wanted["turn_id"], payload=False, as_of=wanted["as_of"])
+    return Sized(_fitting_size(turn.size), lambda: _plainly(contexts, method, inputs))
 
 
 def _fitting_size(size: int) -> int:
-    if size > ROOM:
-        raise TooLargeError(size, ROOM, "payload", "ask without it, and stream it as a blob")
+    if size > ANSWER_BYTES:
+        raise TooLargeError(
+            size, ANSWER_BYTES, "payload", "ask without it, and stream it as a blob"
+        )
     return size
 
 
-def _blob(blobs: Blobs, method: str, given: BoundArguments) -> object:
+def _blob(blobs: Blobs, method: str, inputs: BoundArguments) -> object:
     try:
-        size = blobs.stat(given.arguments["name"]).size
+        size = blobs.stat(inputs.arguments["name"]).size
     except UnknownBlobError:
         return None
-    if size > ROOM:
-        raise TooLargeError(size, ROOM, "blob", "use 'stream'")
-    return Sized(size, lambda: _plainly(blobs, method, given))
+    if size > ANSWER_BYTES:
+        raise TooLargeError(size, ANSWER_BYTES, "blob", "use 'stream'")
+    return Sized(size, lambda: _plainly(blobs, method, inputs))
 
 
 def _chain(chain: Chain, _: str, __: BoundArguments) -> object:
-    """Give the overlay that is the newest for a chain, and its first turns; nothing is kept for those after them.
+    """Return the newest patch that a chain shows, and its first turns; keep nothing for the rest.
 
     A payload that fits into no frame is refused when it comes first, before it is read.
     """
-    turns, start = chain.turns, chain._start
-    as_of = turns.last_patch() if chain._as_of is None else chain._as_of
-    if start >= chain._end:
+    turns, start = chain.turns, chain.start
+    as_of = turns.last_patch() if chain.as_of is None else chain.as_of
+    if start >= chain.end:
         return [as_of, []]
-    if chain._end > turns.depth(chain._head) + 1:
-        raise _malformed(f"the chain of turn {chain._head} has no turn at depth {chain._end - 1}")
-    end = min(start + PAGE_TURNS, chain._end)
-    rows = turns.rows(turns.ancestor(chain._head, end - 1), end - start, as_of)
+    if chain.end > turns.depth(chain.head) + 1:
+        raise _malformed(f"the chain of turn {chain.head} has no turn at depth {chain.end - 1}")
+    end = min(start + PAGE_TURNS, chain.end)
+    rows = turns.rows(turns.ancestor(chain.head, end - 1), end - start, as_of)
     if len(rows) < end - start:
-        return [
-            as_of,
-            list(Chain(turns, chain._head, start, end, payload=False, as_of=as_of)),
-        ]  # which says so
-    rows = rows[: _count_fitting(rows, payload=chain._payload)]
-    size = sum(_row_size(row, payload=chain._payload) for row in rows)
-    return Sized(size, lambda: [as_of, list(turns.payloads(rows, payload=chain._payload))])
+        missing = Chain(turns, chain.head, start, end, payload=False, as_of=as_of)
+        return [as_of, list(missing)]  # raises the error for it
+    rows = rows[: _count_fitting(rows, payload=chain.payload)]
+    size = sum(_row_size(row, payload=chain.payload) for row in rows)
+    return Sized(size, lambda: [as_of, list(turns.payloads(rows, payload=chain.payload))])
 
 
 def _row_size(row: Any, *, payload: bool) -> int:
-    return _TURN_TOLD + len(row.type_id) + (row.size if payload else 0)
+    return _TURN_CHARACTERS + len(row.type_id) + (row.size if payload else 0)
 
 
 def _count_fitting(rows: list[Any], *, payload: bool) -> int:
-    """Give how many rows of turns make a page: up to the one whose payload completes 4 MiB, as they are read at home.
+    """Return how many rows make a page: up to the payload that completes 4 MiB, as `Chain` reads.
 
-    So damage shows at the same turn as there, but for one next to which those before it have no room in a frame.
+    So damage shows at the same turn as in a local chain, unless the rows before it fill a frame.
     """
-    told = size = 0
+    characters = size = 0
     for count, row in enumerate(rows):
         length = row.size if payload else 0
-        told += _TURN_TOLD + len(json.dumps(row.type_id))
+        characters += _TURN_CHARACTERS + len(json.dumps(row.type_id))
         if not count:
             _fitting_size(length)
-        elif told > PAGE_BYTES or size + told + length > ROOM:
+        elif characters > PAGE_BYTES or size + characters + length > ANSWER_BYTES:
             return count
         size += length
         if size >= PAGE_BYTES:
@@ -885,35 +877,36 @@ def _count_fitting(rows: list[Any], *, payload: bool) -> int:
 
 
 def _open_turns(contexts: Contexts, _: str, __: BoundArguments) -> Iterator[OpenInfo]:
-    """Give open turns, of which only the numbers are held meanwhile; one that was sealed since is left out."""
-    get = contexts.turns.database.open_turns.get
+    """Yield open turns, holding only their numbers; one that was sealed since is left out."""
     numbers = [opened.open_id for opened in contexts.open_turns()]
-    return (info for number in numbers if (info := get(number)) is not None)
+    for number in numbers:
+        with suppress(ConflictError):
+            yield OpenTurn(contexts.turns, number).info()
 
 
-def _few(target: Any, method: str, given: BoundArguments) -> object:
-    limit = given.arguments["limit"]
+def _few(target: Any, method: str, inputs: BoundArguments) -> object:
+    limit = inputs.arguments["limit"]
     if method == "holders":
         check_positive(limit, "limit")  # the method itself does not look at it
     if type(limit) is int and MOST_ITEMS < limit < 1 << 63:
-        given.arguments["limit"] = MOST_ITEMS + 1
-    found: Any = _plainly(target, method, given)
+        inputs.arguments["limit"] = MOST_ITEMS + 1
+    found: Any = _plainly(target, method, inputs)
     if len(found) > MOST_ITEMS:
         raise _too_many(method, "give a smaller limit")
     return found
 
 
-def _in_graph(turns: Turns, method: str, given: BoundArguments) -> object:
-    for name, value in given.arguments.items():
+def _in_graph(turns: Turns, method: str, inputs: BoundArguments) -> object:
+    for name, value in inputs.arguments.items():
         check_natural(value, name)  # the method itself does not look at them
-    return _plainly(turns, method, given)
+    return _plainly(turns, method, inputs)
 
 
-def _delta(opened: OpenTurn, method: str, given: BoundArguments) -> object:
-    """Append an upload piece by piece: a delta is bytes or text, not a file."""
-    data = given.arguments["data"]
+def _delta(opened: OpenTurn, method: str, inputs: BoundArguments) -> object:
+    """Append an upload piece by piece: a local delta is bytes or text, not a file."""
+    data = inputs.arguments["data"]
     if not hasattr(data, "read"):
-        return _plainly(opened, method, given)
+        return _plainly(opened, method, inputs)
     size = 0
     with opened.turns.database.write():
         while piece := data.read(PART_BYTES):
