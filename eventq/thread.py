@@ -18,7 +18,7 @@ from eventq.locks import FolderLock
 from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
-from eventq.storage.sqlite.database import Database
+from eventq.storage.engines import check_path, create, open_database
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout, resolve
 from eventq.workspace.mirror import Mirror
@@ -26,6 +26,7 @@ from eventq.workspace.mirror import Mirror
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
-    from eventq.storage.sqlite.database import Write
     from eventq.transfer.sessions import Sessions
 
 Path = str | os.PathLike[str]
@@ -78,8 +78,6 @@ def init(path: Path, *, shared: bool = False) -> str:
         raise ThreadExistsError(layout.directory)
     if os.path.isdir(layout.database):
         raise ThreadExistsError(layout.directory)
-    from eventq.storage.sqlite.creation import check_path
-
     check_path(layout.directory)
     try:
         _make(layout, shared=shared)
@@ -89,8 +87,6 @@ def init(path: Path, *, shared: bool = False) -> str:
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
-    from eventq.storage.sqlite.creation import create
-
     folder, file = (0o777, 0o666) if shared else (0o700, 0o600)
     os.makedirs(os.path.dirname(layout.directory), exist_ok=True)
     try:
@@ -150,7 +146,7 @@ class Thread:
         self.layout = Layout(resolve(_text(path)))
         self.journal = Journal(self.layout)
         try:
-            self.database = Database(self.layout.directory, write=not read_only)
+            self.database = open_database(self.layout.directory, write=not read_only)
         except StoreError as error:
             # Without a journal this may not be a thread's directory at all.
             if not read_only and os.path.exists(self.layout.journal):
@@ -211,7 +207,7 @@ class Thread:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def write(self) -> Write:
+    def write(self) -> AbstractContextManager[object]:
         """Return a context manager that commits everything done inside it, or nothing.
 
         Nested blocks join the outermost one. The mirror, the journal and the consumers are updated
@@ -410,7 +406,7 @@ class Thread:
     def dispatch(self) -> None:
         """Start a detached dispatch, which runs the handlers of all consumers that are due."""
         self.database.check_writable()
-        self.database.connection  # noqa: B018 (refuses use after close)
+        self.database.check_open()
         self.notifier.start()
 
     # --- memory -----------------------------------------------------------------------------------
@@ -424,7 +420,6 @@ class Thread:
         if self._blobs is None:
             from eventq.blobs import Blobs
 
-            self.database.check_memory()
             self._blobs = Blobs(self.database)
         return self._blobs
 
@@ -460,8 +455,7 @@ class Thread:
         """
         from eventq.dag.collect import collect
 
-        self.database.check_memory()
-        self.database.check_output()
+        self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
         found = collect(self.database, self.check, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
@@ -499,7 +493,7 @@ class Thread:
         """Session files of coding agents as contexts: `import_file`, `export`, `lines`."""
         from eventq.transfer.sessions import Sessions
 
-        return Sessions(self.contexts, self.produced)
+        return Sessions(self.contexts, self.produced, self.path)
 
     def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
         """Read `artifact://ID`, `agent://ID` or `blob:blake3:HASH`, from line `offset` on.
@@ -560,9 +554,9 @@ class Thread:
 
     def export_pack(self, folder: Path) -> None:
         """Export all blobs, turns, heads and artifacts to a folder that holds no pack yet."""
-        from eventq.transfer.packs import export_pack
+        from eventq.transfer.packs import check_outside, export_pack
 
-        self.produced  # noqa: B018 (refuses a thread without those tables)
+        check_outside(_text(folder), self.path)
         export_pack(self.database, _text(folder))
 
     def import_pack(self, folder: Path) -> Imported:
@@ -635,7 +629,7 @@ class Thread:
     def rebuild_mirror(self) -> int:
         """Rewrite `events.jsonl` from the database, delete the rotated files, return the lines."""
         self.database.check_writable()
-        self.database.connection  # noqa: B018 (refuses use after close)
+        self.database.check_open()
         try:
             return self._mirror.rebuild()
         except OSError as error:

@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eventq.storage.base import Database
     from eventq.storage.rows import BlobRow
-    from eventq.storage.sqlite.database import Database
 
 GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
 

@@ -103,7 +103,8 @@ class _Blob:
         """The number of the stored bytes."""
         raise NotImplementedError
 
-    def _stored(self) -> BytesIO | _Extent:
+    def stored_bytes(self) -> BytesIO | _Extent:
+        """Return the stored bytes as a file to be read once."""
         raise NotImplementedError
 
     def open(self) -> Unfolded:
@@ -158,7 +159,7 @@ class Unfolded:
 
     def __init__(self, blob: _Blob) -> None:
         self._blob = blob
-        self._file: Any = blob._stored()
+        self._file: Any = blob.stored_bytes()
         self._wrong: tuple[type[Exception], ...] = ()
         if blob.codec == ZSTD:
             self._unfold()
@@ -178,7 +179,7 @@ class Unfolded:
             self._blob.raw_len,
         ):  # what it claims is not believed, but it must agree
             self._blob.fail(f"is not {self._blob.raw_len} bytes long")
-        stored: Any = self._blob._stored()
+        stored: Any = self._blob.stored_bytes()
         self._file = ZstdDecompressor(max_window_size=_WINDOW).stream_reader(stored)
 
     def read(self, size: int) -> bytes:
@@ -203,14 +204,16 @@ class BlobRecord(_Blob):
         """The number of the stored bytes."""
         return len(self.stored)
 
-    def _stored(self) -> BytesIO:
+    def stored_bytes(self) -> BytesIO:
+        """Return the stored bytes as a file."""
         return BytesIO(self.stored)
 
     def pack(self) -> bytes:
         """Give the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
-        return b"".join(self._parts())
+        return b"".join(self.parts())
 
-    def _parts(self) -> tuple[bytes, bytes, bytes]:
+    def parts(self) -> tuple[bytes, bytes, bytes]:
+        """Return head, stored bytes and checksum; raise InputError as `pack` does."""
         _need_hash(self, self.hash)
         if self.codec not in (PLAIN, ZSTD) or (
             self.codec == PLAIN and self.raw_len != len(self.stored)
@@ -489,7 +492,8 @@ class FoundBlob(_Blob):
         self._source = source
         self._offset = offset + _BLOB.size
 
-    def _stored(self) -> _Extent:
+    def stored_bytes(self) -> _Extent:
+        """Return the stored bytes as a file."""
         return _Extent(self._source, self._offset, self.stored_len)
 
     def record(self) -> BlobRecord:
@@ -612,6 +616,24 @@ def read_turns(path: Path, note: Note) -> Iterator[tuple[int, TurnRecord]]:
                 break
             yield offset, TurnRecord(*_TURN.unpack_from(data))
         _note_torn(source, size)
+
+
+def read_sealed(path: Path, note: Note, layout: struct.Struct) -> Iterator[tuple[Any, ...]]:
+    """Yield the fields of every record, up to the first bad one, of a file whose records are alike.
+
+    Each has a layout, and its CRC after it. `note` gets a sentence about what was dropped.
+    """
+    size = layout.size + _CRC.size
+    with _Source(path, note) as source:
+        end = source.size // size * size
+        for offset, data in _slices(source, size):
+            if not _holds(data):
+                end = offset
+                break
+            yield layout.unpack_from(data)
+        if end < source.size:
+            how = "dropped: the record there is damaged"
+            source.note(_lost(source.size - end, "byte", end, how))
 
 
 def read_heads(path: Path, note: Note) -> Iterator[HeadRecord]:
@@ -836,7 +858,7 @@ class PackWriter:
 
     def blob(self, record: BlobRecord) -> None:
         """Add a blob; raise InputError for what a reader would refuse."""
-        self._add(BLOBS, BLOBS_INDEX, record.entry, record._parts())
+        self._add(BLOBS, BLOBS_INDEX, record.entry, record.parts())
 
     def turn(self, record: TurnRecord) -> None:
         """Add a turn; raise InputError for a number that does not fit."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.event import EventPage, LinePage
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 

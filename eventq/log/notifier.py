@@ -22,7 +22,7 @@ from eventq.workspace.layout import encode
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.event import Commit
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 

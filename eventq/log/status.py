@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eventq.event import ConsumerState, EventPage, LinePage
     from eventq.log.notifier import Notifier
     from eventq.records import Subscription
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
 
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write

@@ -16,7 +16,7 @@ from eventq.errors import DamagedError, NotAThreadError
 from eventq.locks import ConsumerLock, FolderLock
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
-from eventq.storage.sqlite.database import Database
+from eventq.storage.engines import open_database
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
 
@@ -84,7 +84,7 @@ def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
     """Supervise the locked consumers until none is due."""
     layout = Layout(directory)
     journal = Journal(layout)
-    db = Database(directory)
+    db = open_database(directory)
     try:
         subscriptions = Subscriptions(db, journal, Notifier(db, layout, journal))
         Supervisor(layout, subscriptions, journal, locks).run()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.blobs import Blobs, Prepared
     from eventq.records import OutputInfo
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
 
     Names = list[str]
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from eventq.storage.base import Artifacts as Streams
+    from eventq.storage.base import Snapshot
     from eventq.storage.rows import ArtifactRow
-    from eventq.storage.sqlite.database import Database
 
     Buffer = bytes | bytearray | memoryview
     Names = list[str]
@@ -305,7 +305,7 @@ class Artifact:
 class Artifacts:
     """The artifacts of one thread."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Snapshot) -> None:
         """Use a database; nothing is read yet. Raises StoreError for one of an older version."""
         self._db = db
         self._streams: Streams = db.artifacts

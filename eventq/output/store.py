@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.blobs import Blobs
     from eventq.records import Blob
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
 
 SHA256 = "blob:sha256:"  # the refs of other tools
 _PAGE = 1_000

@@ -29,6 +29,18 @@ if TYPE_CHECKING:
         Popped,
     )
     from eventq.records import ContextInfo, Move, OpenInfo, OutputInfo, RunInfo
+    from eventq.storage.copied import (
+        AliasCopy,
+        AttemptCopy,
+        ContextCopy,
+        PatchCopy,
+        PinCopy,
+        RefCopy,
+        Restorable,
+        RootCopy,
+        RunCopy,
+        TurnCopy,
+    )
     from eventq.storage.rows import (
         AppendTo,
         ArtifactRow,
@@ -183,8 +195,8 @@ class Blobs(Protocol):
     def read(self, digests: Sequence[bytes]) -> dict[bytes, Piece]:
         """Return the pieces of those that are stored, as they are kept.
 
-        One that is a list, or has lost its bytes, is left out. The caller bounds what it asks for at
-        once.
+        One that is a list, or has lost its bytes, is left out. The caller bounds what it asks for
+        at once.
         """
 
     def put(self, blob: PreparedBlob) -> tuple[BlobRow, bool]:
@@ -594,6 +606,94 @@ class Outputs(Protocol):
         """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""
 
 
+class Copies(Protocol):
+    """What an export reads, and what an import finds and stores."""
+
+    def select(self, contexts: Iterable[int | str] | None) -> Selection:
+        """Choose contexts, by id or name, and what they lead to; None chooses everything.
+
+        Contexts lead to their chains, to the starts of their runs, and to the blobs of both:
+        payloads, patches, attempts, roots, and what these name. Called inside `read`, where one
+        selection replaces the one before. Raises UnknownContextError.
+        """
+
+    def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
+        """Return the turns of a parent, 0 for none, and a payload, oldest first."""
+
+    def patches(self, turn: int) -> list[PatchCopy]:
+        """Return the patches on a turn, in no order."""
+
+    def attempts(self, parent: int) -> list[AttemptCopy]:
+        """Return the attempts after a turn, in no order."""
+
+    def is_reached(self, turn: int) -> bool:
+        """Return whether a context stands at a turn, or at one that follows it."""
+
+    def last_context(self) -> int:
+        """Return the id of the newest context there ever was, 0 when there was none."""
+
+    def restore(self, records: Sequence[Restorable]) -> None:
+        """Store records in order under the ids that they have, as one change.
+
+        What a record names is stored, or stands before it. Depths and sizes are not read: they
+        follow from what a record names. A run that is there gets the new status. No event tells of
+        anything. New ids are above all that were restored. Raises UnknownTurnError,
+        UnknownBlobError.
+        """
+
+    def reserve(self, turn: int) -> None:
+        """Let the ids of new turns begin after this one, unless they do."""
+
+
+class Selection(Protocol):
+    """What was chosen to be copied. Everything is read in pages, of the moment of its `read`."""
+
+    def add_artifact(self, number: int) -> bool:
+        """Choose an artifact; return False when it was chosen, or there is none."""
+
+    def add_output(self, output: str) -> list[bytes]:
+        """Choose all versions of an output; return the blobs that this has newly chosen.
+
+        These are those of the versions and what they name, without parts; [] for no such output.
+        """
+
+    def blobs(self) -> Iterator[bytes]:
+        """Yield the digest of every blob that is no part only, in the order they came."""
+
+    def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
+        """Yield every turn, or those with a canonical rule, by id: no turn before its parent."""
+
+    def contexts(self) -> Iterator[ContextCopy]:
+        """Yield every context, by id."""
+
+    def patches(self) -> Iterator[PatchCopy]:
+        """Yield every patch, oldest first."""
+
+    def roots(self) -> Iterator[RootCopy]:
+        """Yield the root of every turn that has one of its own, by turn."""
+
+    def refs(self) -> Iterator[RefCopy]:
+        """Yield every blob that names others, once with each of them."""
+
+    def runs(self) -> Iterator[RunCopy]:
+        """Yield every run, by id."""
+
+    def attempts(self) -> Iterator[AttemptCopy]:
+        """Yield every attempt at a step, oldest first."""
+
+    def pins(self) -> list[PinCopy]:
+        """Return every pin, sorted."""
+
+    def aliases(self) -> list[AliasCopy]:
+        """Return every blob whose SHA-256 is noted, sorted."""
+
+    def outputs(self) -> Iterator[OutputInfo]:
+        """Yield every version of every output, sorted."""
+
+    def artifacts(self) -> Iterator[int]:
+        """Yield the number of every artifact, in order."""
+
+
 class Log(Protocol):
     """The events of a thread and their consumers."""
 
@@ -610,6 +710,10 @@ class Snapshot(Log, Memory, Protocol):
     """All areas: of one moment inside `read`, else of what is stored."""
 
     @property
+    def copies(self) -> Copies:
+        """What is copied from thread to thread."""
+
+    @property
     def artifacts(self) -> Artifacts:
         """The outputs of tools."""
 
@@ -621,6 +725,9 @@ class Snapshot(Log, Memory, Protocol):
 class Database(Snapshot, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
+    on_refusal: Callable[[EventqError], object] | None  # called with what the engine refuses
+    on_failure: Callable[[str, Exception], object] | None  # with a subscriber and its error
+
     @property
     def writable(self) -> bool:
         """Whether it was opened for writing."""
@@ -628,6 +735,32 @@ class Database(Snapshot, Protocol):
     @property
     def identity(self) -> str:
         """What tells this thread from a later one at its place; the same however it is opened."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened it."""
+
+    @property
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Excludes this process's other threads; taken before a lock that is held while reading."""
+
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`, and in a forked process."""
+
+    def alive(self) -> int:
+        """Return a number that changes with the files of the thread's directory.
+
+        Raises NotAThreadError when the thread was deleted or replaced.
+        """
+
+    def data_version(self) -> int:
+        """Return a number that changes when another process has committed."""
+
+    def has_memory(self) -> bool:
+        """Return whether there are turns and blobs: not in an older one, opened to read."""
+
+    def has_output(self) -> bool:
+        """Return whether there are artifacts and outputs: not in an older one, opened to read."""
 
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""

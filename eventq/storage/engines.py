@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from eventq.storage.sqlite.database import Database
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.sqlite.memory import MemoryDatabase
 
 
-def in_memory() -> Database:
+def open_database(directory: str, *, write: bool = True) -> Database:
+    """Open the database of the thread in a directory; without `write` nothing is ever changed.
+
+    Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
+    """
+    return Database(directory, write=write)
+
+
+def check_path(directory: str) -> None:
+    """Raise InputError for a directory that cannot hold a database; nothing is created."""
+    from eventq.storage.sqlite import creation
+
+    creation.check_path(directory)
+
+
+def create(directory: str, path: str, mode: int) -> bool:
+    """Create the database of a new thread, whole or not at all; return False if there is one."""
+    from eventq.storage.sqlite import creation
+
+    return creation.create(directory, path, mode)
+
+
+def in_memory() -> MemoryDatabase:
     """Open a database that lives in memory, for as long as it is used, and that nobody shares."""
     from eventq.storage.sqlite.memory import MemoryDatabase
 

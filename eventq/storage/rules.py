@@ -137,3 +137,11 @@ def status_conflict(run_id: int, status: str, turn: int) -> ConflictError:
         )
     fix = "there is nothing to resume" if status == "active" else "resume it first"
     return ConflictError(f"run {run_id} is {status}", fix, turn)
+
+
+def no_more_ids(table: str) -> LogicError:
+    """Return the error for a next id where the last one that there is was given."""
+    return LogicError(
+        f"the store has given the last id that there is in {table}, 2^63-1",
+        "export what is needed",
+    )

@@ -1,13 +1,14 @@
-"""The data directory of a CXDB server, read as it lies: the files of a pack, in folders, and its roots.
+"""The data directory of a CXDB server, read as it lies: the files of a pack, in folders, and roots.
 
     blobs/   blobs.pack, blobs.idx
     turns/   turns.log, turns.idx, turns.meta, heads.tbl
-    fs/      roots.idx, 44 bytes each: u64 turn_id, [32] root, u32 crc; the last one of a turn counts
+    fs/      roots.idx, 44 bytes each: u64 turn_id, [32] root, u32 crc; the last of a turn counts
 
-Nothing is written into it. What differs from a pack of ours, and is read here as it is meant there: `type_tag` is
-always 0. A head is written anew with each turn, with the time of the turn, so a context is as old as its first record.
-The order of `turns.idx` means nothing. Some versions of the server empty `blobs/` and `turns/` when they start, but not
-`fs/`, and count turns from 1 again: a root whose blob is not there may be one of another turn.
+Nothing is written into it. What differs from a pack of ours, and is read here as it is meant there:
+`type_tag` is always 0. A head is written anew with each turn, with the time of the turn, so a
+context is as old as its first record. The order of `turns.idx` means nothing. Some versions of the
+server empty `blobs/` and `turns/` when they start, but not `fs/`, and count turns from 1 again: a
+root whose blob is not there may be one of another turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.transfer.sources import Told
+    from eventq.transfer.sources import Line
 
 ROOTS = "roots.idx"
 _FOLDERS = {
@@ -33,22 +34,19 @@ _FOLDERS = {
     packfile.HEADS: "turns",
     ROOTS: "fs",
 }
-_ROOT = struct.Struct("<Q32sI")
+_ROOT = struct.Struct("<Q32s")
 
 
 def is_data_directory(folder: str) -> bool:
-    """Tell whether a folder is laid out as a data directory, and not as a pack."""
-    flat = any(
-        os.path.lexists(os.path.join(folder, name)) for name in (packfile.BLOBS, packfile.TURNS)
-    )
-    return not flat and any(
-        os.path.isfile(os.path.join(folder, _FOLDERS[name], name))
-        for name in (packfile.BLOBS, packfile.TURNS)
-    )
+    """Return whether a folder is laid out as a data directory, and not as a pack."""
+    names = packfile.BLOBS, packfile.TURNS
+    if any(os.path.lexists(os.path.join(folder, name)) for name in names):
+        return False
+    return any(os.path.isfile(os.path.join(folder, _FOLDERS[name], name)) for name in names)
 
 
 class DataDirectory(PackSource):
-    """A data directory: what is damaged in it is left out, and said to `note`."""
+    """A data directory; what is damaged in it is left out, with a `note`."""
 
     def __init__(self, folder: str) -> None:
         """Read from a folder. Raises LogicError when it holds neither blobs nor turns."""
@@ -59,10 +57,10 @@ class DataDirectory(PackSource):
         return os.path.join(self._folder, _FOLDERS.get(name, ""), name)
 
     def heal(self) -> None:
-        """Do nothing: the indexes are the server's own, and not needed here."""
+        """Do nothing: the indexes are the server's own, and an import does not need them."""
 
     def describes(self) -> bool | None:
-        """Tell that nobody knows whether what is said of turns is right: the server leaves no hash of it."""
+        """Return None, not known, where turns are described: the server leaves no hash of that."""
         return None if os.path.lexists(self._path(packfile.META)) else True
 
     def heads(self) -> Iterator[HeadRecord]:
@@ -72,7 +70,7 @@ class DataDirectory(PackSource):
             at = born.setdefault(head.context_id, head.created_at_ms)
             yield HeadRecord(head.context_id, head.head_turn_id, head.head_depth, head.flags, at)
 
-    def extra(self) -> Iterator[Told | None]:
+    def lines(self) -> Iterator[Line | None]:
         """Yield the roots of turns, and nothing else: there is no `eventq.ndjson`."""
         if self._roots is None:
             self._roots = self._sound_roots()
@@ -81,11 +79,11 @@ class DataDirectory(PackSource):
         )
 
     def _sound_roots(self) -> dict[int, bytes]:
-        """Return the last root of each turn that has one, without those that can only be of other turns."""
+        """Return the last root of each turn, without those that can only be of other turns."""
         path = self._path(ROOTS)
         if not os.path.lexists(path):  # older servers have none
             return {}
-        found = dict(self._read_roots(path))
+        found: dict[int, bytes] = dict(packfile.read_sealed(path, self.note, _ROOT))
         if not found:
             return {}
         turns = {
@@ -101,20 +99,3 @@ class DataDirectory(PackSource):
                 f"{ROOTS}: {lost} roots were left out: their turns, or their blobs, are not there"
             )
         return sound
-
-    def _read_roots(self, path: str) -> Iterator[tuple[int, bytes]]:
-        """Yield turn and root of each record up to the first bad one, where the server would cut the file off."""
-        with packfile._Source(path, self.note) as source:
-            end = source.size // _ROOT.size * _ROOT.size
-            for offset, data in packfile._slices(source, _ROOT.size):
-                if not packfile._holds(data):
-                    end = offset
-                    break
-                turn_id, root, _ = _ROOT.unpack(data)
-                yield turn_id, root
-            if end < source.size:
-                source.note(
-                    packfile._lost(
-                        source.size - end, "byte", end, "dropped: the record there is damaged"
-                    )
-                )

@@ -1,7 +1,8 @@
-"""What `turns.meta` says of the turns of a pack, as far as `turns.log` and the payloads bear it out.
+"""The descriptions of turns in `turns.meta`, checked against `turns.log` and the payloads.
 
-Its records have no checksums. The ids in both files go up, and the tag of a type, an encoding and a length stand twice:
-what one damaged record says is left out or told of, and costs those after it nothing.
+Its records have no checksums. The ids in both files go up, and the tag of a type, an encoding and a
+length stand twice: what one damaged record says is left out or noted, and costs those after it
+nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Descriptions:
     """The records, taken in the order of the turns."""
 
     def __init__(self, metas: Iterator[MetaRecord], *, right: bool | None) -> None:
-        """Read records as they are asked for; `right` says whether they are, None that nobody knows."""
+        """Read records as they are asked for; `right`: whether they are proven, None if unknown."""
         self._metas = metas
         self._right = right
         self._turns = 0
@@ -38,7 +39,7 @@ class Descriptions:
         self._next, self._after = next(metas, None), next(metas, None)
 
     def of(self, turn_id: int) -> MetaRecord | None:
-        """Return what is said of the next turn, None where nothing is."""
+        """Return the description of the next turn, or None."""
         self._turns += 1
         while self._next is not None and self._is_stray(turn_id):
             self._note("stray", self._next.turn_id)
@@ -51,7 +52,7 @@ class Descriptions:
         return found
 
     def _is_stray(self, turn_id: int) -> bool:
-        """Tell whether the next record is of no turn: one that was before, or one after which ids go back."""
+        """Return whether the next record is of no turn: an earlier one, or before ids go back."""
         here, after = self._next, self._after
         if here is None or here.turn_id == turn_id:
             return False
@@ -65,7 +66,7 @@ class Descriptions:
             self._next = self._after = None
 
     def checked(self, record: TurnRecord, meta: MetaRecord | None, size: int) -> MetaRecord | None:
-        """Return what is said of a turn, None where that is wrong; `size` is the length of its payload."""
+        """Return the description of a turn, None if it is wrong; `size` is that of the payload."""
         if meta is None or self._right:
             return meta
         has_tag = (
@@ -98,4 +99,6 @@ class Descriptions:
             what = _FAULTS[kind].format(
                 "1 is" if count == 1 else f"{count} are", turns=packfile.TURNS
             )
-            yield f"{packfile.META}: of the descriptions of turns {what}, that of turn {first} first"
+            yield (
+                f"{packfile.META}: of the descriptions of turns {what}, that of turn {first} first"
+            )

@@ -1,48 +1,99 @@
-"""What is here already of what an import brings, found again in work that is linear in both.
+"""What is here already of what an import brings, found in time linear in both.
 
-Of several that are alike each stands for one that comes, so twins stay two. To ask the store for each record how many
-like it there are, or which of them are free, is quadratic where thousands are alike.
+Of several that are alike each stands for one that comes, so twins stay two. To ask the database for
+each record how many like it there are, or which of them are free, is quadratic where thousands are
+alike.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import Counter, OrderedDict
+from typing import Generic, TypeVar
 
-from eventq.transfer.sources import type_tag
+from eventq.transfer.sources import tag_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable
 
     from eventq.dag.packfile import TurnRecord
-    from eventq.storage.sqlite.packs import PackTable
+    from eventq.storage.base import Contexts, Copies
+    from eventq.storage.copied import AttemptCopy, PatchCopy, TurnCopy
 
-    Ids = OrderedDict[int, int]
+    Ids = OrderedDict[int, None]
+    Traits = tuple[int, int, int, int]  # encoding, flags, time and type
 
-_FEW = 16  # turns of one parent and payload: they are read again for each that comes; more are remembered
-_NONE: Counter[Any] = Counter()
+Row = TypeVar("Row", bound="PatchCopy | AttemptCopy")
+
+_FEW = 16  # turns of one parent and payload are read for each that comes; more are remembered
+_PAGE = 1_000
+
+
+class SeenTurns:
+    """The turns of the source that are here, and under which ids."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._seen = array("Q")  # ids of the source, in order
+        self._depths = array("I")
+        self._renamed: dict[int, int] = {}  # those of them that have another id here
+        self._anew: set[int] = set()  # these ids
+
+    def add(self, record: TurnRecord, here: int) -> None:
+        """Note that a turn is here; its id is above those before it."""
+        self._seen.append(record.turn_id)
+        self._depths.append(record.depth)
+        if here != record.turn_id:
+            self._renamed[record.turn_id] = here
+            self._anew.add(here)
+
+    def _place(self, turn_id: int) -> int | None:
+        at = bisect_left(self._seen, turn_id)
+        return at if at < len(self._seen) and self._seen[at] == turn_id else None
+
+    def here(self, turn_id: int) -> int | None:
+        """Return the id here of a turn of the source; 0 for 0, None for one that is not here."""
+        if turn_id == 0:
+            return 0
+        return None if self._place(turn_id) is None else self._renamed.get(turn_id, turn_id)
+
+    def depth_below(self, turn_id: int) -> int:
+        """Return the depth of a child of a turn that is here, or of a root for 0."""
+        at = self._place(turn_id) if turn_id else None
+        return 0 if at is None else self._depths[at] + 1
+
+    def is_free(self, here: int) -> bool:
+        """Return whether a turn here stands for none of the source yet."""
+        return here not in self._anew and self.here(here) != here
 
 
 class KnownTurns:
-    """The turns that are here, by what makes a turn what it is."""
+    """The turns that were here before, by what makes a turn what it is."""
 
-    def __init__(self, table: PackTable, is_free: Callable[[int], bool]) -> None:
-        """Read from a table; `is_free` tells whether a turn here stands for none that came yet."""
-        self._table = table
-        self._is_free = is_free
-        self._groups: dict[tuple[int, bytes], dict[Any, Ids]] = {}
+    def __init__(self, copies: Copies, seen: SeenTurns, last: int) -> None:
+        """Read candidates from a database whose newest turn is `last`; `seen` are taken already."""
+        self._copies = copies
+        self._seen = seen
+        self._last = last
+        self._groups: dict[tuple[int, bytes], dict[Traits, Ids]] = {}
 
-    def find(self, record: TurnRecord, parent: int, digest: bytes) -> int | None:
-        """Return the turn here that a record stands for, that of its own id first, or None."""
-        group = self._groups.get((parent, digest))
+    def find(self, record: TurnRecord, parent: int) -> int | None:
+        """Return the turn here that a record stands for, that of its own id first, or None.
+
+        What follows a turn that came with this import is not asked for.
+        """
+        if parent > self._last:
+            return None
+        key = parent, record.payload_hash
+        group = self._groups.get(key)
         if group is None:
-            rows = self._table.alike(parent, digest, _FEW + 1)
-            group = self._grouped(rows)
-            if len(rows) > _FEW:
-                group = self._groups[parent, digest] = self._grouped(
-                    self._table.alike(parent, digest)
-                )
+            alike = self._copies.alike(*key, _FEW + 1)
+            if len(alike) > _FEW:
+                group = self._groups[key] = self._grouped(self._copies.alike(*key))
+            else:
+                group = self._grouped(alike)
         ids = group.get((record.codec, record.flags, record.created_at_ms, record.type_tag))
         if not ids:
             return None
@@ -50,35 +101,38 @@ class KnownTurns:
         del ids[found]
         return found
 
-    def _grouped(self, rows: Iterable[Sequence[Any]]) -> dict[Any, Ids]:
-        group: dict[Any, Ids] = {}
-        for turn_id, type_id, tag, encoding, flags, at in rows:
-            if self._is_free(turn_id):
-                number = type_tag(type_id) if tag is None else tag & (1 << 64) - 1
-                group.setdefault((encoding, flags, at, number), OrderedDict())[turn_id] = 0
+    def _grouped(self, turns: Iterable[TurnCopy]) -> dict[Traits, Ids]:
+        group: dict[Traits, Ids] = {}
+        for turn in turns:
+            if self._seen.is_free(turn.turn):
+                traits = turn.encoding, turn.flags, turn.at, tag_of(turn)
+                group.setdefault(traits, OrderedDict())[turn.turn] = None
         return group
 
 
 class KnownContexts:
     """The contexts here that were born at certain times, and stand for none that came yet."""
 
-    def __init__(self, table: PackTable, times: set[int]) -> None:
-        """Read them from a table, once."""
+    def __init__(self, contexts: Contexts, times: set[int]) -> None:
+        """Read them from a database, once."""
         self._free: dict[int, tuple[int, int, str | None]] = {}  # head, time and name by id
         self._named: dict[tuple[int, str], int] = {}
-        self._unnamed: dict[int, Ids] = {}  # id to head, by time
+        self._unnamed: dict[int, Ids] = {}  # by time
         self._at_head: dict[tuple[int, int], Ids] = {}
-        for context_id, head, at, name in table.births():
-            if at in times:
-                self._add(context_id, head, at, name)
+        after = 0
+        while page := contexts.page(after, _PAGE):
+            for one in page:
+                if one.created_at_ms in times:
+                    self._add(one.context_id, one.head_turn_id, one.created_at_ms, one.name)
+            after = page[-1].context_id
 
     def _add(self, context_id: int, head: int, at: int, name: str | None) -> None:
         self._free[context_id] = head, at, name
         if name is not None:
             self._named[at, name] = context_id
         else:
-            self._unnamed.setdefault(at, OrderedDict())[context_id] = head
-            self._at_head.setdefault((at, head), OrderedDict())[context_id] = head
+            self._unnamed.setdefault(at, OrderedDict())[context_id] = None
+            self._at_head.setdefault((at, head), OrderedDict())[context_id] = None
 
     def same(self, context_id: int, at: int, name: str | None) -> int | None:
         """Return this id if it is free and of this time and name."""
@@ -102,7 +156,7 @@ class KnownContexts:
         return self._free[context_id][0]
 
     def take(self, context_id: int) -> None:
-        """Have one stand for a context that came, if it is among them."""
+        """Let one stand for a context that came, if it is among them."""
         head, at, name = self._free.pop(context_id, (0, 0, None))
         if name is not None:
             self._named.pop((at, name), None)
@@ -111,20 +165,22 @@ class KnownContexts:
             self._at_head.get((at, head), OrderedDict()).pop(context_id, None)
 
 
-class KnownRows:
-    """What follows a turn and may be there several times over: its overlays, or its attempts."""
+class KnownRows(Generic[Row]):
+    """What follows a turn and may be there several times over: its patches, or its attempts."""
 
-    def __init__(self, rows: Callable[[int], list[Any]]) -> None:
+    def __init__(self, rows: Callable[[int], list[Row]]) -> None:
         """Take what reads the rows of a turn."""
         self._rows = rows
-        self._left: dict[int, Counter[Any]] = {}
+        self._left: dict[int, Counter[Row]] = {}
+        self._none: Counter[Row] = Counter()  # of all turns without any
 
-    def take(self, turn_id: int, *row: object) -> bool:
-        """Tell whether a row was here before; each is taken once. To be asked before any is stored."""
-        left = self._left.get(turn_id)
+    def take(self, row: Row) -> bool:
+        """Return whether a row was here, each once; asked before any of its turn is stored."""
+        turn = row[0]
+        left = self._left.get(turn)
         if left is None:
-            rows = self._rows(turn_id)
-            left = self._left[turn_id] = Counter(rows) if rows else _NONE
+            rows = self._rows(turn)
+            left = self._left[turn] = Counter(rows) if rows else self._none
         if not left[row]:
             return False
         left[row] -= 1

@@ -1,7 +1,8 @@
-"""Session files of coding agents, in and out: a JSON entry a line becomes a turn, its images become blobs.
+"""Session files of coding agents, in and out: a line, which is a JSON entry, becomes a turn.
 
-Nothing is lost: an entry whose bytes would not come back the same, and whatever is no entry, is kept as the line that
-it is. So an export gives the very bytes that were imported. A file that does not begin as one is refused.
+Its images become blobs. Nothing is lost: an entry whose bytes would not come back the same, and
+whatever is no entry, is kept as the line that it is. So an export yields the very bytes that were
+imported. A file whose first lines hold no entry is refused.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ class _Lines(BufferedReader):
 class Sessions:
     """The session files that a thread keeps, each as a context."""
 
-    def __init__(self, contexts: Contexts, produced: OutputStore) -> None:
-        """Keep turns and blobs in one thread."""
+    def __init__(self, contexts: Contexts, produced: OutputStore, directory: str) -> None:
+        """Keep turns and blobs in the thread of a directory."""
+        self.produced = produced
         self._contexts = contexts
-        self._produced = produced
-        self._db = produced.database
+        self._database = produced.database
+        self._directory = directory
 
-    # --- in -------------------------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def import_file(
         self, path: str, *, name: str | None = None, blobs: str | None = None
@@ -92,12 +94,12 @@ class Sessions:
         their SHA-256. Raises InputError for a file that is no session, and ConflictError when the
         context and the file differ; both add nothing.
         """
-        self._db.check_writable()
+        self._database.check_writable()
         try:
             with self._opened(path) as file:
                 begun = _beginning(file, path)
                 known = self._context(name or _name_of(begun[0], path))
-                return _Import(self, known, path, blobs).run(chain(begun, file))
+                return SessionImport(self, known, path, blobs).run(chain(begun, file))
         except OSError as error:
             raise LogicError(
                 f"'{path}' could not be read: {error.strerror}",
@@ -110,7 +112,7 @@ class Sessions:
             raise UsageError(
                 f"the path must be text, not {type(path).__name__}", "give it as a string"
             )
-        inside = os.path.realpath(self._db.directory)
+        inside = os.path.realpath(self._directory)
         if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
             raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
         file = _Lines(open(path, "rb", buffering=0))  # noqa: SIM115 (the caller closes it)
@@ -122,19 +124,19 @@ class Sessions:
 
     def _context(self, name: str) -> Context:
         check_context_name(name)
-        with self._db.write():
+        with self._database.write():
             try:
                 return self._contexts.get(name)
             except UnknownContextError:
                 return self._contexts.create(name)
 
-    # --- out ------------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def lines(self, context: int | str, *, warn: Warn | None = None) -> Iterator[bytes]:
-        """Give the lines of a session file as they were imported, each with its newline.
+        """Yield the lines of a session file as they were imported, each with its newline.
 
-        Turns of other types are left out. `warn` gets a sentence about each blob that is not here. Raises
-        UnknownContextError.
+        Turns of other types are left out. `warn` gets a sentence about each blob that is not here.
+        Raises UnknownContextError.
         """
         for turn in self._contexts.get(context).replay():
             if turn.type_id in (ENTRY, LINE):
@@ -146,17 +148,17 @@ class Sessions:
         if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
             stored = parse(data)
             whole = entries.rehydrate(
-                stored, self._own, lambda what: _tell(what, warn), parse=parse
+                stored, self.own_blob, lambda what: _warn_of_own(what, warn), parse=parse
             )
             data = spell(whole).encode()
         return data if turn.flags & NO_NEWLINE else data + b"\n"
 
-    def _own(self, ref: str) -> bytes | None:
-        """Give the bytes of a ref of ours: those of other tools were in the file, and stay."""
-        return None if ref.startswith(SHA256) else self._produced.get(ref)
+    def own_blob(self, ref: str) -> bytes | None:
+        """Return the bytes of a ref of ours; None for one of another tool, which the file had."""
+        return None if ref.startswith(SHA256) else self.produced.get(ref)
 
 
-class _Import:
+class SessionImport:
     """One import: the context, and what became of the lines."""
 
     def __init__(self, sessions: Sessions, context: Context, path: str, folder: str | None) -> None:
@@ -164,8 +166,9 @@ class _Import:
         self._context = context
         self._path = path
         self._folder = folder
-        self._produced = sessions._produced
-        self._blobs = sessions._produced.blobs
+        self._produced = sessions.produced
+        self._database = sessions.produced.database
+        self._blobs = sessions.produced.blobs
         self._notes: list[str] = []
         self._missing: set[str] = set()
         self._put: set[str] = set()
@@ -175,12 +178,12 @@ class _Import:
         self._odd = self._first_odd = 0  # whole ones among them, and the number of the first
 
     def run(self, file: Iterable[bytes]) -> SessionImported:
-        """Do it."""
+        """Append the lines that are new."""
         lines = iter(file)
         count, torn = self._compare(lines)
         number = count
         for batch in _batches(lines, torn):
-            with self._sessions._db.write():
+            with self._database.write():
                 self._leave_torn()
                 for line in batch:
                     number += 1
@@ -191,7 +194,7 @@ class _Import:
         return SessionImported(context_id, number, number - count, len(self._put), notes, self._raw)
 
     def _compare(self, lines: Iterator[bytes]) -> tuple[int, bytes | None]:
-        """Read the lines that are here already; give how many, and the line that takes the place of a torn one."""
+        """Read the lines that are here already; return how many, and what replaces a torn one."""
         count = 0
         for turn in self._context.replay() if self._head else ():
             if turn.type_id not in (ENTRY, LINE):
@@ -220,16 +223,16 @@ class _Import:
         return count, None
 
     def _leave_torn(self) -> None:
-        """Go back behind a torn line, in the transaction that stores what takes its place."""
+        """Move the head to before a torn line, in the transaction that stores what replaces it."""
         if self._torn is not None:
             self._context.move(self._torn, expected_head=self._head)
             self._head, self._torn = self._torn, None
 
     def _fetch_again(self, turn: Turn, line: bytes) -> None:
-        """Keep the blobs of a line that is here, if their folder is given only now."""
+        """Store the blobs of a line that is here, if their folder is given only now."""
         entry = _entry(line) if self._folder is not None and SHA256.encode() in line else None
         if entry is not None and (foreign := self._foreign(entry)):
-            with self._sessions._db.write():
+            with self._database.write():
                 self._blobs.add_refs(turn.ref, sorted(foreign))
 
     def _name(self) -> str:
@@ -259,7 +262,7 @@ class _Import:
             self._first_odd = self._first_odd or number
 
     def _prepared(self, data: bytes) -> tuple[str, bytes, set[bytes]]:
-        """Give type and payload of the turn that a line becomes, and the hashes of the blobs that it names."""
+        """Return type and payload of the turn that a line becomes, and the blobs that it names."""
         entry = _entry(data)
         foreign = set() if entry is None else self._foreign(entry)
         stored = None if entry is None or entries.FULL in entry else self._externalized(entry, data)
@@ -269,7 +272,7 @@ class _Import:
         return ENTRY, data if stored is entry else spell(stored).encode(), named | foreign
 
     def _foreign(self, entry: dict[str, Any]) -> set[bytes]:
-        """Give the hashes of the blobs that an entry names by their SHA-256, fetched if they are not here."""
+        """Return the blobs that an entry names by SHA-256; those that are not here are fetched."""
         try:
             refs = entries.foreign_refs(entry)
         except InputError:  # nested too deeply: it is kept as the line that it is
@@ -278,7 +281,7 @@ class _Import:
         return {bytes.fromhex(digits) for ref in refs if (digits := self._produced.blob_hash(ref))}
 
     def _externalized(self, entry: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Give what is stored of an entry, None unless the very bytes of its line can be made of it again."""
+        """Return what is stored of an entry; None if it does not spell the same line again."""
         put: dict[str, int] = {}
         times = 0
 
@@ -294,7 +297,7 @@ class _Import:
         def own(ref: str) -> bytes | None:
             if ref not in put and not ref.startswith(SHA256):
                 raise InputError(f"the entry names {ref} already", "keep the line as it is")
-            return self._sessions._own(ref)
+            return self._sessions.own_blob(ref)
 
         try:
             stored: dict[str, Any] = entries.externalize(entry, keep, full=True)
@@ -311,7 +314,7 @@ class _Import:
         return [digest for digest in sorted(named) if self._blobs.has(digest)]
 
     def _fetch(self, refs: list[str]) -> None:
-        """Keep the blobs that another tool has, under the names that it has for them."""
+        """Store the blobs that another tool has, under the names that it has for them."""
         for ref in refs:
             if (
                 self._folder is None
@@ -360,14 +363,14 @@ def _beginning(file: Iterable[bytes], path: str) -> list[bytes]:
 
 
 def _raw_note(count: int, first: int) -> str:
-    """Return what is said of whole lines that are kept as they are."""
+    """Return the note on whole lines that are kept as they are."""
     which = f"line {first} is" if count == 1 else f"{count:,} lines, the first is line {first}, are"
     why = "no JSON object, or none that could be written again byte for byte"
     return f"{which} kept as raw text: {why}"
 
 
 def _name_of(first: bytes, path: str) -> str:
-    """Give the name of a session: the id in its first entry, or that of the file."""
+    """Return the name of a session: the id in its first entry, or that of the file."""
     entry = _entry(first.removesuffix(b"\n"))
     told = entry.get("id") if entry is not None and entry.get("type") == "session" else None
     name = told if isinstance(told, str) and told else os.path.splitext(os.path.basename(path))[0]
@@ -376,7 +379,7 @@ def _name_of(first: bytes, path: str) -> str:
 
 
 def _entry(data: bytes) -> dict[str, Any] | None:
-    """Give the object that a line is, None for anything else."""
+    """Return the object that a line is, None for anything else."""
     try:
         entry = parse(data)
     except (ValueError, RecursionError):
@@ -385,9 +388,10 @@ def _entry(data: bytes) -> dict[str, Any] | None:
 
 
 def _is_around(spelled: bytes, put: dict[str, int], data: bytes) -> bool:
-    """Say whether a line is what is spelled, with so many bytes in place of each ref: images need not be spelled again.
+    """Return whether a line is what is spelled, with so many bytes in place of each ref.
 
-    Those bytes are what was parsed: had they been escaped, they were more, and what is after them elsewhere.
+    Images need not be spelled again: those bytes are what was parsed. Had they been escaped, there
+    would be more of them, and what follows would be elsewhere.
     """
     first, *others = spelled.split(_REF)
     if not data.startswith(first):
@@ -402,7 +406,7 @@ def _is_around(spelled: bytes, put: dict[str, int], data: bytes) -> bool:
 
 
 def _batches(lines: Iterator[bytes], first: bytes | None) -> Iterator[list[bytes]]:
-    """Give lines in groups of some MiB, `first` before all."""
+    """Yield lines in groups of some MiB, `first` before all."""
     batch = [] if first is None else [first]
     size = 0
     for line in lines:
@@ -415,8 +419,8 @@ def _batches(lines: Iterator[bytes], first: bytes | None) -> Iterator[list[bytes
         yield batch
 
 
-def _tell(what: str, warn: Warn) -> None:
-    if SHA256 not in what:  # those of other tools are what the file said
+def _warn_of_own(what: str, warn: Warn) -> None:
+    if SHA256 not in what:  # a ref of another tool is what the file said
         warn(what)
 
 

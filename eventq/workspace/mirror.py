@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from eventq.event import Commit, NewEvent
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
 
 quote = _quote  # gives text as a JSON string

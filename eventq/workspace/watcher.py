@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
     from eventq.workspace.layout import Layout
 
 SLOW_LOOK = 1.0  # seconds between two looks when nothing has changed

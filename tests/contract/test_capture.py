@@ -16,13 +16,13 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq import thread as front
 from eventq.errors import EventqError, LogicError, ReadOnlyError, UsageError
 from eventq.output import artifacts as artifacts_module
 from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records import Captured
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
@@ -65,7 +65,7 @@ class CommitVFS(FaultyVFS):
 def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
     """Have every thread that is opened use the faulty file layer, unarmed."""
     made = CommitVFS("faulty-capture")
-    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-capture"))
+    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-capture"))
     yield made
     monkeypatch.undo()
     made.unregister()

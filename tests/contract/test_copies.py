@@ -696,7 +696,7 @@ def test_a_copy_is_one_moment(
                 writer.artifacts.remove(3)
                 writer.contexts.delete("side")
 
-    for name in ("blobs", "turns", "heads", "extra", "artifact"):
+    for name in ("blobs", "turns", "heads", "lines", "artifact"):
         real = getattr(ThreadSource, name)
 
         def noisy(self: Any, *given: Any, real: Any = real) -> Any:

@@ -23,6 +23,7 @@ from eventq.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import RunPython
@@ -481,7 +482,7 @@ def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
     thread.subscribe("w", "true")
     with eventq.open(thread.path, read_only=True) as reader:
         before = listing(thread.path)
-        calls = (
+        calls: tuple[Callable[[], object], ...] = (
             lambda: reader.push("self", "note", "y"),
             lambda: reader.push("self", "note", "y", key="k"),
             lambda: reader.push_many([("self", "note", "y")]),

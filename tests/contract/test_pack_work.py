@@ -126,7 +126,7 @@ def test_an_export_is_linear(
     all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times as many overlays, refs, attempts and runs, of four times as many turns, take about four times the steps."""
-    monkeypatch.setattr("eventq.storage.sqlite.packs._PAGE", 10)
+    monkeypatch.setattr("eventq.storage.sqlite.copies._PAGE", 10)
 
     def told(number: int) -> bytes:
         at = 4 * number + 1

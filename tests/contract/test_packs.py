@@ -442,7 +442,7 @@ def test_a_collection_beside_an_import(
     """What a collection deletes between the blobs and the turns of an import is an error, never fewer turns."""
     thread = fresh()
     folder = small(tmp_path / "pack")
-    real = PackSource.extra
+    real = PackSource.lines
     collected: list[int] = []
 
     def collect(source: PackSource) -> Any:
@@ -451,7 +451,7 @@ def test_a_collection_beside_an_import(
                 collected.append(other.gc(apply=True, grace=0).blobs)
         return real(source)
 
-    monkeypatch.setattr(PackSource, "extra", collect)
+    monkeypatch.setattr(PackSource, "lines", collect)
     with pytest.raises(BusyError, match="a collection deleted"):
         thread.import_pack(folder)
     assert collected == [3]

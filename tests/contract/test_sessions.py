@@ -822,7 +822,7 @@ def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.Monkey
     """Row 85: an import that ends amid a transaction leaves the lines of those before, and no blob of its own."""
     monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
-    real = sessions._Import._append
+    real = sessions.SessionImport._append
 
     def breaking(self: Any, number: int, line: bytes) -> None:
         real(self, number, line)
@@ -830,7 +830,7 @@ def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.Monkey
             raise LookupError
 
     with monkeypatch.context() as patch:
-        patch.setattr(sessions._Import, "_append", breaking)
+        patch.setattr(sessions.SessionImport, "_append", breaking)
         with pytest.raises(LookupError):
             load(thread, lines(*entries))
     assert export(thread, "abc") == lines(*entries[:2])
@@ -1156,7 +1156,7 @@ def test_a_torn_line_stays_until_its_successor_is_stored(
     torn = lines(HEADER) + b'{"torn":"hal'
     load(thread, torn)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions._Import, "_append", lambda *_: 1 / 0)
+        patch.setattr(sessions.SessionImport, "_append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             load(thread, torn + b'f"}\n')
     assert export(thread, "abc") == torn

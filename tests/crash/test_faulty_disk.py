@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq import thread as front
 from eventq.errors import DiskError, EventqError
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 
@@ -175,7 +175,7 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
             vfs.arm(number, error, lasting=lasting)
             outcome, refused = attempt(path, vfs, scenario)
             vfs.disarm()
@@ -209,7 +209,7 @@ def test_the_same_thread_goes_on_after_a_refusal(
         number += 1
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
             outcome = Outcome([], [])
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=False)
@@ -245,7 +245,7 @@ def test_a_key_is_used_once_however_often_its_push_is_repeated(
         number += 1
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
             vfs.arm(number, error, lasting=False)
             with eventq.open(path) as thread:
                 try:
@@ -270,7 +270,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
     while failed:
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
             with eventq.open(path) as thread:
                 # apsw raises what a callback raised even where SQLite goes on regardless, as it does in a checkpoint
                 thread.database.connection.wal_autocheckpoint(0)
@@ -310,7 +310,7 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:

@@ -13,8 +13,8 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq import thread as front
 from eventq.errors import DiskError
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.crash.support import FaultyVFS, copy, sound
 from tests.crash.test_every_step import fell
@@ -200,14 +200,14 @@ def test_a_disk_that_refuses(
     """Rows 11, 24, 55: whichever change of the files fails, the thread is sound and the work whole or not there."""
     path = str(tmp_path / "thread")
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
+        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
         count = steps_of(template, path, vfs, name)
     assert count > 8
     for number in numbers(count, edge):
         copy(template, path)
         refused = False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -257,7 +257,7 @@ def test_the_same_thread_goes_on(
 ) -> None:
     """A process whose disk refused once goes on with the thread it has open: the work is done at the second attempt."""
     path = str(tmp_path / "thread")
-    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-memory"))
+    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
     count = steps_of(template, path, vfs, name)
     for number in numbers(count, 40)[::7]:
         copy(template, path)
@@ -274,7 +274,7 @@ def test_the_same_thread_goes_on(
                 WORKS[name](thread)
             assert thread.check() == []
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", Database)
+            patch.setattr(engines, "Database", Database)
             with eventq.open(path) as thread:
                 said = [turn.payload for turn in thread.contexts.get("main").replay()]
                 first = {"append": [SMALL], "append_text": [TEXT], "seal": [OPEN]}.get(name, [])

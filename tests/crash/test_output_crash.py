@@ -14,9 +14,9 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq import thread as front
 from eventq.errors import DiskError, EventqError, LogicError
 from eventq.output import artifacts as module
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, sound
 from tests.crash.support import start as start_program
@@ -224,7 +224,7 @@ def test_a_disk_that_refuses(
     """Rows 90, 98: whichever change of the files fails, nothing that is not whole says that it is, and no ack is lost."""
     path = str(tmp_path / "thread")
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-output"))
+        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-output"))
         count = steps_of(template, path, vfs, name)
     assert count > 5
     outcomes = set()
@@ -232,7 +232,7 @@ def test_a_disk_that_refuses(
         copy(template, path)
         told, refused = Told(), False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-output"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-output"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:

@@ -14,9 +14,9 @@ import pytest
 
 import eventq
 from eventq import LogicError
-from eventq import thread as front
 from eventq.errors import DiskError
 from eventq.records import NewTurn
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.contract.pack_files import FILES, added, tree
 from tests.crash.support import REFUSALS, FaultyVFS, copy
@@ -251,7 +251,7 @@ def test_an_import_that_the_disk_refuses(
             copy(f"{packed}/template", path)
             refused = False
             with monkeypatch.context() as patch:
-                patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-pack"))
+                patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-pack"))
                 with eventq.open(path) as thread:
                     vfs.arm(number, error, lasting=lasting)
                     try:

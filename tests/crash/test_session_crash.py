@@ -13,8 +13,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq import thread as front
 from eventq.errors import DiskError
+from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from eventq.transfer import sessions
 from tests.crash.support import FaultyVFS, copy
@@ -134,7 +134,7 @@ def test_a_disk_that_refuses(
     """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
     path = f"{place}/thread"
     with monkeypatch.context() as patch:
-        patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
+        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
         count = steps_of(place, path, vfs)
     assert count > 20
     lines = []
@@ -142,7 +142,7 @@ def test_a_disk_that_refuses(
         copy(f"{place}/template", path)
         refused = False
         with monkeypatch.context() as patch:
-            patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
+            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
             with eventq.open(path) as thread:
                 vfs.arm(number, error, lasting=lasting)
                 try:
@@ -162,7 +162,7 @@ def test_the_same_thread_goes_on(
 ) -> None:
     """A process whose disk refused once imports again with the thread that it has open."""
     path = f"{place}/thread"
-    monkeypatch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
+    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
     count = steps_of(place, path, vfs)
     for number in range(1, count + 1, 5):
         copy(f"{place}/template", path)
@@ -213,7 +213,9 @@ def test_a_copy_whose_disk_refuses(
         def attempt(number: int) -> tuple[bool, int]:
             copy(f"{place}/empty", path)
             with monkeypatch.context() as patch:
-                patch.setattr(front, "Database", functools.partial(Database, vfs="faulty-session"))
+                patch.setattr(
+                    engines, "Database", functools.partial(Database, vfs="faulty-session")
+                )
                 with eventq.open(path) as other:
                     vfs.arm(number, apsw.FullError, lasting=True)
                     try:

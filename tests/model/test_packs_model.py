@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import eventq
 from eventq import EventqError, system
 from eventq.records import NewTurn
-from eventq.storage.sqlite.packs import PackTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from eventq.storage.copied import TurnCopy
 
 FILES = [
     "blobs.idx",
@@ -69,11 +70,10 @@ once = settings(
 )
 
 
-def everything(thread: eventq.Thread) -> PackTable:
-    """Give the tables that a pack holds, all of them chosen."""
-    table = PackTable(thread.database)
-    table.choose_all()
-    return table
+def all_turns(thread: eventq.Thread) -> list[TurnCopy]:
+    """Return all turns."""
+    with thread.database.read() as moment:
+        return list(moment.copies.select(None).turns())
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
     for what, which, value in steps:
         at[0] += 1
         ids = [one.context_id for one in contexts]
-        turns = [row[0] for row in everything(thread).turns()]
+        turns = [one.turn for one in all_turns(thread)]
         if what == "create" or not ids:
             contexts.create(
                 f"name-{at[0]:.0f}" if value % 2 else None,
@@ -143,28 +143,20 @@ def contents(folder: str) -> dict[str, bytes]:
 def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
     """Give every turn with what is above it, ids left out."""
     found: dict[int, tuple[Any, ...]] = {0: ()}
-    for (
-        turn_id,
-        parent,
-        depth,
-        type_id,
-        version,
-        tag,
-        encoding,
-        canonical,
-        digest,
-        size,
-        flags,
-        at,
-    ) in everything(thread).turns():
-        one = (depth, type_id, version, tag, encoding, canonical, digest, size, flags, at)
-        found[turn_id] = (hash(found[parent]), one)
+    for turn in all_turns(thread):
+        found[turn.turn] = (hash(found[turn.parent]), turn[2:])
     return set(found.values())
+
+
+def payloads(thread: eventq.Thread) -> set[tuple[bytes, int, int]]:
+    """Return payload, flags and time of every turn."""
+    return {(one.digest, one.flags, one.at) for one in all_turns(thread)}
 
 
 def rooted(thread: eventq.Thread) -> set[tuple[int, bytes]]:
     """Give the time of every turn with a root, and that."""
-    roots = everything(thread).roots()
+    with thread.database.read() as moment:
+        roots = list(moment.copies.select(None).roots())
     return {(thread.contexts.turn(turn, payload=False).created_at_ms, root) for turn, root in roots}
 
 
@@ -279,8 +271,7 @@ def test_random_damage(folder: str, steps: list[Any], wounds: list[Any], own: bo
                 with open(os.path.join(pack, name), "wb") as file:
                     file.write(data)
             second.import_pack(pack)
-            hashes = {row[8:] for row in everything(first).turns()}
-            assert hashes <= {row[8:] for row in everything(second).turns()}
+            assert payloads(first) <= payloads(second)
             assert second.check() == []
-            last = max((row[0] for row in everything(second).turns()), default=0)
+            last = max((one.turn for one in all_turns(second)), default=0)
             assert second.contexts.create().append("next").turn_id > last

@@ -22,8 +22,7 @@ from hypothesis.stateful import (
 import eventq
 from eventq.dag import turns as turns_module
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
-from eventq.storage.rules import place
-from eventq.storage.sqlite.packs import PackTable
+from eventq.storage.copied import TurnCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,34 +353,18 @@ def test_turns_are_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
-    """Store turns by the library's own `place`, without its appends, and give the depth of each; turn n is the n-th."""
-    table = PackTable(thread.database)
+    """Store turns without appends, and return the depth of each; turn n is the n-th."""
     depths = [0]
     with thread.write():
         first = thread.contexts.create().append(b"x")
         thread.contexts.get(1).move(0)
         thread.database.run("DELETE FROM turns")
-        thread.database.run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
-        jumps = [(0, 0)]  # of each turn, as it is stored: where to, and how deep
-        for parent in parents:
-            above: list[Any] = []
-            if parent:
-                jump, jump_depth = jumps[parent]
-                far, far_depth = jumps[jump] if jump else (None, None)
-                above = [
-                    depths[parent],
-                    jump_depth if jump else None,
-                    far or None,
-                    far_depth if far else None,
-                ]
-            depth, to, at = place(parent, above)
-            table.add_turn(
-                None,
-                bytes.fromhex(first.hash),
-                (parent or None, depth, to, at, "x", 1, None, 0, None, 0, 0),
-            )
-            depths.append(depth)
-            jumps.append((to or 0, at or 0))
+        digest = bytes.fromhex(first.hash)
+        new = []
+        for turn, parent in enumerate(parents, 1):
+            depths.append(depths[parent] + 1 if parent else 0)
+            new.append(TurnCopy(turn, parent, depths[turn], "x", 1, None, 0, 0, 0, None, digest))
+        thread.database.copies.restore(new)
     return depths
 
 

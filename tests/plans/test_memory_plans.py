@@ -11,7 +11,6 @@ import pytest
 
 import eventq
 from eventq.records import NewTurn
-from eventq.storage.sqlite.packs import PackTable
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
@@ -229,8 +228,7 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_go_on_where_the_last_ended(name: str, traced: Traced) -> None:
     """A pack: a page begins after the one before it, whatever is chosen, and nothing is sorted."""
-    table = PackTable(traced.thread.database)
-    table.choose_all()
+    table = traced.thread.database.copies.select(None)
     for one in ("turns", "contexts", "blobs"):
         traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
     steps = [

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from eventq.filters.sandbox import Fence
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
+    from eventq.storage.sqlite.copies import Copies
     from eventq.storage.sqlite.events import Part
     from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.readers import Reader
@@ -188,6 +189,7 @@ class Database:
         open_turns: OpenTurns
         artifacts: Artifacts
         outputs: Outputs
+        copies: Copies
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
         """Open the database in `directory`; `write=False` never creates or changes a file.
@@ -431,6 +433,10 @@ class Database:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""
         self.connection.interrupt()
 
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`, and in a forked process."""
+        self.connection  # noqa: B018 (it refuses)
+
     def check_process(self) -> None:
         """Refuse a forked process before it waits for a lock that nobody in it will ever release."""
         if self.pid != os.getpid():
@@ -575,6 +581,11 @@ class Database:
     def check_output(self) -> None:
         """Raise StoreError when there are no tables of artifacts and outputs."""
         self._check_tables(self.has_output, "artifacts or outputs")
+
+    def check_both(self) -> None:
+        """Raise StoreError when there are not all tables that are copied."""
+        self.check_memory()
+        self.check_output()
 
     def _check_tables(self, has: Callable[[], bool], what: str) -> None:
         if not has():
@@ -906,11 +917,12 @@ class Database:
 
 # What holds an area: module and class, and the check that an older file has its tables.
 _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
-    "blobs": ("blobs", "Blobs", lambda _: None),
-    "turns": ("turns", "Turns", lambda _: None),
-    "contexts": ("contexts", "Contexts", lambda _: None),
-    "runs": ("runs", "Runs", lambda _: None),
+    "blobs": ("blobs", "Blobs", Database.check_memory),
+    "turns": ("turns", "Turns", Database.check_memory),
+    "contexts": ("contexts", "Contexts", Database.check_memory),
+    "runs": ("runs", "Runs", Database.check_memory),
     "open_turns": ("streams", "OpenTurns", Database.check_memory),
     "artifacts": ("streams", "Artifacts", Database.check_output),
     "outputs": ("outputs", "Outputs", Database.check_output),
+    "copies": ("copies", "Copies", Database.check_both),
 }

@@ -6,13 +6,14 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 
 import apsw
 
-from eventq.errors import DiskError, LogicError, UnknownContextError, UnknownTurnError
+from eventq.errors import DiskError, UnknownContextError, UnknownTurnError
 from eventq.storage.rows import Ending, Link, TurnRow
 from eventq.storage.rules import (
     KEY_MS,
     event_of,
     head_conflict,
     key_conflict,
+    no_more_ids,
     open_conflict,
     place,
     run_conflict,
@@ -250,7 +251,7 @@ class Turns:
         if isinstance(error, apsw.FullError):
             sql = "SELECT name FROM sqlite_sequence WHERE seq = ?"
             for (table,) in self.database.connection.execute(sql, ((1 << 63) - 1,)).fetchall():
-                return _last_id(str(table))
+                return no_more_ids(str(table))
         return self.database.explain(error)
 
     def insert(self, table: str, sql: str, bindings: tuple[Any, ...]) -> int:
@@ -260,7 +261,7 @@ class Turns:
         except DiskError as error:
             sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past `run`: it knows that all is undone
             if self.database.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
-                raise _last_id(table) from error  # SQLite says that it is full
+                raise no_more_ids(table) from error  # SQLite says that it is full
             raise
         return self.database.connection.last_insert_rowid()
 
@@ -387,13 +388,6 @@ class Turns:
     def root_faults(self) -> list[str]:
         """Return a sentence for each bad root, at most 20; a root of no turn is found above."""
         return [row[0] for row in self._run(_ROOT_FAULT)] if self.database.has_roots() else []
-
-
-def _last_id(table: str) -> LogicError:
-    return LogicError(
-        f"the store has given the last id that there is in {table}, 2^63-1",
-        "export what is needed",
-    )
 
 
 _FAULTS = (

@@ -1,0 +1,108 @@
+"""The records that a copy reads from one thread and stores in another.
+
+Apart from `rows`, which every command imports: only exports and imports need these. A digest is 32
+bytes, 0 stands for "no turn", times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TurnCopy(NamedTuple):
+    """A turn without its patches; `size` is that of its payload, and 0 where it is not known.
+
+    `type_tag` is a signed number of 64 bits, None where it follows from the type.
+    """
+
+    turn: int
+    parent: int
+    depth: int
+    type_id: str
+    type_version: int
+    type_tag: int | None
+    encoding: int
+    flags: int
+    at: int
+    canonical: str | None
+    digest: bytes
+    size: int = 0
+
+
+class ContextCopy(NamedTuple):
+    """A context; `depth` is that of its head."""
+
+    context: int
+    head: int
+    depth: int
+    flags: int
+    at: int
+    name: str | None = None
+    fork_of: int | None = None
+
+
+class ContextLabel(NamedTuple):
+    """What a context is called, and which one it was forked from; None changes nothing."""
+
+    context: int
+    name: str | None
+    fork_of: int | None
+
+
+class PatchCopy(NamedTuple):
+    """A patch on a turn; `digest` is None for a tombstone."""
+
+    turn: int
+    digest: bytes | None
+    flags: int
+    at: int
+
+
+class RootCopy(NamedTuple):
+    """The root of a file tree that a turn has of its own."""
+
+    turn: int
+    root: bytes
+
+
+class RefCopy(NamedTuple):
+    """A blob that names another."""
+
+    digest: bytes
+    named: bytes
+
+
+class RunCopy(NamedTuple):
+    """What makes a context a run; `start` is its first turn."""
+
+    context: int
+    name: str
+    group: str
+    status: str
+    start: int
+    completed_at: int | None
+
+
+class AttemptCopy(NamedTuple):
+    """A step that was tried after a turn and is not on the chain."""
+
+    parent: int
+    digest: bytes
+    at: int
+
+
+class PinCopy(NamedTuple):
+    """An owner that keeps a blob."""
+
+    owner: str
+    digest: bytes
+
+
+class AliasCopy(NamedTuple):
+    """A blob and the SHA-256 by which other tools name it."""
+
+    digest: bytes
+    sha256: bytes
+
+
+Restorable = TurnCopy | ContextCopy | ContextLabel | PatchCopy | RunCopy | AttemptCopy

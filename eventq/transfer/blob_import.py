@@ -1,0 +1,99 @@
+"""The blobs of an import: each is proven before it is stored."""
+
+from __future__ import annotations
+
+from eventq.dag import packfile
+from eventq.errors import BusyError, DamagedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from eventq.dag.packfile import BlobRecord, FoundBlob
+    from eventq.transfer.job import Job
+
+_GROUP_BYTES = 4 << 20  # of blobs in one transaction; a longer one is never in memory whole
+# A blob this many times as long as its stored bytes costs the reader more than the writer.
+_FOLDED = 100
+# Bytes of such blobs that may prove wrong before others are left out unread: they could take hours.
+_SPARE = 1 << 30
+
+
+class BlobImport:
+    """The blobs of one source, and what became of them."""
+
+    def __init__(self, job: Job) -> None:
+        """Nothing is read yet."""
+        self._database = job.database
+        self._blobs = job.blobs
+        self._source = job.source
+        self._notes = job.notes
+        self._bad: set[bytes] = set()  # left out
+        self._long: set[bytes] = set()  # long ones that came
+        self._spare = _SPARE
+        self._came: set[bytes] | None = None  # all of the source, once one is missed
+
+    def run(self) -> int:
+        """Store the sound blobs, some MiB a transaction, a longer one by itself; count the new."""
+        count = size = 0
+        group: list[bytes] = []
+        for offset, blob in self._source.blobs():
+            data = self._proven(offset, blob)
+            if data is None:
+                continue
+            if isinstance(data, packfile.Unfolded):
+                count += self._put_long(blob, data)
+                continue
+            group.append(data)
+            size += len(data)
+            if size >= _GROUP_BYTES:
+                count += self._put(group)
+                group, size = [], 0
+        return count + self._put(group)
+
+    def _put(self, group: list[bytes]) -> int:
+        with self._database.write():
+            return sum(self._blobs.put(data).new for data in group)
+
+    def _put_long(self, blob: FoundBlob | BlobRecord, file: packfile.Unfolded) -> bool:
+        data: BinaryIO = file  # type: ignore[assignment]  # it is read once, and nothing else
+        return self._blobs.put(data, expect_hash=blob.hash, expect_size=blob.raw_len).new
+
+    def _proven(
+        self, offset: int, blob: FoundBlob | BlobRecord
+    ) -> bytes | packfile.Unfolded | None:
+        """Return the bytes of a blob, or a file of them; None if it came before or is damaged."""
+        if blob.hash in self._long:
+            return None
+        try:
+            data = self._checked(blob)
+        except DamagedError as error:
+            self._bad.add(blob.hash)
+            where = f"{packfile.BLOBS}: the record at byte {offset}"
+            self._notes.fault(f"{where} was left out: {error.what}")
+            return None
+        if data is not None:
+            return data
+        self._long.add(blob.hash)
+        return blob.open()
+
+    def _checked(self, blob: FoundBlob | BlobRecord) -> bytes | None:
+        """Return the bytes of a blob, None for a long one, which is sound; raise DamagedError."""
+        folded = blob.raw_len if blob.raw_len > _FOLDED * blob.stored_len else 0
+        if self._spare < 0 and folded:
+            blob.fail(f"says that it has {blob.raw_len} bytes, and others that said so were wrong")
+        self._spare -= folded
+        data = blob.raw() if blob.raw_len <= _GROUP_BYTES else None
+        if data is None:
+            blob.check()
+        self._spare += folded
+        return data
+
+    def check_collected(self, digest: bytes) -> None:
+        """Raise BusyError when a blob that is not here any more had come with the import."""
+        if digest in self._bad or self._blobs.has(digest):
+            return
+        if self._came is None:
+            self._came = self._source.blob_hashes()
+        if digest in self._came:
+            raise BusyError("a collection deleted what the import had stored", "import again")

@@ -1,0 +1,192 @@
+"""The lines of an import: what the interchange format has no room for."""
+
+from __future__ import annotations
+
+from eventq.blobs import digest_of
+from eventq.dag import packfile
+from eventq.dag.contexts import check_context_name
+from eventq.dag.nodes import START_TYPE, StartNode, StateNode
+from eventq.errors import EventqError, StoreError
+from eventq.event import check_name
+from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
+from eventq.transfer.artifact_import import ARTIFACT, fits, is_time
+from eventq.transfer.known import KnownRows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eventq.storage.copied import Restorable
+    from eventq.transfer.head_import import HeadImport
+    from eventq.transfer.job import Job
+    from eventq.transfer.sources import Line
+    from eventq.transfer.turn_import import Nodes, TurnImport
+
+STATUSES = ("active", "suspended", "completed", "cancelled")
+_PAGE = 500  # records that are stored together
+
+
+class LineImport:
+    """The lines of one source; blobs, artifacts, turns and contexts have come."""
+
+    def __init__(self, job: Job, nodes: Nodes, turns: TurnImport, heads: HeadImport) -> None:
+        """Begin, inside a transaction."""
+        self._database = job.database
+        self._job = job
+        self._notes = job.notes
+        self._nodes = nodes
+        self._came = turns
+        self._heads = heads
+        self._patches = KnownRows(job.database.copies.patches)
+        self._attempts = KnownRows(job.database.copies.attempts)
+        self._versions: set[tuple[str, int]] = set()  # of outputs here that stand for one there
+        self._pending: list[Restorable] = []
+        self.new_outputs = 0
+        # What each kind of line is recognised by, and what stores it.
+        self._kinds: list[tuple[dict[str, type], Callable[[Line], bool]]] = [
+            ({"context": int}, self._label),
+            ({"run": int, "name": str, "group": str, "status": str, "start": int}, self._run),
+            ({"patch": int, "flags": int, "created_at_ms": int}, self._patch),
+            ({"root": int, "hash": str}, self._root),
+            ({"attempt": int, "blob": str, "created_at_ms": int}, self._attempt),
+            ({"blob": str, "ref": str}, self._ref),
+            ({"blob": str, "pin": str}, self._pin),
+            ({"turn": int, "canonical": str}, self._rule),
+            ({"blob": str, "sha256": str}, self._alias),
+            ({"output": str, "version": int, "blob": str, "created_at_ms": int}, self._output),
+            (ARTIFACT, lambda _: True),  # artifacts came before
+        ]
+
+    def run(self) -> None:
+        """Store what the lines say, and note how many could not be stored."""
+        count = 0
+        for line in self._job.source.lines():
+            try:
+                count += line is None or not self._import(line)
+            except StoreError:
+                raise
+            except (EventqError, OverflowError, KeyError):
+                count += 1
+            if len(self._pending) >= _PAGE:
+                self._flush()
+        self._flush()
+        if count:
+            self._notes.remark(
+                f"{packfile.BESIDE}: {count} lines were left out: what they name is not there"
+            )
+
+    def _flush(self) -> None:
+        self._database.copies.restore(self._pending)
+        self._pending = []
+
+    def _import(self, line: Line) -> bool:
+        """Store what one line says; return False when it cannot be stored."""
+        for kinds, store in self._kinds:
+            if fits(line, kinds):
+                return store(line)
+        return False
+
+    def _label(self, line: Line) -> bool:
+        """Store name and lineage of a context that was made now; others stay as they are."""
+        here, fork_of = self._heads.here.get(line["context"]), line.get("fork_of")
+        if here is None or here not in self._heads.made:
+            return here is not None
+        if not isinstance(fork_of, (int, type(None))):
+            return False
+        if type(fork_of) is int and fork_of in self._heads.here:
+            origin = self._heads.here[fork_of]
+            self._database.copies.restore([ContextLabel(here, None, origin)])
+        if (name := line.get("name")) is not None:
+            check_context_name(name)
+            if self._database.contexts.named(name) is None:
+                self._database.copies.restore([ContextLabel(here, name, None)])
+            else:
+                self._notes.remark(f"context {here} has no name here: '{name}' is another one's")
+        return True
+
+    def _run(self, line: Line) -> bool:
+        """Store the run of a context that was made or moved on now; it has the source's status."""
+        here, start = self._heads.here.get(line["run"]), self._came.here(line["start"])
+        if here is None or not (here in self._heads.made or here in self._heads.moved):
+            return here is not None
+        check_name(line["name"], "name")
+        check_name(line["group"], "group", empty=True)
+        status, done = line["status"], line.get("completed_at_ms")
+        is_sound = status in STATUSES and (is_time(done) if status == "completed" else done is None)
+        if not is_sound or not start or not self._is_start(start, here):
+            return False
+        self._pending.append(RunCopy(here, line["name"], line["group"], status, start, done))
+        return True
+
+    def _is_start(self, start: int, here: int) -> bool:
+        """Return whether a turn is the first one of a context, and the start of a run."""
+        turns, head = self._job.turns, self._database.contexts.head(here)
+        if not head or not turns.is_above(start, head) or turns.depth(start):
+            return False
+        turn = turns.turn(start, payload=False, as_of=0)
+        return turn.type_id == START_TYPE and self._nodes.is_a(digest_of(turn.ref), StartNode)
+
+    def _patch(self, line: Line) -> bool:
+        turn_id, flags, at = self._came.here(line["patch"]), line["flags"], line["created_at_ms"]
+        if not turn_id or not 0 <= flags < 1 << 32 or not is_time(at):
+            return False
+        digest = None if line["blob"] is None else digest_of(line["blob"])
+        if digest is not None:
+            self._job.blobs.size_of(digest)  # it must be here
+        new = PatchCopy(turn_id, digest, flags, at)
+        if not self._patches.take(new):
+            self._pending.append(new)
+        return True
+
+    def _root(self, line: Line) -> bool:
+        """Store the root of a turn; one that has another here keeps that."""
+        turn_id, root = self._came.here(line["root"]), digest_of(line["hash"])
+        if not turn_id:
+            return False
+        kept = self._database.turns.attach(turn_id, root, only_new=True)
+        if kept != root:
+            self._notes.remark(
+                f"turn {turn_id} keeps the root that it has here, {kept.hex()}, not {root.hex()}"
+            )
+        return True
+
+    def _attempt(self, line: Line) -> bool:
+        parent, at = self._came.here(line["attempt"]), line["created_at_ms"]
+        digest = digest_of(line["blob"])
+        if not parent or not is_time(at) or not self._nodes.is_a(digest, StateNode):
+            return False
+        new = AttemptCopy(parent, digest, at)
+        if not self._attempts.take(new):
+            self._pending.append(new)
+        return True
+
+    def _ref(self, line: Line) -> bool:
+        self._job.blobs.add_refs(line["blob"], [line["ref"]])
+        return True
+
+    def _pin(self, line: Line) -> bool:
+        self._job.blobs.pin(line["blob"], line["pin"])
+        return True
+
+    def _rule(self, line: Line) -> bool:
+        """Return whether a rule was of any use: it was stored with its turn."""
+        return line["canonical"].isprintable() and bool(self._came.here(line["turn"]))
+
+    def _alias(self, line: Line) -> bool:
+        """Store the name that another tool has for a blob, if it is right."""
+        return self._job.produced.name_blob(line["blob"], digest_of(line["sha256"]))
+
+    def _output(self, line: Line) -> bool:
+        """Store a version of an output; where another has its number it is the next one."""
+        at, version = line["created_at_ms"], line["version"]
+        if not is_time(at) or not 1 <= version < 1 << 31:
+            return False
+        made, new = self._job.produced.outputs.take(
+            line["output"], version, line["blob"], at, self._versions
+        )
+        self.new_outputs += new
+        if made.version != version:
+            self._notes.remark(
+                f"version {version} of output {line['output']} is version {made.version} here"
+            )
+        return True
