@@ -211,7 +211,8 @@ class Thread:
         """Return a context manager that commits everything done inside it, or nothing.
 
         Nested blocks join the outermost one. The mirror, the journal and the consumers are updated
-        only after the outermost commit. Other OS threads wait until the block ends.
+        only after the outermost commit. Until then, writes of other OS threads wait, and their
+        reads see what was committed before.
         """
         self.database.check_writable()
         return self.database.write()

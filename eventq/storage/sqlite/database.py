@@ -55,6 +55,7 @@ _VACUUM_PAGES = 1_000
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
+_PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 
 
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
@@ -230,6 +231,7 @@ class Database:
         self.events = Events(self)
         self.consumers = Consumers(self)
         self._filters: Reader | None = None
+        self._reader: Reader | None = None  # for reads beside a transaction
         self._is_moment = False  # nothing that is read changes any more
         try:
             self.open_connection = self._open()
@@ -316,7 +318,12 @@ class Database:
         """Run a read on the connection, retrying when a writer interferes."""
         tries = 0
         self.check_process()
-        with self.lock:
+        if not self.lock.acquire(blocking=False):
+            if not self.writable:
+                self.lock.acquire()
+            elif self._is_held_up():
+                return self._beside(call)
+        try:
             while True:
                 try:
                     if not self.writable and self._is_stale():
@@ -343,6 +350,8 @@ class Database:
                     raise self.explain(error) from error.__cause__
                 except OSError as error:
                     raise NotAThreadError(self.directory) from error
+        finally:
+            self.lock.release()
 
     def _is_stale(self) -> bool:
         """Say whether the files that are read without rights want another way of reading than they did."""
@@ -389,7 +398,7 @@ class Database:
 
     def _is_apart(self) -> bool:
         """Return whether this OS thread sees something else than what is committed by now."""
-        return bool(self.depth) and (self._is_moment or self.lock._is_owned())  # type: ignore[attr-defined]
+        return self._is_moment or self.in_write()
 
     def _recheck(self, connection: apsw.Connection, sandbox: Fence) -> Recheck:
         from eventq.storage.sqlite.recheck import Recheck
@@ -414,8 +423,9 @@ class Database:
         return self.filters.sandbox
 
     def _close_readers(self) -> None:
-        if self._filters is not None:
-            self._filters.close()
+        for reader in (self._filters, self._reader):
+            if reader is not None:
+                reader.close()
 
     @property
     def connection(self) -> apsw.Connection:
@@ -432,6 +442,9 @@ class Database:
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""
         self.connection.interrupt()
+        for reader in (self._filters, self._reader):
+            if reader is not None:
+                reader.interrupt()
 
     def check_open(self) -> None:
         """Raise ClosedError after `close`, and in a forked process."""
@@ -652,6 +665,10 @@ class Database:
             self.connection.pragma("synchronous", 1 if relaxed else self._level)
         self.is_relaxed = relaxed
 
+    def in_write(self) -> bool:
+        """Return whether this OS thread is inside `write`."""
+        return bool(self.depth) and self.lock._is_owned()  # type: ignore[attr-defined]
+
     def join(self) -> bool:
         """Lock the transaction under way in this OS thread; return False when there is none."""
         self.check_process()
@@ -849,23 +866,46 @@ class Database:
             raise self.explain(error) from error
 
     def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-        """Run one statement and give all its rows: no cursor stays open to hold back a checkpoint."""
+        """Run one statement and return all its rows: no open cursor holds back a checkpoint.
+
+        A statement that changes anything belongs inside `write`.
+        """
         if not self.writable:
             return self.steady(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         if self.pid != os.getpid():
             raise self.gone()
-        with self.lock:
-            try:
-                connection = self.open_connection
-                if (
-                    connection is None
-                    or self._spoiled
-                    or connection.get_autocommit() is bool(self._marks)
-                ):
-                    connection = self.ready()
-                return connection.execute(sql, bindings).fetchall()
-            except (apsw.Error, UnicodeError) as error:
-                raise self.explain(error) from error
+        if not self.lock.acquire(blocking=False) and self._is_held_up():
+            return self._beside(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
+        try:
+            connection = self.open_connection
+            if (
+                connection is None
+                or self._spoiled
+                or connection.get_autocommit() is bool(self._marks)
+            ):
+                connection = self.ready()
+            return connection.execute(sql, bindings).fetchall()
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+        finally:
+            self.lock.release()
+
+    def _is_held_up(self) -> bool:
+        """Wait for the lock; return True, without it, when another OS thread is inside `write`."""
+        if self._is_moment:  # what is read elsewhere is of another one
+            return not self.lock.acquire()
+        return bool(self.depth) or not self.lock.acquire(timeout=_PATIENCE)
+
+    def _beside(self, call: Callable[[apsw.Connection], Any]) -> Any:
+        """Run a read on a second connection, which sees what is committed."""
+        if self._reader is None:
+            self._reader = self._new_reader()
+        try:
+            with self._reader as reader:
+                self.connection  # noqa: B018 (refuses use after close)
+                return call(reader.connection)
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
 
     def one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
         """Run one statement and give the first column of its first row, or None."""
@@ -878,23 +918,24 @@ class Database:
 
     def data_version(self) -> int:
         """Return a number that changes when another process has committed."""
-        return int(self.one("PRAGMA data_version"))
+        with self.lock:  # each connection has numbers of its own
+            return int(self.one("PRAGMA data_version"))
 
     def compact(self) -> None:
         """Give the space of deleted rows back to the system, some pages a transaction.
 
         Inside `write` nothing is done.
         """
-        if self.depth:
+        if self.in_write():
             return
         if (
             self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL
         ):  # made by an older program: one long way round
-            self.run(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
-            self.run("VACUUM")
+            self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
+            self.change("VACUUM")
         while self.free_bytes():
-            self.run(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.change(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        self.change("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def free_bytes(self) -> int:
         """Return the space that deleted rows have left."""

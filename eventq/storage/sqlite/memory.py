@@ -53,6 +53,9 @@ class MemoryDatabase(Database):
         """Return a context manager that keeps other threads out."""
         return MemoryRead(self)
 
+    def _is_held_up(self) -> bool:
+        return not self.lock.acquire()
+
     def _is_apart(self) -> bool:
         return True
 

@@ -12,11 +12,11 @@ from _thread import RLock
 from _weakref import ref
 from itertools import count
 
+import apsw
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import apsw
 
     from eventq.filters.sandbox import Fence
 
@@ -68,6 +68,15 @@ class Reader:
 
             self._sandbox = Fence(lambda: self.connection)
         return self._sandbox
+
+    def interrupt(self) -> None:
+        """End the statement that somebody runs here, if there is one."""
+        connection = self._open
+        if connection is not None:
+            try:
+                connection.interrupt()
+            except apsw.ConnectionClosedError:
+                pass  # just now: nothing runs there
 
     def close(self) -> None:
         """Close the connection once nobody is inside; a later use opens another one."""
