@@ -1,8 +1,9 @@
 """The command line: a skin over the library.
 
-Plain words and `--name value` pairs are recognised here, from the tables that click's commands are
-built from; the rest (help, errors, completion, anything unusual) is left to click, whose import
-alone costs more than a push. A test holds that the quick way either declines or agrees with click.
+A quick parser recognises plain words and `--name value` pairs, from the tables that click's
+commands are built from. The rest (help, errors, completion, anything unusual) is left to click,
+whose import alone costs more than a push. A test ensures that the quick parser either declines or
+agrees with click.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit with its status."""
-    gc.set_threshold(50_000, 50)  # imports make many objects that stay; looking at them takes 2 ms
+    gc.set_threshold(50_000, 50)  # imports create many objects that stay; scanning them takes 2 ms
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass
-    os._exit(code)  # nothing is left to tidy up, and the interpreter takes its time over it
+    os._exit(code)  # nothing is left to clean up, and the interpreter's shutdown takes time
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command and give its exit status."""
+    """Run a command and return its exit status."""
     if not any(name.startswith(("_EVENTQ_COMPLETE", "_THREAD_COMPLETE")) for name in os.environ):
         found = find(argv)
         raw = parse(*found) if found else None

@@ -1,4 +1,4 @@
-"""The commands around the log: making, checking, pruning and explaining a thread."""
+"""Commands that create, check, prune and explain a thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def init(*, path: str, shared: bool, json: bool) -> None:
-    """Make a thread: a directory for events, consumers and logs."""
+    """Create a thread: a directory for events, consumers and logs."""
     from eventq.thread import init as make
 
     made = make(path, shared=shared)
@@ -24,7 +24,7 @@ def init(*, path: str, shared: bool, json: bool) -> None:
 
 
 def info(thread: Thread, *, json: bool) -> None:
-    """Show a thread at a glance: its events and its consumers."""
+    """Show how many events a thread has, and its consumers."""
     found = thread.info()
     if json:
         show.dump(_as_json(found))
@@ -73,12 +73,12 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
         lines.append(f"    attempts: {consumer.attempts} of {consumer.max_attempts}")
     if consumer.stalled is not None:
         why = show.readable(consumer.stalled)
-        lines.append(f"    stalled: {why} (mend it, then run '{show.program()} resume')")
+        lines.append(f"    stalled: {why} (fix it, then run '{show.program()} resume')")
     return lines
 
 
 def check(thread: Thread, *, json: bool) -> int:
-    """Print each fault of a thread. The exit status is 1 if there is any."""
+    """Check a thread and print each fault. The exit status is 1 if there is any."""
     faults = thread.check()
     text = "\n".join(show.readable(show.called(fault)) for fault in faults)
     show.result({"ok": not faults, "faults": faults}, text or "ok", json=json)
@@ -88,19 +88,19 @@ def check(thread: Thread, *, json: bool) -> int:
 def prune(
     thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool
 ) -> None:
-    """Delete old events that every consumer has acked. Their space is given back."""
+    """Delete old events that every consumer has acked. Their disk space is freed."""
     count = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
     show.result({"count": count}, f"Pruned {count} events", json=json)
 
 
 def mirror_rebuild(thread: Thread, *, json: bool) -> None:
-    """Write events.jsonl anew from the database, in one file."""
+    """Rewrite events.jsonl from the database, in one file."""
     count = thread.rebuild_mirror()
     show.result({"count": count}, f"Rebuilt events.jsonl with {count} events", json=json)
 
 
 def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
-    """List unreachable turns and blobs. With --apply delete them, and give their space back."""
+    """List unreachable turns and blobs. --apply deletes them and frees their space."""
     from eventq.cli.render import count, fields
 
     found = thread.gc(apply=apply, grace=grace)
@@ -145,7 +145,7 @@ COMMANDS = {
             THREAD,
             Option("keep-last N", "Keep the newest N events.", kinds.WHOLE),
             Option("before-id N", "Delete the events below this id.", kinds.WHOLE),
-            Option("force", "Delete also what some consumer has not acked."),
+            Option("force", "Delete events even if a consumer has not acked them."),
             JSON,
         ],
         "eventq prune --thread ./inbox --keep-last 100000",
@@ -157,10 +157,10 @@ COMMANDS = {
     "gc": Command(
         gc,
         [
-            Option("apply", "Delete them."),
+            Option("apply", "Delete them instead of listing them."),
             Option(
                 "grace TIME",
-                "Keep what is younger, such as 90s, 15m, 1h or 7d.",
+                "Keep what was stored within this time: 90s, 15m, 1h, 7d.",
                 kinds.duration,
                 default="1h",
             ),
@@ -172,7 +172,7 @@ COMMANDS = {
     ),
     "guide": Command(
         guide,
-        [Option("path", "Print the directory that holds it as a skill instead.")],
+        [Option("path", "Print the directory of the guide's skill instead.")],
         "eventq guide",
     ),
     "completion": Command(

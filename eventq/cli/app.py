@@ -26,21 +26,21 @@ EXAMPLES = (
     "eventq peek --thread ./inbox --last 1",
 )
 
-# What --help says besides with --verbose.
+# What --verbose adds to --help.
 MORE = """
 
 \b
 The directory of a thread:
   events.db        the log, turns, contexts, blobs, artifacts and outputs (SQLite)
-  events.jsonl     the events once more, to read; older ones are in events-<time>.jsonl
-  run/             a lock file for each consumer
-  logs/thread.log  what happened, a fact a line
-  logs/handlers/   what the handlers printed
+  events.jsonl     a readable copy of the events; older ones are in events-<time>.jsonl
+  run/             a lock file per consumer
+  logs/thread.log  the thread's journal, one line per entry
+  logs/handlers/   the output of handlers
 
 \b
 Exit status:
   0  success
-  1  the thread says no: it is not there, a consumer is not subscribed, the disk is full
+  1  the thread refuses: it does not exist, a consumer is unknown, the disk is full
   2  the command is wrong: an option, a number, a filter, a line of the input"""
 
 
@@ -73,7 +73,7 @@ def _argument(part: Argument) -> click.Argument:
 
 
 def _option(part: Option) -> click.Option:
-    """Return an option: a flag, or text, as values are converted after the thread was found."""
+    """Return a flag or a text option: values are converted after the thread is found."""
     names = [part.spelled, f"-{part.short}"] if part.short else [part.spelled]
     if not part.value:
         return click.Option(names, help=part.described, is_flag=True)
@@ -84,19 +84,19 @@ def _option(part: Option) -> click.Option:
 
 
 def _completed(part: Option) -> dict[str, Any]:
-    """Return what tells click how to complete a value."""
+    """Return the keyword arguments that tell click how to complete a value."""
     if isinstance(part.kind, kinds.Choice):
         words = part.kind.words
-        return {"shell_complete": lambda *given: [w for w in words if w.startswith(given[-1])]}
+        return {"shell_complete": lambda *args: [w for w in words if w.startswith(args[-1])]}
     is_path = part.kind in (kinds.path, kinds.directory) or isinstance(part.kind, kinds.Opened)
     return {"type": click.Path(readable=False) if is_path else click.STRING}
 
 
 class _WithRest(click.Command):
-    """A command whose last argument is all the words after `--`, as they are."""
+    """A command whose last argument is all the words after `--`, verbatim."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is before `--`; raise UsageError when no word follows it."""
+        """Parse the words before `--`; raise UsageError if none follows it."""
         at = args.index("--") if "--" in args else len(args)
         left = super().parse_args(ctx, args[:at])
         name = next(param.name for param in self.params if param.nargs == -1) or ""
@@ -111,21 +111,29 @@ class _WithRest(click.Command):
 
 
 def _anywhere(*, hidden: bool = True) -> list[click.Parameter]:
-    """Return the options that every command takes; only the help of the program lists them."""
+    """Return the options that every command accepts; only the program's help lists them."""
     return [
         click.Option(
-            ["--version", "-V"], is_flag=True, is_eager=True, expose_value=False, callback=_version, hidden=hidden,
+            ["--version", "-V"],
             help="Show the version.",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            hidden=hidden,
         ),
         click.Option(
-            [VERBOSE], is_flag=True, expose_value=False, hidden=hidden,
-            help="Say more with --help; taken by every command, and of no effect otherwise.",
+            [VERBOSE],
+            help="Make --help longer; every command accepts it.",
+            is_flag=True,
+            expose_value=False,
+            hidden=hidden,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
-    """Return what stands below a help: examples, with the name of the program, and perhaps MORE."""
+    """Return the end of a help: examples under the program's name, and perhaps MORE."""
     shown = "\n".join(f"  {line}" for line in examples).replace("eventq ", f"{show.program()} ")
     return f"\b\nExample:\n{shown}" + (MORE if verbose else "")
 
@@ -144,7 +152,7 @@ def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
 
 
 def build(*, verbose: bool = False) -> click.Group:
-    """Return the application; with `verbose` its help says more."""
+    """Return the application; `verbose` adds MORE to its help."""
     app = click.Group(
         "eventq",
         params=_anywhere(hidden=False),
@@ -154,9 +162,9 @@ def build(*, verbose: bool = False) -> click.Group:
     )
     for name, command in groups.every().items():
         words = name.split()
-        group = app
+        group: Any = app
         if len(words) == 2:
-            group = app.commands.get(words[0]) or _group(words[0], verbose=verbose)  # type: ignore[assignment]
+            group = app.commands.get(words[0]) or _group(words[0], verbose=verbose)
             app.add_command(group)
         group.add_command(_command(words[-1], command, verbose=verbose))
     app.add_command(_help(app))
@@ -185,14 +193,14 @@ def _help(app: click.Group) -> click.Command:
     )
 
 
-def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+def _version(context: click.Context, _: click.Parameter, value: Any) -> None:
     if value:
         show.say(__version__ if show.program() == "thread" else f"{show.program()} {__version__}")
         context.exit(0)
 
 
 def run_click(argv: list[str]) -> int:
-    """Run a command line through click and give its exit status; its errors take eventq's form."""
+    """Run a command line through click and return its exit status; format errors like eventq's."""
     if _completing():
         return 0
     as_json = "--json" in argv
@@ -217,7 +225,7 @@ def run_click(argv: list[str]) -> int:
         return 130
     except (show.Closed, BrokenPipeError):
         return 0
-    except (LogicError, OSError) as error:  # the text of a help or a version
+    except (LogicError, OSError) as error:  # while printing a help or a version
         if not isinstance(error, LogicError):
             error = LogicError(
                 f"stdout could not be written: {error.strerror}", "check where it goes"
@@ -251,7 +259,7 @@ def _variable(name: str) -> str:
 
 
 def _completing() -> bool:
-    """Answer a shell that asks for completions; say whether one did."""
+    """Answer a shell that asks for completions; return whether one did."""
     for name in ("eventq", "thread"):
         asked = os.environ.get(_variable(name), "")
         shell = asked.partition("_")[0]

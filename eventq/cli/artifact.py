@@ -1,4 +1,4 @@
-"""Keep whole outputs of tools under numbers."""
+"""Store whole outputs of tools under numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
-    """Keep the output of a tool durably, and print its URL. FILE is stdin by default, or for -."""
+    """Store the output of a tool durably, and print its URL. FILE defaults to -, stdin."""
     made = thread.artifacts.put(Input(file), tool)
     show.result(render.produced(made), made.url, json=json)
 
@@ -28,7 +28,7 @@ def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
 def cat(thread: Thread, *, id: str, offset: int | None, limit: int | None, json: bool) -> None:
     """Write an artifact, or some of its lines, to stdout.
 
-    An unfinished one is written as far as it is.
+    Of an unfinished one, write what is stored so far.
     """
     show_url(thread, f"artifact://{id.removeprefix('artifact://')}", offset, limit, json=json)
 
@@ -46,7 +46,7 @@ def rm(thread: Thread, *, id: str, json: bool) -> None:
 
 
 def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Write all artifacts and outputs to a folder, a file each. The folder is made if need be."""
+    """Export all artifacts and outputs to a folder, one file each. It is created if missing."""
     artifacts, outputs = thread.artifacts, thread.outputs
     try:
         os.makedirs(folder, exist_ok=True)
@@ -60,7 +60,7 @@ def export(thread: Thread, *, folder: str, json: bool) -> None:
 
 
 def take(thread: Thread, *, folder: str, json: bool) -> None:
-    """Keep the artifacts and outputs that are files of a folder. Importing twice adds nothing."""
+    """Import artifacts and outputs from the files of a folder. Importing twice adds nothing."""
     try:
         made: Made = {
             **thread.artifacts.import_folder(folder),
@@ -88,7 +88,7 @@ COMMANDS = {
         put,
         [
             Argument("[FILE]", kinds.path, default="-"),
-            Option("tool NAME", "The tool that made it.", default="tool"),
+            Option("tool NAME", "The tool that printed the output.", default="tool"),
             THREAD,
             JSON,
         ],

@@ -1,4 +1,4 @@
-"""JSON from stdin: the lines of a batch, and what a hook gives."""
+"""JSON from stdin: the lines of a batch, and the object of a hook."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-_NAMES = (
-    2 << 20
-)  # bytes of a line beside the content: source, type, subtype and key, and the keys of all
-_SPELLED = 6  # bytes that JSON may take for one
+_NAMES = 2 << 20  # bytes of a line besides its content: the other fields and all field names
+_SPELLED = 6  # bytes that JSON may need to spell one
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _KNOWN = frozenset(_FIELDS)
-_RECENT = 256  # events whose lines are known: not fewer than `push_many` takes at once
-_NAMED = 5  # unknown fields that are named
+_RECENT = 256  # events whose line numbers are kept: at least as many as `push_many` checks at once
+_NAMED = 5  # unknown fields that a warning names
 _NAME = 60  # characters of each
-# What counts for nothing around a line: the blanks of Unicode, and its byte order mark.
+# What is stripped from a line: the blanks of Unicode, and the byte order mark.
 _AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -30,12 +28,12 @@ def _constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-# Numbers are never looked at: so they cost nothing, and cannot be too long.
+# Numbers are never used: `len` in place of a conversion is fast, and accepts any length.
 _json = Reader(parse_float=len, parse_int=len, parse_constant=_constant)
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Return the object that a text spells, numbers as their lengths; raise ValueError."""
+    """Parse a JSON object, with numbers as their lengths; raise ValueError if it is invalid."""
     start = skip(text, 0)
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
@@ -46,17 +44,18 @@ def parse_object(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("nested too deep") from error
     except ValueError as error:
-        if (what := getattr(error, "msg", None)) is None:
+        what, at = getattr(error, "msg", None), getattr(error, "pos", 0)
+        if what is None:
             raise
-        what = what.rstrip(": ").removesuffix(" at")  # some end so, to be followed by the place
-        raise ValueError(f"not JSON: {what}, at character {error.pos}") from error  # type: ignore[attr-defined]
+        what = what.rstrip(": ").removesuffix(" at")  # some messages end with "at:"
+        raise ValueError(f"not JSON: {what}, at character {at}") from error
     if skip(text, end) != len(text):
         raise ValueError(f"more than one JSON value, at character {end}")
     return value  # type: ignore[no-any-return]
 
 
 def as_written(text: str, name: str) -> str:
-    """Return the JSON text of a member of an object that was parsed; of several, the last."""
+    """Return the JSON text of a member of a valid object; the last of several."""
     found = ""
     at = skip(text, skip(text, 0) + 1)
     while text[at] != "}":
@@ -75,26 +74,26 @@ class Lines:
     """The events of NDJSON on a descriptor, ready for `push_many`; blank lines are skipped."""
 
     def __init__(self, fd: int, limit: int) -> None:
-        """Take the descriptor, and the largest size of an event; nothing is read yet."""
+        """Take the descriptor and the maximum size of an event; nothing is read yet."""
         self._fd = fd
         self._limit = limit
         self._line = 0
-        self._places = [0] * _RECENT  # the lines of the events that were read last
-        self.unknown: list[str] = []  # the first fields that events do not have
-        self._least = 0  # bytes of the text that the line which has begun spells, at least
+        self._numbers = [0] * _RECENT  # the line numbers of the last events read
+        self.unknown: list[str] = []  # the first unknown field names
+        self._least = 0  # bytes of decoded text that the unfinished line has at least
 
     def where(self, number: int) -> str:
-        """Name the line of the n-th event, which is one of those that were read last."""
-        return f"line {self._places[number % _RECENT]}"
+        """Return the line of the n-th event, which must be one of the last read."""
+        return f"line {self._numbers[number % _RECENT]}"
 
     def unknown_names(self) -> str:
-        """Return the fields that events do not have as a list to read."""
+        """Return the unknown field names as a readable list."""
         names = [name if len(name) <= _NAME else f"{name[:_NAME]}…" for name in self.unknown]
         return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the fields of each line as `event_of` does; raise InputError, naming the line."""
-        places, count = self._places, 0
+        """Yield the fields of each line as `event_of` returns them; name the line in an error."""
+        numbers, count = self._numbers, 0
         for lines in self._read():
             for data in lines:
                 self._line = line = self._line + 1
@@ -108,7 +107,7 @@ class Lines:
                     if not _KNOWN.issuperset(value):
                         self._note_unknown(value)
                     count += 1
-                    places[count % _RECENT] = line
+                    numbers[count % _RECENT] = line
                     yield event_of(value, text)
                 except UnicodeDecodeError as error:
                     raise self._bad(f"not UTF-8 (byte {error.start})") from error
@@ -123,7 +122,7 @@ class Lines:
                 self.unknown.append(name)
 
     def _read(self) -> Iterator[list[Any]]:
-        """Yield the lines that each block completes: LF, CR LF and CR end one, the last needs no end."""
+        """Yield the lines that each block completes, ended by LF, CR LF, CR or the end of input."""
         begun, cut = bytearray(), False
         while block := show.read(self._fd):
             lines: list[Any] = block[cut and block.startswith(b"\n") :].splitlines(keepends=True)
@@ -140,7 +139,7 @@ class Lines:
             yield [begun]
 
     def _check(self, begun: bytearray, rest: bytes) -> None:
-        """Raise an error for an unfinished line from which no event can come, however it goes on."""
+        """Raise an error for an unfinished line that cannot become an event."""
         if not begun:
             self._least = 0
             head = rest.lstrip()[:1]
@@ -157,20 +156,19 @@ class Lines:
     def _bad(self, what: str) -> InputError:
         return InputError(
             f"line {self._line}: {what}",
-            "give one JSON object a line; nothing of the batch was stored",
+            "give one JSON object per line; nothing of the batch was stored",
         )
 
 
 def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
-    """Return source, type, content, subtype and key of the JSON object that a text spells.
+    """Return source, type, content, subtype and key of a JSON object; `text` is its source.
 
-    Raises ValueError for one that lacks something.
+    Raises ValueError if a field is missing.
     """
-    source, kind, content, subtype, key = map(value.get, _FIELDS)
-    if (
-        type(source) is type(kind) is type(content) is str and subtype is key is None
-    ):  # what most lines are
-        return source, kind, content, None, None
+    source, type_, content, subtype, key = map(value.get, _FIELDS)
+    # This is what most lines are.
+    if type(source) is type(type_) is type(content) is str and subtype is key is None:
+        return source, type_, content, None, None
     for name in ("source", "type", "content"):
         if value.get(name) is None:
             raise ValueError(f"{name} is missing")
@@ -179,7 +177,7 @@ def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:
     for name in ("source", "type", "subtype", "key"):
         if not isinstance(value.get(name), str | None):
             raise ValueError(f"{name} is not a string")
-    return source, kind, content, subtype, key
+    return source, type_, content, subtype, key
 
 
 def hook_event(
@@ -187,8 +185,8 @@ def hook_event(
 ) -> tuple[str, str, str, str | None, str | None]:
     """Return source, type, content, subtype and key of the event for a hook's JSON object.
 
-    The subtype is the hook's event name; the key, when the hook names a tool's use, that name and the id of the use,
-    as the hooks before and after a tool share the id.
+    The subtype is the hook's event name. If the hook names a tool use, the key is that name and
+    the id of the use, because the hooks before and after a tool share the id.
     """
     text = data.decode().strip()
     value = parse_object(text)

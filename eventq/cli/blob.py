@@ -1,4 +1,4 @@
-"""Keep bytes by their hash."""
+"""Store bytes by their hash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def put(
 
 
 def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
-    """Write the bytes of a blob to stdout, or to a file. They are checked before that."""
+    """Write the bytes of a blob to stdout or a file, after verifying them."""
     pieces = thread.blobs.stream(ref)
     if output is None or output == "-":
         for piece in pieces:
@@ -38,13 +38,13 @@ def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
 
 
 def save(path: str, pieces: Iterable[bytes]) -> int:
-    """Write a file whole or not at all, also after a power cut, and return its size."""
+    """Write a file atomically, even across a power cut, and return its size."""
     from eventq import system
 
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         fix = "give another path, or leave --output out and redirect stdout"
-        raise LogicError(f"'{path}' is no regular file", fix)
+        raise LogicError(f"'{path}' is not a regular file", fix)
     try:
         return system.save(target, pieces)
     except OSError as error:
@@ -77,9 +77,9 @@ def ls(thread: Thread, *, json: bool) -> None:
 
 
 def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
-    """Show what a blob names, and what keeps it.
+    """Show what a blob refers to, and what refers to it.
 
-    Turns, patches, blobs, events and pins keep it from being collected.
+    A gc keeps a blob while a turn, patch, blob, event or pin refers to it.
     """
     named, holders = thread.blobs.refs(ref), thread.blobs.holders(ref)
     if json:
@@ -90,7 +90,7 @@ def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
 
 
 def verify(thread: Thread, *, ref: str | None, json: bool) -> int:
-    """Read a blob, or all of them, and print which are damaged. The exit status is 1 if any is."""
+    """Verify a blob or all, and print the damaged ones. The exit status is 1 if any is."""
     faults = thread.blobs.verify(ref)
     show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0

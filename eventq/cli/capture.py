@@ -1,4 +1,4 @@
-"""`eventq capture`: a command's output, bounded on stdout, whole in an artifact."""
+"""`eventq capture`: show part of a command's output, and store all of it as an artifact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
     class View(TypedDict):
-        """What is shown, and when all is kept."""
+        """How much is shown, and when an artifact is stored."""
 
         keep: bool
         spill: int
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, json: bool) -> int:
-    """Run a command, show part of its output, and exit as it does.
+    """Run a command, show part of its output, and exit with its status.
 
-    All of the output is kept as an artifact when that is not all.
+    If the output is too long to show, all of it is stored as an artifact.
     """
     shown = _Shown(quiet=json)
     code, captured = thread.capture(cmd, tool=tool, show=shown, **view)
     if captured.error is not None:
-        what = f"not all of the output was kept: {captured.error}"
-        show.error(what, "mend that, and run the command again", as_json=json)
+        what = f"not all of the output was stored: {captured.error}"
+        show.error(what, "fix that, then run the command again", as_json=json)
     try:
         if json:
             fields = render.fields(captured)
@@ -49,11 +49,11 @@ def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, jso
     return code
 
 
-_PIECE = 4096  # bytes: what a pipe that takes something takes at once
+_PIECE = 4096  # bytes that a writable pipe accepts at once
 
 
 class _Shown:
-    """What was written to stdout; a reader who has gone or does not read holds nothing up."""
+    """The view on stdout. A reader that is gone or does not read never blocks the command."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -61,7 +61,7 @@ class _Shown:
         self._waiting = b""
 
     def __call__(self, data: bytes) -> None:
-        """Write what comes next, as far as it is taken at once: only the head of a view can wait."""
+        """Write as much as stdout accepts without blocking; only the head of a view can wait."""
         self._waiting += data
         while self._waiting and not self._quiet and _takes():
             self._write(self._waiting[:_PIECE])
@@ -78,7 +78,7 @@ class _Shown:
             show.error(failure.what, failure.fix, as_json=False)
 
     def rest(self, captured: Captured) -> None:
-        """Write what was not written yet, and where all of it is."""
+        """Write the rest of the view, and the URL of the artifact."""
         text = captured.text.encode()
         if captured.artifact_id is not None:
             text += b"" if not text or text.endswith(b"\n") else b"\n"
@@ -88,7 +88,7 @@ class _Shown:
 
 
 def _takes() -> bool:
-    """Return whether stdout takes a piece without waiting."""
+    """Return whether stdout accepts a piece without blocking."""
     poll = select.poll()
     poll.register(1, select.POLLOUT)
     return bool(poll.poll(0))
@@ -99,22 +99,25 @@ COMMANDS = {
         capture,
         [
             Argument("CMD…", kinds.verbatim),
-            Option("tool NAME", "What made it (default: the name of the command)."),
+            Option("tool NAME", "The tool's name (default: the command's name)."),
             *together(
                 "view",
-                Option("keep", "Keep an artifact even when all of the output is shown."),
+                Option("keep", "Store an artifact even if all of the output is shown."),
                 Option(
-                    "spill BYTES", "Show all of it up to this size.", kinds.WHOLE, default="51200"
+                    "spill BYTES",
+                    "Show output of up to this size in full.",
+                    kinds.WHOLE,
+                    default="51200",
                 ),
                 Option(
                     "head BYTES",
-                    "Of longer output, show this much of its beginning.",
+                    "Show this much of the start of longer output.",
                     kinds.WHOLE,
                     default="20480",
                 ),
                 Option(
                     "columns BYTES",
-                    "Show at most this much of a line; 0 for all.",
+                    "Show at most this much of each line; 0 for all.",
                     kinds.WHOLE,
                     default="768",
                 ),

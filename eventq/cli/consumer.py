@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(thread: Thread, *, consumer: str, handler: str, terms: Terms, json: bool) -> None:
-    """Have a handler run whenever events wait for a consumer."""
+    """Run a handler whenever events wait for a consumer."""
     new = thread.subscribe(
         consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}")
     )
@@ -36,7 +36,7 @@ def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
 
 
 def resume(thread: Thread, *, consumer: str, json: bool) -> None:
-    """End the stall or back-off of a consumer. Its handler is started again."""
+    """End the stall or back-off of a consumer. Its handler starts again."""
     thread.resume(consumer)
     show.result({"consumer_id": consumer}, f"Resumed consumer '{consumer}'", json=json)
 
@@ -54,7 +54,7 @@ def dispatch(*, thread: str) -> None:
             late = f"still due {waited:g}s after the notifier took the task"
             opened.journal.info(f"dispatch: consumer={consumer} {late}")
         directory = opened.path
-    if locks:  # the store is closed now: no connection crosses the fork
+    if locks:  # the thread is closed now: no connection may cross the fork
         start_supervisor(directory, locks)
     if look.failure is not None:
         raise look.failure
@@ -70,18 +70,19 @@ COMMANDS = {
             *together(
                 "terms",
                 FILTER,
-                Option("from-now", "Skip the events that are there already."),
+                Option("from-now", "Skip the events that are stored already."),
                 Option(
                     "max-attempts N",
                     "Stall after N runs without progress.",
                     kinds.POSITIVE,
                     default="5",
                 ),
-                Option("timeout SECONDS", "End a handler that runs longer.", kinds.seconds),
+                Option("timeout SECONDS", "Kill a handler that runs longer.", kinds.seconds),
             ),
             JSON,
         ],
-        "eventq subscribe --thread ./inbox --consumer worker --handler ./work.sh --filter \"type = 'message'\"",
+        "eventq subscribe --thread ./inbox --consumer worker --handler ./work.sh"
+        " --filter \"type = 'message'\"",
     ),
     "unsubscribe": Command(
         unsubscribe,

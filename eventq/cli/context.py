@@ -1,4 +1,4 @@
-"""Make, fork, move and look at branches of turns."""
+"""Create, fork, move and show branches of turns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
-    """Make a context: a branch, empty or from any turn on."""
+    """Create a context: a branch that is empty or starts at a turn."""
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
 def fork(
     thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool
 ) -> None:
-    """Make a context that goes on from another one. Nothing is copied."""
+    """Create a context that continues another one. Nothing is copied."""
     _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
 
 
@@ -30,7 +30,7 @@ def _show(done: str, info: ContextInfo, *, json: bool) -> None:
 
 
 def ls(thread: Thread, *, graph: bool, json: bool) -> None:
-    """List all contexts, a line each, or draw how they branch."""
+    """List all contexts, one per line, or draw how they branch."""
     contexts = thread.contexts
     if not graph:
         render.show_all(contexts, render.fields, render.context, json=json)
@@ -42,7 +42,7 @@ def ls(thread: Thread, *, graph: bool, json: bool) -> None:
 
 
 def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Show a context: its newest turn, and where it came from."""
+    """Show a context: its newest turn, and what it was forked from."""
     info = thread.contexts.get(context).info()
     lines = [
         f"Context: {render.label(info)}",
@@ -58,7 +58,7 @@ def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
 
 
 def log(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Show every move of a context's head. A deleted one is known by its id."""
+    """Show every move of a context's head. Give a deleted context by its id."""
     moves = thread.contexts.history(context)
     render.show_all(moves, render.fields, render.move, json=json)
 
@@ -66,13 +66,13 @@ def log(thread: Thread, *, context: int | str, json: bool) -> None:
 def move(
     thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool
 ) -> None:
-    """Move a context's head to any turn. What it leaves stays in the log of its moves."""
+    """Move a context's head to any turn. The old head stays in its log."""
     moved = thread.contexts.get(context).move(to, expected_head=expected_head)
     _show("Moved", moved, json=json)
 
 
 def rm(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Delete a context. Its turns stay until a collection, and forks of it do not notice."""
+    """Delete a context. Its turns stay until a gc, and its forks are not affected."""
     found = thread.contexts.get(context)
     found.delete()
     log_command = f"'{show.program()} context log {found.id}'"
@@ -80,12 +80,12 @@ def rm(thread: Thread, *, context: int | str, json: bool) -> None:
     show.result({"context_id": found.id}, text, json=json)
 
 
-_NAME = Option("name NAME", "A unique name for it, which is no number.")
+_NAME = Option("name NAME", "A unique name for the context, not a number.")
 
 COMMANDS = {
     "context create": Command(
         create,
-        [_NAME, Option("base TURN", "The turn that it begins at.", kinds.WHOLE), MEMORY, JSON],
+        [_NAME, Option("base TURN", "The turn that it starts at.", kinds.WHOLE), MEMORY, JSON],
         "eventq context create --name main --thread ./inbox",
     ),
     "context fork": Command(
@@ -102,7 +102,7 @@ COMMANDS = {
     "context ls": Command(
         ls,
         [
-            Option("graph", "Draw the tree of their newest turns and where they part."),
+            Option("graph", "Draw the tree of their newest turns and forks."),
             MEMORY_READ,
             JSON,
         ],

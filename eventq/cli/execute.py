@@ -1,4 +1,4 @@
-"""Running a command: rules, the thread, values, the function, and a sentence for an error."""
+"""Running a command: check the rules, open the thread, convert values, call, report errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def execute(command: Command, raw: Raw) -> int:
-    """Run a command and return its exit status; everything that can go wrong becomes a sentence."""
+    """Run a command and return its exit status. Errors are printed, not raised."""
     if command.silent:
         return _run_silently(command, raw)
     as_json = bool(raw.get("json"))
@@ -22,15 +22,14 @@ def execute(command: Command, raw: Raw) -> int:
         return 0
     except EventqError as failure:
         caret = failure.caret() if isinstance(failure, FilterError) else ""
-        lines = (
-            2 if isinstance(failure, UnknownOutputError) else 1
-        )  # what was asked for, and what there is
+        # An unknown output has a second line, which lists the known ones.
+        lines = 2 if isinstance(failure, UnknownOutputError) else 1
         show.error(failure.what, failure.fix, caret, as_json=as_json, lines=lines)
         return failure.exit_code
     except KeyboardInterrupt:
         return 130
     except MemoryError:
-        show.error("not enough memory", "give less at once", as_json=as_json)
+        show.error("not enough memory", "give less input at once", as_json=as_json)
     except OSError as failure:
         fix = "check the path, its permissions and the disk"
         show.error(f"the system refused: {failure}", fix, as_json=as_json)
@@ -46,7 +45,7 @@ def _run_silently(command: Command, raw: Raw) -> int:
 
 
 def _call(command: Command, raw: Raw) -> int | None:
-    """Check the rules, find the thread, convert the values: errors come in this order (SPEC)."""
+    """Check the rules, open the thread, convert the values. SPEC promises this order of errors."""
     for rule in command.rules:
         rule(raw)
     show.begin(str(raw.get("thread")))

@@ -1,4 +1,4 @@
-"""How contexts branch, as a drawing: their heads, the turns where they part, and the roots."""
+"""Drawing how contexts branch: their heads, the turns where they fork, and the roots."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ def draw(
     ancestor: Callable[[int, int], int],
     label: Callable[[ContextInfo], str],
 ) -> Iterator[str]:
-    """Yield the lines of the drawing, a turn each, the branch of the oldest context first.
+    """Yield the lines of the drawing, one turn each, the branch of the oldest context first.
 
-    `common` gives the last turn that two turns share, `ancestor` the turn at a depth at or above
-    another, `label` what a context is called. Each is asked about as often as there are contexts,
-    times the logarithm of that at worst.
+    `common` returns the last common ancestor of two turns, `ancestor` a turn's ancestor at a
+    depth, `label` the name of a context. Each is called O(n log n) times at worst for n contexts.
     """
     heads: dict[int, list[ContextInfo]] = {}
     for context in contexts:
@@ -32,7 +31,7 @@ def draw(
     _by_age(
         roots,
         children,
-        {turn: min(one.context_id for one in there) for turn, there in heads.items()},
+        {turn: min(one.context_id for one in at) for turn, at in heads.items()},
     )
     for prefix, turn in _walk(roots, children):
         at = depth(turn)
@@ -50,9 +49,9 @@ def _branches(
 ) -> tuple[list[int], Children]:
     """Return the roots, and the next drawn turns below each drawn turn.
 
-    Turns that begin below one turn with one and the same child are a bunch. The chain of one of
-    them has the places where all others of its bunch leave it; what leaves at one place falls into
-    smaller bunches. Taking the one in the middle halves them, more or less, whatever their shape.
+    A bunch is the set of turns under one child of a drawn turn. All others of a bunch leave the
+    chain of a pivot at some fork; those that leave at the same fork split into smaller bunches. A
+    pivot in the middle roughly halves a bunch, whatever its shape.
     """
     roots: list[int] = []
     children: Children = {}
@@ -63,21 +62,21 @@ def _branches(
     while bunches:
         above, bunch = bunches.pop()
         pivot = bunch[len(bunch) // 2]
-        places = _grouped(bunch, lambda turn, pivot=pivot: common(pivot, turn))  # type: ignore[misc]
-        for at, place in sorted((depth(place), place) for place in places):
-            children.setdefault(above, []).append(place)
-            bunches += _bunches(place, at, places[place], ancestor)
-            above = place
+        forks = _grouped(bunch, lambda turn, pivot=pivot: common(pivot, turn))  # type: ignore[misc]
+        for at, fork in sorted((depth(fork), fork) for fork in forks):
+            children.setdefault(above, []).append(fork)
+            bunches += _bunches(fork, at, forks[fork], ancestor)
+            above = fork
     return roots, children
 
 
 def _bunches(
-    place: int, depth: int, turns: list[int], ancestor: Callable[[int, int], int]
+    fork: int, depth: int, turns: list[int], ancestor: Callable[[int, int], int]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield a place with each bunch of turns below it, by the child that they are under."""
-    below = [turn for turn in turns if turn != place]
+    """Yield a fork with each bunch of turns below it, one per child."""
+    below = [turn for turn in turns if turn != fork]
     return (
-        (place, bunch) for bunch in _grouped(below, lambda turn: ancestor(turn, depth + 1)).values()
+        (fork, bunch) for bunch in _grouped(below, lambda turn: ancestor(turn, depth + 1)).values()
     )
 
 
@@ -89,7 +88,7 @@ def _grouped(turns: list[int], key: Callable[[int], int]) -> Children:
 
 
 def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
-    """Sort roots and children by the oldest context at or below each; `age` has that of heads."""
+    """Sort roots and children by the oldest context at or below each, starting with the heads'."""
     order = list(roots)
     for turn in order:
         order += children.get(turn, ())
@@ -101,7 +100,7 @@ def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
 
 
 def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int]]:
-    """Yield every turn with what is drawn before it, each above its children."""
+    """Yield every turn with the prefix of its line, parents before children."""
     left = [("", "", root) for root in reversed(roots)]
     while left:
         prefix, below, turn = left.pop()

@@ -1,4 +1,4 @@
-"""Which module holds a command: a command line imports the module of its group and no other.
+"""The modules of the commands: a command line imports only the module of its group.
 
 The docstring of a module is the help of its group.
 """
@@ -56,7 +56,7 @@ def _module(word: str) -> Any:
 
 
 def find(argv: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
-    """Return the command that a command line begins with, and the words after its name, or None."""
+    """Return a command line's command and the words after its name, or None."""
     if not argv or argv[0] not in MODULES:
         return None
     commands: Mapping[str, Command] = _module(argv[0]).COMMANDS
@@ -77,7 +77,7 @@ def every() -> dict[str, Command]:
 
 
 def about(word: str) -> tuple[str, str]:
-    """Return help and example of the commands that begin with a word: the module's, or the one's."""
+    """Return the help and an example of a group; of a single command, its own."""
     module = _module(word)
     commands = [command for name, command in module.COMMANDS.items() if name.split()[0] == word]
     return commands[0].help if len(commands) == 1 else module.__doc__, commands[0].examples[0]

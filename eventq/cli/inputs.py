@@ -1,4 +1,4 @@
-"""What a command reads: payloads from an option, a file or stdin, and texts and JSON objects."""
+"""Reading payloads, texts and JSON objects from options, files and stdin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Payload(TypedDict):
-        """Where the bytes of a turn come from, and by which rule they are made."""
+        """The source of a turn's payload, and its canonical rule."""
 
         content: str | None
         file: str
@@ -25,12 +25,12 @@ _BLOCK = 1 << 16
 
 
 class Input(FileIO):
-    """A file or stdin to read bytes from; what goes wrong is a sentence."""
+    """A file or stdin, read as bytes; errors of the system become LogicError."""
 
     def __init__(self, path: str) -> None:
-        """Open a file, `-` for stdin."""
+        """Open a file, or stdin for `-`."""
         self._path = path
-        self._ahead = b""  # what was read to see whether there is anything
+        self._ahead = b""  # what `need` has read
         try:
             if path == "-":
                 super().__init__(show.stdin(), "rb", closefd=False)
@@ -45,7 +45,7 @@ class Input(FileIO):
         return LogicError(f"'{self._path}' could not be read: {why}", fix)
 
     def read(self, size: int | None = _BLOCK) -> bytes:
-        """Return the next bytes, at most `size`: of a pipe what has come, nothing at the end."""
+        """Return the next bytes, at most `size`: what has arrived in a pipe, b"" at the end."""
         if self._ahead:
             data, self._ahead = self._ahead[:size], self._ahead[size or _BLOCK :]
             return data
@@ -57,22 +57,22 @@ class Input(FileIO):
         return data
 
     def need(self) -> Input:
-        """Wait until something has come, and return the file; raise UsageError for nothing."""
+        """Wait for the first bytes and return the file; raise UsageError if there are none."""
         self._ahead = self.read()
         if not self._ahead:
             fix = "give --content or --file, or --allow-empty for a turn without bytes"
-            raise UsageError("nothing came on stdin", fix)
+            raise UsageError("stdin is empty", fix)
         return self
 
 
 def open_payload(path: str, *, allow_empty: bool) -> Input:
-    """Open a file, or stdin, which has to give something unless `allow_empty`."""
+    """Open a file or stdin; raise UsageError for an empty stdin unless `allow_empty`."""
     file = Input(path)
     return file if path != "-" or allow_empty else file.need()
 
 
 def read_payload(payload: Payload) -> object:
-    """Return a payload as text, as an open file, or by a canonical rule as the bytes of JSON."""
+    """Return a payload as bytes, or as an open file if no canonical rule has to read it all."""
     from eventq.dag.turns import encoded
 
     if payload["content"] is not None:
@@ -86,7 +86,7 @@ def read_payload(payload: Payload) -> object:
 
 
 def _whole(file: Input, fix: str) -> bytearray:
-    """Return everything in a file; raise TooLargeError for more than is held in memory at once."""
+    """Return the bytes of a file; raise TooLargeError if they exceed WHOLE."""
     try:
         return show.read_all(file.read, WHOLE)
     except TooLargeError:
@@ -94,7 +94,7 @@ def _whole(file: Input, fix: str) -> bytearray:
 
 
 def read_text(text: str | None, path: str | None) -> str | None:
-    """Return a text that was given, or read its file; None when neither was given."""
+    """Return `text`, or the content of the file at `path`; None if both are None."""
     if text is not None or path is None:
         return text
     try:
@@ -110,7 +110,7 @@ def _read(path: str) -> bytearray:
 
 
 def read_object(path: str | None, name: str) -> dict[str, Any] | None:
-    """Return the JSON object in the file that an option names, None when there is no path."""
+    """Return the JSON object in the file of an option, or None if there is no path."""
     if path is None:
         return None
     from eventq.dag import canonical
@@ -120,5 +120,5 @@ def read_object(path: str | None, name: str) -> dict[str, Any] | None:
     except InputError as error:
         raise InputError(f"{name}: {error.what}", error.fix) from error
     if not isinstance(value, dict):
-        raise InputError(f"{name}: the text is no JSON object", "give an object, in braces")
+        raise InputError(f"{name}: the text is not a JSON object", "give an object, in braces")
     return value

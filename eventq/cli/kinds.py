@@ -1,6 +1,6 @@
-"""The types of options: functions that convert a word, given the option's name for the error.
+"""The types of options: functions that convert a word. The option's name is for the error.
 
-Each raises UsageError for a word that it cannot convert. What it returns stands in its signature.
+Each raises UsageError for a word that it cannot convert.
 """
 
 from __future__ import annotations
@@ -98,22 +98,22 @@ class Choice:
 
 
 def refs(word: str, name: str) -> tuple[str, ...]:
-    """Return the texts between commas, without blanks around them."""
+    """Return the comma-separated texts, stripped of blanks."""
     return tuple(part.strip() for part in text(word, name).split(","))
 
 
 def branch(word: str, name: str) -> int | str:
-    """Return a context or run: digits as an id, others as a name, which is never a number."""
+    """Return a context or run: digits as an id, anything else as a name."""
     return WHOLE(word, name) if word.isascii() and word.isdigit() else text(word, name)
 
 
 def branches(word: str, name: str) -> list[int | str]:
-    """Return the contexts between commas."""
+    """Return the comma-separated contexts."""
     return [branch(part, name) for part in refs(word, name)]
 
 
 def json_value(word: str, name: str) -> Any:
-    """Return a JSON value; raise InputError for what is none."""
+    """Return a JSON value; raise InputError if it is invalid."""
     from eventq.dag import canonical
 
     try:
@@ -125,16 +125,16 @@ def json_value(word: str, name: str) -> Any:
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
     if text(word, name).startswith(SERVERS):
-        what = f"'{word}' is a server, which has contexts, turns and blobs"
+        what = f"'{word}' is a server, which this command cannot use"
         raise UsageError(what, "give the directory of a thread")
     return word
 
 
 class Opened:
-    """A thread that is open as long as the command runs.
+    """A thread that is open while the command runs.
 
-    It is opened for reading only if `reads` says so, or the flag that `reads` names is not given.
-    With `remote` the address of a server will do, whose memory has the same methods.
+    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing. With
+    `remote` it may also be the address of a server, whose memory has the same methods.
     """
 
     def __init__(self, *, reads: bool | str = False, remote: bool = False) -> None:
@@ -154,7 +154,7 @@ class Opened:
 
 
 class Switch:
-    """A flag: `given` stands for it, `missing` for its absence."""
+    """A flag, with a value for its presence and one for its absence."""
 
     def __init__(self, given: object, missing: object) -> None:
         self.given, self.missing = given, missing

@@ -39,7 +39,7 @@ def push(
     key_strict: bool,
     json: bool,
 ) -> None:
-    """Store an event durably, and wake the consumers it is for."""
+    """Store an event durably, and wake its consumers."""
     if batch:
         _push_batch(thread, key_strict=key_strict, json=json)
         return
@@ -63,13 +63,13 @@ def _push_batch(thread: Thread, *, key_strict: bool, json: bool) -> None:
         count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
         show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
     skipped.say()
-    if lines.unknown and show.program() != "thread":  # there nothing was ever said of them
+    if lines.unknown and show.program() != "thread":  # `thread` has never warned about them
         names = lines.unknown_names()
         show.note(f"Note: fields that events do not have were left out: {names}")
 
 
 class _Skipped:
-    """The lines of a batch that were left out though the first events of their keys differ."""
+    """The skipped lines of a batch that differ from the first events with their keys."""
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
@@ -104,7 +104,7 @@ def _read_content(path: str) -> str:
 
 
 def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: float) -> None:
-    """Ack what was processed, and print the next events.
+    """Ack the events up to an id, and print the next ones.
 
     One JSON object a line, of events that match the consumer's filter.
     """
@@ -112,14 +112,14 @@ def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: 
 
 
 def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
-    """Ack what was processed, without reading on. A smaller id than before asks for a replay."""
+    """Ack the events up to an id. A smaller id than before starts a replay."""
     thread.ack(consumer, last_event_id)
 
 
 def peek(
     thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
 ) -> None:
-    """Print events without consuming them. One JSON object a line. No file changes."""
+    """Print events without consuming them, one JSON object per line. No file changes."""
     if last is not None:
         _show_lines(thread.last(last, filter=filter))
         return
@@ -132,7 +132,7 @@ def _show_lines(events: Sequence[Event]) -> None:
 
 
 def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: bool) -> None:
-    """Show the newest events, a readable line each. With --follow also those that come."""
+    """Show the newest events, one readable line each. --follow waits for more."""
     show_page = _show_lines if json else _show_readable
     upto = thread.last_id()
     pages = thread.follow_pages(upto, filter, tick=_end_when_unread)
@@ -200,13 +200,13 @@ COMMANDS = {
                 kinds.path,
             ),
             Option(
-                "key KEY", "Store the event once. The same key again returns the first event."
+                "key KEY", "Store the event once. If the key was used, return the first event."
             ).within("event"),
             Option("key-strict", "Refuse a key whose first event differs from this one."),
             Option(
-                "batch", "Read events from stdin, one JSON object a line. All or none are stored."
+                "batch", "Read events from stdin, one JSON object per line. All or none are stored."
             ),
-            Option("strict-source", "Refuse a source that is no structured address.", parameter=""),
+            Option("strict-source", "Refuse a source that is not an address.", parameter=""),
             JSON,
         ],
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
@@ -230,7 +230,7 @@ COMMANDS = {
             _LIMIT,
             Option(
                 "wait SECONDS",
-                "Wait this long for an event when there is none.",
+                "Wait this long for an event if there is none.",
                 kinds.seconds,
                 default="0",
             ),

@@ -1,4 +1,4 @@
-"""Keep outputs of agents under names, and read what URLs name."""
+"""Publish outputs of agents under names, and read URLs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(
     file: str,
     json: bool,
 ) -> None:
-    """Publish an agent's output durably, and print its URL. It comes from stdin by default."""
+    """Publish an agent's output durably, and print its URL. It is read from stdin by default."""
     data = Input(file) if content is None else content
     outputs = thread.outputs
     made = outputs.publish(id, data) if id else outputs.put(name or "", data, parent)
@@ -35,15 +35,15 @@ def put(
 
 
 def ls(thread: Thread, *, json: bool) -> None:
-    """List all outputs of agents by name, a line for each version."""
+    """List all outputs of agents by name, one line per version."""
     render.show_all(thread.outputs, render.produced, render.output, json=json)
 
 
-# --- URLs -------------------------------------------------------------------------------------------------------------
+# --- URLs -----------------------------------------------------------------------------------------
 
 
 def cat(thread: Thread, *, url: str, offset: int | None, limit: int | None, json: bool) -> None:
-    """Write what a URL names, or some of its lines, to stdout.
+    """Write the content of a URL, or some of its lines, to stdout.
 
     A URL is artifact://ID, agent://ID or blob:blake3:HASH.
     """
@@ -53,7 +53,7 @@ def cat(thread: Thread, *, url: str, offset: int | None, limit: int | None, json
 def show_url(
     thread: Thread, url: str, offset: int | None, limit: int | None, *, json: bool
 ) -> None:
-    """Write what a URL names, and note what is left out."""
+    """Write the content of a URL, and print a note about lines left out."""
     if json:
         show.dump(_as_json(thread.read(url, offset, limit)))
         return
@@ -85,7 +85,7 @@ def _as_json(found: Content) -> dict[str, Any]:
 
 
 LINES = (
-    Option("offset N", "Begin at this line, counted from 1.", kinds.POSITIVE),
+    Option("offset N", "Start at this line, counted from 1.", kinds.POSITIVE),
     Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
     READ,
     JSON,
@@ -96,11 +96,14 @@ COMMANDS = {
         put,
         [
             Argument("[NAME]"),
-            Option("id ID", "Publish a further version of this output."),
+            Option("id ID", "Publish another version of this output."),
             Option("parent ID", "The output of the agent that called this one."),
             Option("content TEXT", "The output.", kinds.verbatim),
             Option(
-                "file FILE", "Read it from a file, or from stdin for -.", kinds.path, default="-"
+                "file FILE",
+                "Read the output from a file, or from stdin for -.",
+                kinds.path,
+                default="-",
             ),
             THREAD,
             JSON,

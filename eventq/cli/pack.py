@@ -1,4 +1,4 @@
-"""Take blobs, turns and contexts to another thread."""
+"""Export blobs, turns and contexts, and import them into another thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Write all blobs, turns and heads to a folder. It must hold no pack yet."""
+    """Export all blobs, turns and heads to a folder, which must hold no pack yet."""
     thread.export_pack(folder)
     place = os.path.abspath(folder)
     show.result({"folder": place}, f"Exported to {place}", json=json)
 
 
 def take(thread: Thread, *, folder: str, json: bool) -> None:
-    """Store what is new in a pack. The data directory of a CXDB server will do."""
+    """Import what is new in a pack. FOLDER may be a CXDB server's data directory."""
     found = thread.import_pack(folder)
     lines = [f"Imported {render.added(found)}", *map(show.readable, found.notes)]
     show.result(render.fields(found), "\n".join(lines), json=json)

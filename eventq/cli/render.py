@@ -1,4 +1,4 @@
-"""Turns, contexts, blobs and the like as they are shown: JSON objects, and lines for people."""
+"""Rendering turns, contexts, blobs and other records as JSON objects or readable lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Turn,
     )
 
-LINES = 20  # of a payload, that a person is shown
+LINES = 20  # of a payload, in readable output
 CHARACTERS = 2000
 EXCERPT = 60  # characters of a payload on one line
 _BLOCK = 1 << 16
@@ -50,7 +50,7 @@ def produced(one: ArtifactInfo | OutputInfo) -> dict[str, Any]:
 
 
 def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
-    """Return a turn as an object; bytes that are no text are `payload_base64`."""
+    """Return a turn as an object; bytes that are not UTF-8 become `payload_base64`."""
     shown = fields(one)
     data = shown.pop("payload")
     if not payload:
@@ -65,7 +65,7 @@ def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
 
 
 def dump_all(objects: Iterable[object]) -> None:
-    """Write objects as JSON lines, in blocks, as they come."""
+    """Write objects as JSON lines, block by block."""
     encode = writer()
     say_all(_encoded(one, encode) for one in objects)
 
@@ -73,7 +73,7 @@ def dump_all(objects: Iterable[object]) -> None:
 def _encoded(one: object, encode: Callable[[object], str]) -> str:
     try:
         return encode(one)
-    except ValueError:  # an integer of more digits than Python writes; then the keys are sorted
+    except ValueError:  # an integer with more digits than Python prints; here keys are sorted
         from eventq.dag import canonical
 
         return canonical.dump(one).decode()
@@ -86,7 +86,7 @@ def show_all(
     *,
     json: bool,
 ) -> None:
-    """Write records, a line each: as JSON objects, or for people."""
+    """Write records, one line each, as JSON objects or readable text."""
     if json:
         dump_all(map(as_object, records))
     else:
@@ -94,7 +94,7 @@ def show_all(
 
 
 def say_all(lines: Iterable[str]) -> None:
-    """Write lines, in blocks, as they come."""
+    """Write lines, block by block."""
     block: list[str] = []
     size = 0
     for line in lines:
@@ -123,7 +123,7 @@ def head(one: Turn) -> str:
 
 
 def readable(one: Turn) -> Iterator[str]:
-    """Yield a turn as lines for people, with the beginning of its payload."""
+    """Yield a turn as readable lines, with the start of its payload."""
     yield head(one)
     if not one.payload:
         return
@@ -137,7 +137,7 @@ def readable(one: Turn) -> Iterator[str]:
 
 
 def beginning(data: bytes) -> tuple[list[str] | None, int]:
-    """Return the first lines of a text, None for no text, and how many bytes are left out."""
+    """Return the first lines of a text, or None for binary data, and the bytes left out."""
     text = _text(data, CHARACTERS)
     if text is None:
         return None, 0
@@ -147,7 +147,7 @@ def beginning(data: bytes) -> tuple[list[str] | None, int]:
 
 
 def _text(data: bytes, characters: int) -> str | None:
-    """Return the first characters of UTF-8, None for what is none."""
+    """Return the first characters of UTF-8, or None for other bytes."""
     from codecs import utf_8_decode
 
     start = data[: 4 * characters]
@@ -158,7 +158,7 @@ def _text(data: bytes, characters: int) -> str | None:
 
 
 def excerpt(one: Turn) -> str:
-    """Return a turn in one line, with the beginning of its payload."""
+    """Return a turn on one line, with the start of its payload."""
     if not one.payload:
         return head(one)
     text = _text(one.payload, EXCERPT)
@@ -194,7 +194,7 @@ def move(one: Move) -> str:
 
 
 def opened(one: OpenInfo) -> str:
-    """Return the line that describes a turn that is still being written."""
+    """Return the line that describes an open turn."""
     kind = show.readable(one.type_id) or "(no type)"
     return (
         f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}  {one.size:,} bytes"
@@ -216,12 +216,12 @@ def output(one: OutputInfo) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things in words."""
+    """Return a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def added(one: Imported) -> str:
-    """Return what an import added in words; artifacts and outputs where there are any."""
+    """Return a sentence on what an import added; artifacts and outputs only if there are any."""
     shown = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
     shown += [
         (number, noun)

@@ -1,4 +1,4 @@
-"""Rules on which options go together, checked before a thread is looked for."""
+"""Rules on which options go together, checked before the thread is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def exclude(*names: str, fix: str = "give one of them") -> Rule:
-    """Refuse more than one of some options."""
+    """Allow at most one of some options."""
 
     def check(raw: Raw) -> None:
         given = [_spelled(name) for name in names if is_given(raw[name])]
@@ -24,7 +24,7 @@ def exclude(*names: str, fix: str = "give one of them") -> Rule:
 
 
 def alone(name: str, *others: str) -> Rule:
-    """Refuse an option beside each of some others."""
+    """Refuse an option together with any of the others."""
     return _all([exclude(name, other) for other in others])
 
 
@@ -37,18 +37,18 @@ def _all(rules: Iterable[Rule]) -> Rule:
 
 
 def one_of(first: str, second: str) -> Rule:
-    """Refuse none and both of two options."""
+    """Require exactly one of two options."""
 
     def check(raw: Raw) -> None:
         if is_given(raw[first]) == is_given(raw[second]):
-            what = f"{_spelled(first)} or {_spelled(second)} is needed, and not both"
-            raise UsageError(what, "give one of the two")
+            what = f"either {_spelled(first)} or {_spelled(second)} is needed"
+            raise UsageError(what, "give exactly one of the two")
 
     return check
 
 
 def needs(name: str, other: str) -> Rule:
-    """Refuse an option without another one."""
+    """Refuse an option that has no effect without another one."""
 
     def check(raw: Raw) -> None:
         if is_given(raw[name]) and not is_given(raw[other]):
@@ -59,7 +59,7 @@ def needs(name: str, other: str) -> Rule:
 
 
 def required(*names: str) -> Rule:
-    """Refuse the absence of options that are not always required."""
+    """Require options that are required only under some condition."""
 
     def check(raw: Raw) -> None:
         for name in names:
@@ -70,13 +70,13 @@ def required(*names: str) -> Rule:
 
 
 def unless(flag: str, *rules: Rule) -> Rule:
-    """Apply rules when a flag is not given."""
+    """Apply rules only without a flag."""
     check = _all(rules)
     return lambda raw: None if raw[flag] else check(raw)
 
 
 def one_stdin(*names: str) -> Rule:
-    """Refuse more than one `-` among some options: stdin is read once."""
+    """Refuse more than one `-` among some options, as stdin can be read only once."""
 
     def check(raw: Raw) -> None:
         given = [f"--{name}" for name in names if raw[name] == "-"]

@@ -1,4 +1,4 @@
-"""Record runs of workflows, and show models their messages."""
+"""Record runs of workflows, and print a model's messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def start(
     source: str | None,
     json: bool,
 ) -> None:
-    """Begin a run of a workflow. The task and each role's system text are frozen with it."""
+    """Start a run of a workflow. Its task and system texts never change."""
     prompt = read_text(texts["prompt"], texts["prompt_file"]) or ""
     system = read_object(texts["system_file"], "--system-file")
     new = NewRun(prompt=prompt, system=system, **settings)
@@ -98,7 +98,7 @@ def step(thread: Thread, *, run: int | str, role: str, body: Body, json: bool) -
 
 
 def _given(body: Body) -> dict[str, Any]:
-    """Return what was given; of attempts and replacements the rest stays as it was."""
+    """Return the step's values; those of a poke that are left out stay unchanged."""
     asked = read_text(body["edge_prompt"], body["edge_prompt_file"])
     maybe = {"edge_prompt": asked, "agent": body["agent"]}
     return {
@@ -125,7 +125,7 @@ def compact(
     source: str | None,
     json: bool,
 ) -> None:
-    """Sum up what has happened so far. Models see the summary in place of the steps."""
+    """Add a summary that models see in place of the steps before it."""
     one = thread.runs.get(run)
     _show_step(one.compact(read_text(summary, file) or "", source=source), json=json)
 
@@ -139,25 +139,25 @@ def end(
     source: str | None,
     json: bool,
 ) -> None:
-    """Complete a run with an end node."""
+    """End a run with a return code and a summary."""
     made = thread.runs.get(run).end(return_code, summary, source=source)
     _show_step(made, json=json)
 
 
 def cancel(thread: Thread, *, run: int | str, summary: str, source: str | None, json: bool) -> None:
-    """End a run unfinished, with return code 130."""
+    """Cancel a run: end it with return code 130."""
     _show_step(thread.runs.get(run).cancel(summary, source=source), json=json)
 
 
 def suspend(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
-    """Set a run aside: it takes no steps until it is resumed."""
+    """Suspend a run: it accepts no steps until it is resumed."""
     one = thread.runs.get(run)
     one.suspend(source=source)
     _show_run("Suspended", one, json=json)
 
 
 def resume(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
-    """Let a run take steps again that was set aside or has ended."""
+    """Resume a run that was suspended or has ended."""
     one = thread.runs.get(run)
     one.resume(source=source)
     _show_run("Resumed", one, json=json)
@@ -173,13 +173,13 @@ def fork(
     source: str | None,
     json: bool,
 ) -> None:
-    """Make a run that goes on from a step of another. By default it takes the last step again."""
+    """Fork a run at one of its steps. By default the fork repeats the last step."""
     made = thread.runs.get(run).fork(at, role=role, label=label, source=source)
     _show_run("Forked", made, json=json)
 
 
 def ls(thread: Thread, *, group: str | None, all: bool, json: bool) -> None:
-    """List the runs that are under way, suspended ones too."""
+    """List the active runs, including suspended ones."""
     runs = thread.runs
     _show_runs(thread, runs.list(group) if all else runs.active(group), json=json)
 
@@ -192,7 +192,7 @@ def _show_runs(thread: Thread, found: Iterator[RunInfo], *, json: bool) -> None:
 
 
 def _listed(info: RunInfo) -> dict[str, Any]:
-    """Return a run as an object, with the names that lists of runs had for some fields before."""
+    """Return a run as an object, with the former names of some fields as well."""
     return {
         **render.fields(info),
         "threadId": str(info.run_id),
@@ -211,7 +211,7 @@ def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
 
 
 def history(thread: Thread, *, date: str, group: str | None, json: bool) -> None:
-    """List the runs that were completed on a day."""
+    """List the runs that ended on a day."""
     _show_runs(thread, thread.runs.history(date, group), json=json)
 
 
@@ -238,7 +238,10 @@ def messages(
     edge_prompt_file: str | None,
     json: bool,
 ) -> None:
-    """Show the messages that a role's model should see now. With --json as chat APIs take them."""
+    """Show the messages that a role's model should see now.
+
+    With --json they have the form of chat APIs.
+    """
     asked = read_text(edge_prompt, edge_prompt_file) or ""
     found = thread.runs.get(run).iter_messages(role, asked)
     if json:
@@ -248,7 +251,7 @@ def messages(
 
 
 def _step_needs_role(raw: Raw) -> None:
-    """Refuse a step or an attempt without a role, and a replacement with one."""
+    """Raise UsageError for a step or attempt without a role, and for a poke with one."""
     unless("poke", required("role"))(raw)
     exclude("poke", "role")(raw)
 
@@ -259,10 +262,10 @@ def _instead(name: str, help: str) -> Option:
 
 _RUN = Argument("RUN", kinds.branch)
 _GROUP = Option("group GROUP", "Only runs of this group.")
-_LABEL = Option("label NAME", "A unique name for the run, which is no number.")
-_SUMMARY = Option("summary TEXT", "What has happened, in words.", kinds.verbatim, default="")
+_LABEL = Option("label NAME", "A unique name for the run, not a number.")
+_SUMMARY = Option("summary TEXT", "What has happened, as text.", kinds.verbatim, default="")
 _QUESTION = (
-    Option("edge-prompt TEXT", "The question to the role at this step, verbatim.", kinds.verbatim),
+    Option("edge-prompt TEXT", "The question asked of the role at this step.", kinds.verbatim),
     Option(
         "edge-prompt-file FILE", "Read that question from a file, or from stdin for -.", kinds.path
     ),
@@ -270,7 +273,7 @@ _QUESTION = (
 _EMIT = (
     Option(
         "emit",
-        "Push an event of type record, subtype run, with it.",
+        "Push an event with it: type record, subtype run.",
         kinds.Switch("self", None),
         parameter="source",
     ),
@@ -295,7 +298,7 @@ COMMANDS = {
                 ),
                 Option(
                     "system-file FILE",
-                    "Read the roles' system texts from a file, or stdin for -. It holds a JSON object.",
+                    "Read each role's system text from a JSON object, - for stdin.",
                     kinds.path,
                 ),
             ),
@@ -303,19 +306,19 @@ COMMANDS = {
                 "settings",
                 Option(
                     "max-rounds N",
-                    "The most rounds, a note for who drives the run; 0 for none.",
+                    "The maximum of rounds, for the run's driver; 0 for none.",
                     kinds.WHOLE,
                     default="0",
                 ),
                 Option(
                     "depth N",
-                    "The depth among runs that called one another.",
+                    "How many runs called one another to start this one.",
                     kinds.WHOLE,
                     default="0",
                 ),
                 Option(
                     "group GROUP",
-                    "What the workflow was made of, such as its bundle's hash.",
+                    "A label for similar runs, such as a bundle's hash.",
                     default="",
                 ),
                 Option("parent-state REF", "The step of the run that calls this one."),
@@ -328,13 +331,11 @@ COMMANDS = {
                     "Show a model at most N characters of each earlier step.",
                     kinds.POSITIVE,
                 ),
-                Option(
-                    "task-in-system", "Do not add the task to the system texts, which state it."
-                ),
+                Option("task-in-system", "The system texts state the task; do not add it."),
             ),
             *_CHANGE,
         ],
-        "eventq run start --name solve --prompt 'mend the build' --label build --thread ./inbox",
+        "eventq run start --name solve --prompt 'fix the build' --label build --thread ./inbox",
         "eventq run start --name solve --prompt-file task.md --system-file roles.json --thread"
         " ./inbox",
         rules=[exclude("prompt", "prompt-file"), one_stdin("prompt-file", "system-file"), _EMITTED],
@@ -343,33 +344,32 @@ COMMANDS = {
         step,
         [
             _RUN,
-            Option("role ROLE", "The role; not with --poke.", default=""),
+            Option("role ROLE", "The role of the step; not with --poke.", default=""),
             *together(
                 "body",
-                Option("meta JSON", "The structured part of it, any JSON value.", kinds.json_value),
-                Option("content TEXT", "The text of it.", kinds.verbatim),
+                Option("meta JSON", "The structured output, any JSON value.", kinds.json_value),
+                Option("content TEXT", "The text of the output.", kinds.verbatim),
                 Option("file FILE", "Read the text from a file, or from stdin for -.", kinds.path),
-                Option("refs REF,REF", "The blobs that it made.", kinds.refs, default=()),
+                Option("refs REF,REF", "The blobs that the role made.", kinds.refs, default=()),
                 Option(
                     "extracted FILE",
-                    "Read all three from a file, or from stdin for -. Its keys: meta,"
-                    " contentPayload, refs.",
+                    "Read meta, contentPayload and refs from a JSON file, - for stdin.",
                     kinds.path,
                 ),
                 *_QUESTION,
                 Option(
-                    "agent NAME", "Who played the role, such as a model's name.", kinds.verbatim
+                    "agent NAME", "What played the role, such as a model's name.", kinds.verbatim
                 ),
                 Option(
                     "compact TEXT",
-                    "A summary that models are shown in place of earlier steps.",
+                    "A summary that models see in place of earlier steps.",
                     kinds.verbatim,
                 ),
                 Option("child REF", "The end of a run that this step called."),
                 _instead(
-                    "attempt", "Keep a failed attempt, and print its ref. The head does not move."
+                    "attempt", "Store a failed attempt and print its ref. The head does not move."
                 ),
-                _instead("poke", "Replace the last step. The old one is kept as an attempt."),
+                _instead("poke", "Replace the last step. The old one becomes an attempt."),
                 EXPECTED_HEAD,
                 Option(
                     "key KEY",
@@ -380,7 +380,8 @@ COMMANDS = {
             THREAD,
             JSON,
         ],
-        "eventq run step build --role coder --content 'done' --meta '{\"files\": 2}' --thread ./inbox",
+        "eventq run step build --role coder --content 'done' --meta '{\"files\": 2}'"
+        " --thread ./inbox",
         "agent | eventq run step build --role coder --file - --agent claude --thread ./inbox",
         rules=[
             exclude("attempt", "poke"),
@@ -398,7 +399,7 @@ COMMANDS = {
         end,
         [
             _RUN,
-            Option("return-code N", "How it went; 0 means success.", kinds.WHOLE, default="0"),
+            Option("return-code N", "The run's result; 0 is success.", kinds.WHOLE, default="0"),
             _SUMMARY,
             *_CHANGE,
         ],
@@ -442,7 +443,7 @@ COMMANDS = {
     ),
     "run ls": Command(
         ls,
-        [_GROUP, Option("all", "List all runs, whatever their status."), READ, JSON],
+        [_GROUP, Option("all", "List all runs, not only active ones."), READ, JSON],
         "eventq run ls --thread ./inbox",
     ),
     "run history": Command(
@@ -454,10 +455,10 @@ COMMANDS = {
         show_one,
         [
             _RUN,
-            Option("from N", "Begin at this step.", kinds.WHOLE, default="1", parameter="first"),
+            Option("from N", "Start at this step.", kinds.WHOLE, default="1", parameter="first"),
             Option(
                 "budget CHARACTERS",
-                "Print the newest steps whole instead, as many as fit. At least one is printed.",
+                "Print as many of the newest steps in full as fit, at least one.",
                 kinds.POSITIVE,
             ),
             READ,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
-    """Keep a session file of a coding agent as a context. Importing again adds what is new."""
+    """Import a coding agent's session file as a context. Importing again adds what is new."""
     try:
         made = thread.sessions.import_file(file, name=name, blobs=blobs)
     except OSError as error:
@@ -30,7 +30,7 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
 
 
 def export(thread: Thread, *, context: int | str, output: str | None, json: bool) -> None:
-    """Write a context byte for byte as its session file."""
+    """Export a context as its session file, byte for byte."""
     notes: list[str] = []
     to_stdout = output is None or output == "-"
     warn = notes.append if json and not to_stdout else show.note
@@ -51,7 +51,7 @@ def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool)
     """
     from eventq.thread import open_thread
 
-    src.produced  # noqa: B018 (what an older thread lacks is an error before another is made)
+    src.produced  # noqa: B018 (refuses a thread without these tables before the copy is created)
     chosen = contexts and [src.contexts.get(one).id for one in contexts]
     with open_thread(dst, create=True) as theirs:
         found = src.copy_to(theirs, chosen)
@@ -73,7 +73,7 @@ COMMANDS = {
             Option("name NAME", "The name of the context (default: the session's own)."),
             Option(
                 "blobs FOLDER",
-                "Where the agent keeps blobs, which sessions name by SHA-256.",
+                "The agent's directory of blobs, named by SHA-256.",
                 kinds.path,
             ),
             THREAD,
@@ -93,7 +93,7 @@ COMMANDS = {
             Argument("DST", kinds.path),
             Option(
                 "contexts NAME,NAME",
-                "Copy only these contexts and all that they lead to. They are given by name or id.",
+                "Copy only these contexts, by name or id, with all they refer to.",
                 kinds.branches,
             ),
             JSON,

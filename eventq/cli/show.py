@@ -1,4 +1,4 @@
-"""A command's streams: results on stdout, errors on stderr, and what stdin gives."""
+"""A command's streams: results on stdout, errors on stderr, input from stdin."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _now = {"stdin": "open", "place": ""}  # of the command that is running
 
 
 class Closed(Exception):  # noqa: N818 (not an error)
-    """Nobody reads stdout any more."""
+    """The reader of stdout is gone."""
 
 
 def out(data: bytes) -> None:
-    """Write to stdout, past Python's buffer; raise Closed when its reader has gone."""
+    """Write to stdout, bypassing Python's buffer; raise Closed if its reader is gone."""
     try:
         write_all(1, data)
     except OSError as error:
@@ -52,7 +52,7 @@ def dump(value: object) -> None:
 
 
 def result(value: object, text: str, *, json: bool) -> None:
-    """Write a result as one line of JSON, or as text for people."""
+    """Write a result as one line of JSON, or as readable text."""
     if json:
         dump(value)
     else:
@@ -60,9 +60,9 @@ def result(value: object, text: str, *, json: bool) -> None:
 
 
 def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1) -> None:
-    """Write an error to stderr in the form that was asked for; `caret` shows the place in a filter.
+    """Write an error to stderr, as text or JSON; `caret` points at a position in a filter.
 
-    `what` stands on so many `lines`; any other line break in it is escaped.
+    `what` keeps its last line breaks, up to `lines` lines; others are escaped.
     """
     caret = caret and "\n" + caret
     what, fix = "\n".join(map(readable, what.rsplit("\n", lines - 1))), readable(called(fix))
@@ -74,7 +74,7 @@ def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1
 
 
 def program() -> str:
-    """Return the name that the program was called by."""
+    """Return the name under which the program was called."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     return name if name in ("eventq", "thread") else "eventq"
 
@@ -82,7 +82,8 @@ def program() -> str:
 def called(hint: str) -> str:
     """Return a hint with its command under the name that the program was called by.
 
-    The library's errors say `eventq`. Only the first place counts: what follows may be the caller's own words.
+    The library's errors say `eventq`. Only the first occurrence is replaced, as the rest may quote
+    the caller.
     """
     return hint.replace("'eventq ", f"'{program()} ", 1)
 
@@ -97,18 +98,18 @@ def tell(text: str) -> None:
     try:
         write_all(2, text.encode("utf-8", "backslashreplace"))
     except OSError:
-        pass  # nowhere to say it; the exit status does
+        pass  # there is nowhere to report it; the exit status does
 
 
 def readable(text: str) -> str:
-    """Return text on one line, control characters escaped."""
+    """Return text as one line, with control characters escaped."""
     from eventq.workspace.journal import printable
 
     return printable(text)
 
 
 def stdout_closed() -> bool:
-    """Return whether the reader of stdout has gone."""
+    """Return whether the reader of stdout is gone."""
     import select
 
     poll = select.poll()
@@ -117,9 +118,9 @@ def stdout_closed() -> bool:
 
 
 def begin(place: str) -> None:
-    """Note how the thread was named, and whether there is a stdin.
+    """Record the value of --thread, and whether stdin is open.
 
-    That has to be before the store is opened, whose files would take its place.
+    This has to happen before the thread is opened, whose files would take descriptor 0.
     """
     try:
         os.fstat(0)
@@ -131,19 +132,19 @@ def begin(place: str) -> None:
 
 
 def place() -> str:
-    """Return the value of --thread as it was given, for hints."""
+    """Return the value of --thread, for hints."""
     return _now["place"]
 
 
 def stdin() -> int:
-    """Return the descriptor of stdin; raise LogicError when it was closed."""
+    """Return the descriptor of stdin; raise LogicError if it was closed."""
     if not _now["stdin"]:
         raise LogicError("stdin is closed", "give the input on stdin")
     return 0
 
 
 def read(fd: int) -> bytes:
-    """Return the next bytes of a descriptor, what has come so far of a pipe, nothing at the end."""
+    """Return the next bytes of a descriptor: what has arrived in a pipe, b"" at the end."""
     while True:
         try:
             return os.read(fd, _BLOCK)
@@ -152,7 +153,7 @@ def read(fd: int) -> bytes:
 
 
 def wait_for(fd: int) -> None:
-    """Wait until a descriptor can be read that its other end has made non-blocking."""
+    """Wait until a non-blocking descriptor can be read."""
     import select
 
     poll = select.poll()
@@ -161,7 +162,7 @@ def wait_for(fd: int) -> None:
 
 
 def read_all(more: Callable[[], bytes], most: int) -> bytearray:
-    """Return all blocks that `more` gives; raise TooLargeError beyond `most` bytes."""
+    """Return all blocks that `more` returns; raise TooLargeError beyond `most` bytes."""
     found = bytearray()  # grows in place: joining blocks would hold everything twice
     while block := more():
         found += block

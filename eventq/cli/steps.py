@@ -1,4 +1,4 @@
-"""Runs, steps and messages as they are shown to people."""
+"""Runs, steps and messages as readable text."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ def run(info: RunInfo, label: str | None) -> str:
 
 
 def heading(one: Run) -> Iterator[str]:
-    """Yield how a run began and where it stands, as lines."""
+    """Yield the task and the status of a run as lines."""
     info, start, context = one.info(), one.start_node(), one.context.info()
     yield f"Run: {render.label(context)}"
     yield f"Name: {show.readable(info.name)}"
-    yield f"Status: {info.status} after {render.count(info.depth, 'step')}, {render.stamp(info.updated_at_ms)}"
+    when = render.stamp(info.updated_at_ms)
+    yield f"Status: {info.status} after {render.count(info.depth, 'step')}, {when}"
     if info.group:
         yield f"Group: {show.readable(info.group)}"
     if context.base_turn_id:
-        origin = "a run that is deleted" if info.fork_of is None else f"run {info.fork_of}"
+        origin = "a deleted run" if info.fork_of is None else f"run {info.fork_of}"
         yield f"Fork of: {origin} at step {one.context.turns.depth(context.base_turn_id)}"
     if start.parent_state:
         yield f"Called by: {start.parent_state}"
@@ -49,7 +50,7 @@ def heading(one: Run) -> Iterator[str]:
 
 
 def readable(one: Step) -> Iterator[str]:
-    """Yield a step as lines, with the beginning of its text."""
+    """Yield a step as lines, with the start of its text."""
     yield head(one)
     yield from _beginning(one.content, "")
     if one.meta not in (None, {}):
@@ -73,17 +74,18 @@ def head(one: Step) -> str:
 
 
 def _beginning(text: str, ref: str) -> Iterator[str]:
-    """Yield the first lines of a text; `ref` names its blob, if it has one of its own."""
+    """Yield the first lines of a text; `ref` names its blob, if any."""
     if not text:
         return
     shown, more = render.beginning(text.encode())
     yield from (f"  {show.readable(line)}" for line in shown or ())
     if more:
-        yield f"  … ({more:,} bytes more; {f'{show.program()} blob get {ref}' if ref else 'whole with --json'})"
+        how = f"{show.program()} blob get {ref}" if ref else "all with --json"
+        yield f"  … ({more:,} bytes more; {how})"
 
 
 def messages(found: Iterable[dict[str, str]]) -> Iterator[str]:
-    """Yield messages whole, each below a line that says whose it is."""
+    """Yield messages in full, each below a line with its role."""
     for message in found:
         yield f"--- {message['role']}"
         yield from map(show.readable, message["content"].split("\n"))

@@ -24,9 +24,9 @@ VERBOSE = "--verbose"  # taken anywhere: the tool that `thread` replaces does
 class Option:
     """One option: `name VALUE`, or a flag, whose spelling has no value.
 
-    The function takes it as `parameter`; `group.name` puts it into a dictionary of that name, and
-    "" keeps it from the function. Of two options with one parameter the one that is given counts.
-    `default` is spelled as a caller would; an empty one is used as it is.
+    The function receives it as `parameter`; `group.name` puts it into a dictionary of that name,
+    "" withholds it. If two options share a parameter, the one on the command line wins. `default`
+    is text to be converted; an empty one is passed on unchanged.
     """
 
     __slots__ = ("default", "help", "kind", "name", "parameter", "required", "short", "value")
@@ -52,12 +52,12 @@ class Option:
 
     @property
     def spelled(self) -> str:
-        """The name as it stands on a command line."""
+        """The name as written on a command line."""
         return f"--{self.name}"
 
     @property
     def described(self) -> str:
-        """The help with the default."""
+        """The help text with the default."""
         shown = f" (default: {self.default})." if self.default else "."
         return self.help.removesuffix(".") + shown
 
@@ -70,7 +70,7 @@ class Option:
         return made
 
     def convert(self, word: Any) -> Any:
-        """Return the value that a word spells; raise UsageError for a bad one."""
+        """Return the value of a word; raise UsageError if it is invalid."""
         if isinstance(self.kind, kinds.Switch):
             return self.kind.given if word else self.kind.missing
         if word is None and not self.default:
@@ -79,11 +79,11 @@ class Option:
         return self.kind(self.default if word is None else word, self.spelled)
 
     def put(self, values: dict[str, Any], word: Any) -> None:
-        """Convert a word and put it where the function expects it."""
+        """Convert a word and store it under its parameter."""
         group, _, name = self.parameter.rpartition(".")
-        place = values.setdefault(group, {}) if group else values
-        if name not in place or is_given(word):
-            place[name] = self.convert(word)
+        target = values.setdefault(group, {}) if group else values
+        if name not in target or is_given(word):
+            target[name] = self.convert(word)
 
 
 class Argument(Option):
@@ -104,25 +104,25 @@ class Argument(Option):
 
     @property
     def spelled(self) -> str:
-        """The name as it stands in the usage."""
+        """The name as shown in the usage line."""
         return self.name
 
 
 def together(name: str, *options: Option) -> list[Option]:
-    """Return options that a function takes together, as a dictionary of this name."""
+    """Return options that a function receives together, as a dictionary of this name."""
     return [option.within(name) for option in options]
 
 
 def is_given(word: object) -> bool:
-    """Return whether an option stands on a command line, be it empty."""
+    """Return whether an option is on the command line, even if its value is empty."""
     return word is not None and word is not False
 
 
 class Command:
-    """One command: its function, whose docstring is the help, what it takes, and examples.
+    """One command: its function, whose docstring is the help, its options, and examples.
 
-    Values are converted in the order of `parts`. `rules` refuse combinations before a thread is
-    looked for. A `silent` command fails without a word and without a status.
+    Values are converted in the order of `parts`. `rules` refuse combinations before the thread is
+    opened. A `silent` command fails without a message and with status 0.
     """
 
     __slots__ = (
@@ -165,7 +165,7 @@ class Command:
 
 
 def parse(command: Command, words: Sequence[str]) -> Raw | None:
-    """Return the words of a plain command line by option, or None: then it is click's."""
+    """Return the words of a plain command line by option, or None to leave it to click."""
     named = {option.spelled: option for option in command.options}
     named |= {f"-{option.short}": option for option in command.options if option.short}
     raw: Raw = {part.name: None if part.value else False for part in command.parts}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]  # the package: 3 ms
+# `signal`, the module around it, takes 3 ms to import.
+from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-not-found]
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import open_payload, read_payload
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
     class Kind(TypedDict):
-        """What a turn is."""
+        """The type of a turn."""
 
         type_id: str
         type_version: int
         encoding: int
 
     class Sealing(TypedDict):
-        """How a turn is appended."""
+        """The options of an appended or sealed turn."""
 
         flags: int
         refs: tuple[str, ...]
@@ -41,21 +42,21 @@ if TYPE_CHECKING:
         source: str
 
     class Placed(TypedDict):
-        """Where a turn is appended, and the source of the event that tells of it."""
+        """The expected head, the key, and the source of a turn's event."""
 
         expected_head: int | None
         key: str | None
         source: str | None
 
     class Appended(Payload):
-        """The payload of a turn, and what only one that is stored at once may have."""
+        """The payload of a turn, and the options that a sealed turn cannot have."""
 
         stream: bool
         parent: int | None
         expect_hash: str | None
 
     class Reading(TypedDict):
-        """How turns are read."""
+        """The options of reading turns."""
 
         payload: bool
         as_of: int | None
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 def append(
     thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
 ) -> None:
-    """Store a turn durably after the newest of a context.
+    """Append a turn to a context, durably.
 
     The payload comes from stdin by default.
     """
@@ -95,9 +96,9 @@ def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
 
 
 def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
-    """Store stdin as it comes; what has come stays as an open turn when this ends early."""
+    """Store stdin as it arrives. If this is interrupted, the open turn keeps what was stored."""
     seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
-    fix = f"what has come is kept: run '{seal}', or 'turn discard'"
+    fix = f"what arrived is stored: run '{seal}', or 'turn discard'"
     before = signal(SIGTERM, default_int_handler)
     try:
         while data := file.read():
@@ -118,7 +119,7 @@ def _show_made(made: Turn, *, json: bool) -> None:
 
 
 def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
-    """Show the newest turns of a context, oldest first. Go on with 'turn before'."""
+    """Show the newest turns of a context, oldest first. 'turn before' shows older ones."""
     page = thread.contexts.get(context).last(limit, **reading)
     _show(page, reading, json=json)
     if page.next_cursor and not json:
@@ -128,7 +129,7 @@ def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, js
 def before(
     thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
 ) -> None:
-    """Show the turns above one of a context, oldest first. Go on above the first."""
+    """Show the turns of a context before one of them, oldest first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
     _show(page, reading, json=json)
     if page.next_cursor and not json:
@@ -138,7 +139,7 @@ def before(
 def between(
     thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
 ) -> None:
-    """Show the turns of a context from a depth on. Go on at the depth after the last."""
+    """Show the turns of a context from a depth on."""
     page = thread.contexts.get(context).range(first, limit, **reading)
     _show(page, reading, json=json)
     if page.next_cursor and not json:
@@ -152,7 +153,7 @@ def _word(context: int | str) -> str:
 
 
 def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
-    """Tell people which command shows the next page."""
+    """Print the command that shows the next page."""
     words = [f"{show.program()} turn {command}"]
     words += [f"--limit {limit}"] if str(limit) != _PAGE.default else []
     words += [f"--as-of {reading['as_of']}"] if reading["as_of"] is not None else []
@@ -164,7 +165,7 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
 def replay(
     thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool
 ) -> None:
-    """Show all turns of a context from its root on. A chain larger than memory will do."""
+    """Show all turns of a context from its root on, in bounded memory."""
     branch = thread.contexts.get(context)
     view = branch if to is None else branch.at(to)
     _show(view.replay(**reading), reading, json=json)
@@ -185,9 +186,9 @@ def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None
 def diff(
     thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool
 ) -> None:
-    """Show what two contexts have after their last shared turn.
+    """Show the turns of two contexts after their last common turn.
 
-    Lines with - are the first one's, with + the other's.
+    Lines with - are the first context's, lines with + the other's.
     """
     contexts = thread.contexts
     found = contexts.get(context).diff(contexts.get(other), **reading)
@@ -210,7 +211,7 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
 def patch(
     thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
 ) -> None:
-    """Replace a turn's payload wherever it is read. Both are kept; the patch's seq is printed."""
+    """Replace a turn's payload for all readers. Both are kept; the patch's seq is printed."""
     contexts = thread.contexts
     if tombstone:
         seq = contexts.tombstone(turn)
@@ -221,17 +222,17 @@ def patch(
 
 
 def opened(thread: Thread, *, json: bool) -> None:
-    """List turns that are being written, or whose writer has gone."""
+    """List open turns: those being written, or left by a writer that ended."""
     render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
 def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
-    """Append what was written to an open turn as one turn."""
+    """Seal an open turn: append what was written to it as one turn."""
     _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 
 def discard(thread: Thread, *, open_id: int, json: bool) -> None:
-    """Discard what was written to an open turn."""
+    """Discard an open turn and what was written to it."""
     thread.contexts.open_turn(open_id).discard()
     show.result({"open_id": open_id}, f"Discarded open turn {open_id}", json=json)
 
@@ -246,9 +247,7 @@ _PAGE = Option("limit N", "Show at most N turns.", kinds.POSITIVE, default="64")
 _READING = (
     *together(
         "reading",
-        Option(
-            "as-of SEQ", "Leave out patches after this one; 0 shows turns as appended.", kinds.WHOLE
-        ),
+        Option("as-of SEQ", "Ignore patches after this one; 0 ignores all.", kinds.WHOLE),
         Option("no-payload", "Leave the payloads out.", kinds.OFF, parameter="payload"),
     ),
     MEMORY_READ,
@@ -271,7 +270,7 @@ _SEALING = together(
     REFS,
     EXPECTED_HEAD,
     Option("key KEY", "Append the turn once. Within 24 hours the same key returns the first turn."),
-    Option("emit", "Push an event of type record, subtype turn, with it."),
+    Option("emit", "Push an event with it: type record, subtype turn."),
     Option("source ADDRESS", "The sender of that event.", default="self"),
 )
 _TURN, _OPEN_ID = Argument("TURN", kinds.WHOLE), Argument("OPEN_ID", kinds.WHOLE)
@@ -284,11 +283,13 @@ COMMANDS = {
             *_PAYLOAD,
             *together(
                 "kind",
-                Option("type TYPE", "The type.", default="message", parameter="type_id"),
+                Option(
+                    "type TYPE", "The type of the turn.", default="message", parameter="type_id"
+                ),
                 Option("type-version N", "The version of the type.", kinds.WHOLE, default="1"),
                 Option(
                     "encoding N",
-                    "The payload's encoding, an application-defined number.",
+                    "An application-defined number for the encoding.",
                     kinds.WHOLE,
                     default="0",
                 ),
@@ -299,7 +300,7 @@ COMMANDS = {
                     "parent TURN", "Append after this turn instead of the newest.", kinds.POSITIVE
                 ),
                 EXPECT_HASH,
-                Option("stream", "Store stdin as it comes, and make a turn of it at its end."),
+                Option("stream", "Store stdin as it arrives, and seal it as a turn at its end."),
             ),
             *_SEALING,
             MEMORY,
@@ -322,9 +323,7 @@ COMMANDS = {
         before,
         [
             CONTEXT,
-            Option(
-                "turn TURN", "The turn whose predecessors are wanted.", kinds.WHOLE, required=True
-            ),
+            Option("turn TURN", "Show the turns before this one.", kinds.WHOLE, required=True),
             _PAGE,
             *_READING,
         ],

@@ -1,20 +1,22 @@
-"""Filters as text: what a condition over events may say, and the form in which it is compiled.
+"""The grammar of filters: which conditions over events are accepted, and how they are compiled.
 
-Nothing here opens a database. `accept` refuses, at the character at fault, whatever is not one
-condition over the columns of an event; `Fragment` is an accepted filter rewritten so that it is
-safe to run:
+Nothing here opens a database. `accept` refuses, at the character at fault, everything that is not
+one condition over the columns of an event. `Fragment` is an accepted filter, rewritten so that it
+is safe to run:
 
-- JSON functions and `->` get NULL, not an error, for a text that is not JSON: threads mix JSON and
-  prose. The guard is SQL, `CASE WHEN json_valid(x, 6) THEN x END`; SQLite remembers the parse, so
-  it runs at 5 million events a second. What is more than a column is computed once, in a subquery
-  of one row: written twice, nine functions inside each other would be computed 2^9 times.
-  Functions of the same names in Python lost: a call a row, and they would have to repeat JSON5.
-- A filter that mentions columns often gets a jump before each mention, for SQLite looks at its
+- For a text that is not JSON, JSON functions and `->` return NULL instead of an error, because
+  threads mix JSON and prose. The guard is SQL, `CASE WHEN json_valid(x, 6) THEN x END`. SQLite
+  caches the parse, so it runs at 5 million events a second. An operand that is more than a column
+  is computed once, in a subquery of one row: written twice, nine nested functions would be
+  computed 2^9 times. Python functions of the same names lost: they cost a call per row, and would
+  have to reimplement JSON5.
+- A filter that mentions columns often gets a jump before each mention, because SQLite checks its
   clock only on jumps.
-- `careful` is the form for large values: there is a jump behind each function, before each `||`,
-  `->`, LIKE and GLOB, and what a single one of them could work on for too long is refused.
+- `careful` is the form for large values. It has a jump after each function and before each `||`,
+  `->`, LIKE and GLOB, and refuses a value on which one of them could work for too long.
 
-The sandbox in `filters/sandbox.py` runs the result, and would hold if something slipped through here.
+The sandbox in `filters/sandbox.py` runs the result. It is safe even if this module misses
+something.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "created_at", "source", "type", "subtype", "content")
 
 # Deterministic, without side effects, and linear in the size of their arguments (or made so by the
-# fence). Left out on purpose: printf, format, zeroblob, randomblob and concat_ws build huge values
-# from short filters.
+# sandbox). Left out on purpose: printf, format, zeroblob, randomblob and concat_ws build huge
+# values from short filters.
 FUNCTIONS = frozenset(
     (  # noqa: SIM905  words read better than a hundred quotes
         "abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce cos cosh date"
@@ -48,18 +50,18 @@ FUNCTIONS = frozenset(
 
 MAX_TEXT = 65_536  # characters
 MAX_DEPTH = 200  # parentheses and CASE
-MAX_CALLS = 10  # functions inside functions
-MAX_GUARDS = 16  # JSON functions and arrows inside each other
+MAX_CALLS = 10  # nested functions
+MAX_GUARDS = 16  # nested JSON functions and arrows
 MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
-MAX_REPEAT = 16  # how often LIKE and GLOB may look at one character of the content
-MAX_SETS = 48  # characters of a piece of a GLOB pattern with [sets]: each is looked through
-MAX_MENTIONS = 4  # of columns, before the clock is looked at before each
-MAX_JOINS = 2_000  # operators that copy a value; all of their operand is written anew for each
-MAX_SKIPPED = 64  # characters that unhex() may be asked to skip: it looks through them for each
-# What one LIKE, GLOB or json_extract() may cost: bytes times looks at each. A second or two.
+MAX_REPEAT = 16  # how often LIKE and GLOB may compare one character of the content
+MAX_SETS = 48  # characters of a piece of a GLOB pattern with [sets]: each is scanned
+MAX_MENTIONS = 4  # of columns; beyond that the clock is checked before each
+MAX_JOINS = 2_000  # operators that copy a value; each rewrites its whole operand
+MAX_SKIPPED = 64  # characters that unhex() may skip: it scans them for each byte
+# What one LIKE, GLOB or json_extract() may cost: bytes times comparisons. A second or two.
 MAX_WORK = 1 << 30
 MOST_MADE = 130 << 20  # bytes of the largest values: two characters for each byte of an event
-LOOSE_LOOKS = 64  # at each byte, for a pattern that is computed, and so not judged before
+LOOSE_LOOKS = 64  # comparisons per byte assumed for a computed pattern, which cannot be checked
 
 _BLANKS = frozenset(" \t\n\f\r")
 _DIGITS = frozenset("0123456789")
@@ -71,7 +73,8 @@ _PARAMETERS = frozenset("?:@$#")
 _QUOTES = {"'": "'", '"': '"', "`": "`", "[": "]"}
 
 _JOINS = frozenset(
-    "AND OR NOT IS IN BETWEEN LIKE GLOB ESCAPE WHEN THEN ELSE AS DISTINCT FROM ISNULL NOTNULL".split()  # noqa: SIM905
+    "AND OR NOT IS IN BETWEEN LIKE GLOB ESCAPE WHEN THEN ELSE AS DISTINCT"  # noqa: SIM905
+    " FROM ISNULL NOTNULL".split()
 )
 _VALUES = frozenset(("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"))
 _PATTERNS = {"LIKE": "%", "GLOB": "*"}
@@ -91,15 +94,18 @@ _LIST = f"a filter may use {', '.join(COLUMNS)}"
 
 
 def accept(text: str | None) -> str:
-    """Give the filter as it was written, or "" for all events; raise `FilterError` where it is not one condition.
+    """Return the filter as written, "" for all events; raise FilterError unless it is a condition.
 
-    SQLite's grammar has the last word (`Fence.check`); this refuses what a filter must not say.
+    This refuses what a filter must not contain. `FilterSandbox.check` applies SQLite's grammar.
     """
     return Fragment(text).text
 
 
 class Unreadable(str):
-    """What another tool stored as a filter that is no text (a BLOB, bad UTF-8): to be shown, and refused when run."""
+    """A stored filter of another tool that is not text (a BLOB, bad UTF-8).
+
+    It can be shown, but is refused when run.
+    """
 
     __slots__ = ()
 
@@ -111,18 +117,16 @@ def check_text(text: object) -> None:
 
 
 class Fragment:
-    """An accepted filter as it is compiled: `sql`, and what running it needs to know.
+    """An accepted filter in its compiled form, `sql`, and what the sandbox needs to know of it.
 
-    `careful` is the form for large values. `columns` are those whose values may be large and that
-    it works on. `calls` are the functions it calls. `clocked` is true when it has a jump before
-    each column. `loose` is true when LIKE or GLOB takes a pattern that is not written out, so that
-    it could not be judged before. `timed` is true when it may look at the clock, so that an event
-    may match later which does not match now.
+    `careful` is the form for large values. `columns` are the columns it uses whose values may be
+    large. `calls` are the functions it calls. `clocked` is true if it has a jump before each
+    column. `loose` is true if a pattern of LIKE or GLOB is computed, so that it could not be
+    checked before. `timed` is true if it may depend on the current time, so that an event which
+    does not match now may match later.
     """
 
-    __slots__ = (
-        "_pieces", "calls", "clocked", "columns", "loose", "sql", "text", "timed",
-    )  # fmt: skip
+    __slots__ = ("_pieces", "calls", "clocked", "columns", "loose", "sql", "text", "timed")
 
     def __init__(self, text: str | None) -> None:
         check_text(text)
@@ -139,7 +143,7 @@ class Fragment:
 
     @property
     def careful(self) -> str:
-        """The form for large values, which few filters ever meet."""
+        """The form for large values, made on demand as few filters need it."""
         return "".join(piece for piece, _ in self._careful_pieces())
 
     def _careful_pieces(self) -> list[tuple[str, int]]:
@@ -148,7 +152,7 @@ class Fragment:
         return _CarefulWriter(_Reader(self.text).read(), clocked=self.clocked).write()
 
     def place(self, offset: int, *, careful: bool = False) -> int:
-        """Return the offset in the user's text, in characters, of a byte offset in `sql` or `careful`."""
+        """Return the character offset in `text` of a byte offset in `sql` or `careful`."""
         place = 0
         for piece, at in self._careful_pieces() if careful else self._pieces:
             size = len(piece.encode())
@@ -160,7 +164,7 @@ class Fragment:
         return len(self.text)
 
 
-# --- the tokens of SQLite, by hand: importing re costs more than all of this ---
+# --- SQLite's tokens, without `re`, whose import costs more than all of this ---
 
 
 def _tokens(text: str) -> list[Token]:
@@ -180,7 +184,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _next(text: str, at: int) -> tuple[str, int]:
-    """Give the kind and the end of the token that begins at an offset."""
+    """Return the kind and the end of the token at an offset."""
     char = text[at]
     if char in _QUOTES:
         return ("text" if char == "'" else "name"), _closed(text, at, _QUOTES[char])
@@ -196,7 +200,7 @@ def _next(text: str, at: int) -> tuple[str, int]:
 def _operator(text: str, at: int) -> tuple[str, int]:
     if text.startswith(("--", "/*"), at):
         raise FilterError(
-            "this comment swallows what follows",
+            "this comment hides the rest of the filter",
             text,
             at,
             "remove it; write '- -' for two minus signs",
@@ -221,7 +225,7 @@ def _operator(text: str, at: int) -> tuple[str, int]:
 
 
 def _closed(text: str, at: int, quote: str) -> int:
-    """Give the end of what is quoted; a doubled quote stands for itself, except in brackets."""
+    """Return the end of a quoted token; a doubled quote is a quote, except in brackets."""
     end = text.find(quote, at + 1)
     while end >= 0 and quote != "]" and text[end + 1 : end + 2] == quote:
         end = text.find(quote, end + 2)
@@ -245,7 +249,7 @@ def _blob(text: str, at: int) -> int:
 
 
 def _span(text: str, at: int, chars: frozenset[str] | None = None) -> int:
-    """Give the end of a run of characters; without a set, of those a name is made of."""
+    """Return the end of a run of characters, by default those of a name."""
     while at < len(text) and (
         text[at] in chars if chars else text[at] in _WORD or text[at] > "\x7f"
     ):
@@ -276,15 +280,15 @@ def _decimal(text: str, at: int) -> int:
 
 
 def _unquoted(kind: str, word: str) -> str:
-    """Give the name that a token stands for, in small letters."""
+    """Return the name that a token spells, in lower case."""
     return (word[1:-1] if kind == "name" else word).lower()
 
 
-# --- what a filter may say ---
+# --- what a filter may contain ---
 
 
 class _Reader:
-    """One pass over the tokens, which refuses; it remembers the calls, and how often columns are mentioned."""
+    """One pass over the tokens, which refuses bad ones and records calls and columns."""
 
     def __init__(self, text: str) -> None:
         _readable(text)
@@ -293,13 +297,13 @@ class _Reader:
         self.calls: set[str] = set()
         self.mentions = 0
         self.columns: set[str] = set()
-        self.costs: dict[int, int] = {}  # looks at each byte, of the pattern at an index
+        self.costs: dict[int, int] = {}  # comparisons per byte, by the index of the pattern
         self.loose = False
         self._aggregates: list[tuple[int, str]] = []
         self._open: list[tuple[str, int]] = []  # "(", "CASE" or a function's name, and where
 
     def read(self) -> _Reader:
-        """Return itself, or refuse the filter."""
+        """Read all tokens and return self; raise FilterError for a bad one."""
         rules: dict[str, Callable[[int], None]] = {
             "word": self._word,
             "name": self._name,
@@ -318,15 +322,14 @@ class _Reader:
                 "CASE has no END" if kind == "CASE" else "a parenthesis is not closed",
                 "close it",
             )
-        for (
-            at,
-            name,
-        ) in self._aggregates:  # inside a guard, SQLite would take it for one over a single row
-            self._refuse(at, f"{name}() of one value is for many rows", f"give {name}() two values")
+        # Inside a guard, SQLite would accept these as aggregates over a single row.
+        for at, name in self._aggregates:
+            what = f"{name}() with one value is an aggregate over rows"
+            self._refuse(at, what, f"give {name}() two values")
         return self
 
     def weighed(self) -> tuple[str, ...]:
-        """Return the columns whose size matters: the content, and others that more is done with than to compare."""
+        """Return the columns whose size matters: the content, others if more than compared."""
         works = bool(self.calls) or any(
             kind in ("||", "->", "->>") or word.upper() in _PATTERNS
             for kind, word, _ in self.tokens
@@ -336,7 +339,10 @@ class _Reader:
         )
 
     def timed(self) -> bool:
-        """Tell whether the filter may look at the clock: all times do, but those of the event and written out ones."""
+        """Return whether the filter may depend on the current time.
+
+        All time functions may, except on the event's time and on literals.
+        """
         for index, (kind, word, _) in enumerate(self.tokens):
             if kind == "word" and word.upper().startswith("CURRENT_"):
                 return True
@@ -355,7 +361,7 @@ class _Reader:
         return False
 
     def arguments(self, index: int) -> list[list[Token]]:
-        """Give the tokens of each argument of a call, from the one after its parenthesis on."""
+        """Return the tokens of each argument of a call, given the index after its parenthesis."""
         found: list[list[Token]] = [[]]
         depth = 0
         for at in range(index, len(self.tokens)):
@@ -370,16 +376,16 @@ class _Reader:
         return found
 
     def infix(self, index: int) -> bool:
-        """Tell whether LIKE or GLOB stands between two values, and is not the function of that name."""
+        """Return whether LIKE or GLOB is an operator here, not the function of that name."""
         while self._before(index) == "NOT":
-            index -= 1  # of NOT LIKE; or a condition is turned round, which may begin with like()
+            index -= 1  # of NOT LIKE, or of a negated condition that may start with like()
         kind, word, _ = self.tokens[index - 1] if index else ("", "", 0)
         if kind == "word":
             return word.upper() not in _JOINS | {"CASE"}
         return kind in ("text", "name", "number", "blob", ")")
 
     def is_call(self, index: int) -> bool:
-        """Tell whether the word at an index is the name of a function that is called."""
+        """Return whether the word at an index is the name of a function that is called."""
         word = self.tokens[index][1].upper()
         if self._kind(index + 1) != "(" or word == "CASE":
             return False
@@ -439,15 +445,15 @@ class _Reader:
             self._skipped(index + 2)
 
     def _skipped(self, index: int) -> None:
-        """Refuse characters to be skipped by unhex() that are many, or not written out."""
+        """Raise FilterError if unhex() skips too many characters, or computed ones."""
         for argument in self.arguments(index)[1:]:
             kind, word, at = argument[0] if argument else ("", "", len(self.text))
             if len(argument) != 1 or kind != "text" or len(word) > MAX_SKIPPED + 2:
-                what = f"unhex() skips at most {MAX_SKIPPED} characters, written out"
+                what = f"unhex() skips at most {MAX_SKIPPED} characters, given as a literal"
                 self._refuse(at, what, "write them as text in single quotes")
 
     def _pattern(self, index: int, wildcard: str) -> None:
-        """Judge the pattern at an index, when it is written out; else note that one is not."""
+        """Check the pattern at an index if it is a literal; else record that one is computed."""
         if self._kind(index) == "text":
             _, word, at = self.tokens[index]
             self.costs[index] = _cost(word[1:-1], wildcard, self.text, at)
@@ -490,7 +496,7 @@ class _Reader:
         if sum(kind not in ("(", "CASE") for kind, _ in self._open) > MAX_CALLS:
             self._refuse(
                 self.tokens[index][2],
-                f"more than {MAX_CALLS} functions inside each other",
+                f"more than {MAX_CALLS} nested functions",
                 "nest fewer",
             )
 
@@ -521,7 +527,7 @@ class _Reader:
 
 
 def _fixed(argument: list[Token]) -> bool:
-    """Tell whether a time is the event's or a written out one: 'now' and 'subsec' begin with no digit."""
+    """Return whether a time is the event's or a literal: 'now' and 'subsec' start with no digit."""
     if len(argument) != 1:
         return False
     kind, word, _ = argument[0]
@@ -529,7 +535,7 @@ def _fixed(argument: list[Token]) -> bool:
 
 
 def _readable(text: str) -> None:
-    """Refuse what SQLite could not be given whole."""
+    """Raise FilterError for a text that is too long, or that SQLite would truncate or reject."""
     if len(text) > MAX_TEXT:
         raise FilterError(
             f"the filter is longer than {MAX_TEXT} characters",
@@ -548,14 +554,13 @@ def _readable(text: str) -> None:
 
 
 def _cost(pattern: str, wildcard: str, text: str, at: int) -> int:
-    """Return how often LIKE (`%`) or GLOB (`*`) may look at a byte of a text; refuse what is too often."""
+    """Return how often LIKE (`%`) or GLOB (`*`) may compare a byte; refuse an excess."""
     stretches = [part for part in pattern.lower().split(wildcard) if part]
     if len(stretches) > MAX_STRETCHES:
         what = f"the pattern has more than {MAX_STRETCHES} pieces between its wildcards"
         raise FilterError(what, text, at, "search for fewer pieces of text")
-    searched = (
-        stretches if pattern.startswith(wildcard) else stretches[1:]
-    )  # the beginning is tried at one place
+    # A stretch at the start is compared at one position only.
+    searched = stretches if pattern.startswith(wildcard) else stretches[1:]
     if wildcard == "*" and any("[" in part and len(part) > MAX_SETS for part in searched):
         raise FilterError(
             "the pattern has too many sets in a row", text, at, "search for a shorter text"
@@ -570,10 +575,11 @@ def _cost(pattern: str, wildcard: str, text: str, at: int) -> int:
 
 
 def _repeats(stretch: str, anything: str) -> float:
-    """Give how often a search for a stretch may look at one character: the greatest length over period of its prefixes.
+    """Return how often a search for a stretch may compare one character.
 
-    A measured minute of LIKE on 64 MiB is `%aaa…ab%`, not many wildcards. Only shifts that could exceed the limit are
-    tried, so this takes microseconds. The character `anything` stands for any other.
+    This is the maximum of length over period of its prefixes. It was `%aaa…ab%`, not many
+    wildcards, that kept LIKE busy for a minute on 64 MiB. Only shifts that could exceed the limit
+    are tried, so this takes microseconds. The character `anything` matches any other.
     """
     worst = 1.0
     for shift in range(1, len(stretch) // MAX_REPEAT + 1):
@@ -595,18 +601,19 @@ def _nearest(name: str) -> str:
 
 # --- advice ---
 
-SPELLING = "strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')"  # of a time as created_at is spelled
+SPELLING = "strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')"  # a time in created_at's format
 _ORDERS = frozenset(("=", "==", "<", "<=", ">", ">=", "<>", "!=", "IS", "BETWEEN", "NOT"))
 _OTHER_TIMES = frozenset(("datetime", "time", "julianday", "unixepoch"))
 _EXTENDS = frozenset(("||", "->", "->>", "+", "-", "*", "/", "%", "&", "|", "<<", ">>"))
 
 
 def advice(text: str | None) -> str:
-    """Return what is probably wrong with an accepted filter, "" for nothing.
+    """Return a sentence on what is probably wrong with an accepted filter, or "".
 
-    `created_at` is text like 2026-03-18T10:30:00.123Z. SQLite's own functions spell a time with a blank
-    where that has a T, or as a number; a comparison of the two compares the blank with the T. Only a
-    comparison of the bare column with the bare call or text is judged: everything else may be meant.
+    `created_at` is text like 2026-03-18T10:30:00.123Z. SQLite's own functions return times with a
+    blank in place of the T, or numbers, so that a comparison compares the blank with the T. Only a
+    comparison of the bare column with a bare call or literal is reported, as all else may be
+    intended.
     """
     reader = _Reader(text or "")
     tokens = reader.tokens
@@ -626,7 +633,7 @@ def advice(text: str | None) -> str:
 
 
 def _alike(wrong: str) -> str:
-    """Return created_at in the spelling of what it was compared with."""
+    """Return created_at in the format of what it was compared with."""
     name, bracket, form = wrong.partition("(")
     if not bracket or wrong.startswith("'"):
         return "time(created_at)" if name.lower() == "current_time" else "datetime(created_at)"
@@ -638,7 +645,7 @@ def _word(reader: _Reader, index: int) -> str:
 
 
 def _compared_after(reader: _Reader, index: int) -> list[int]:
-    """Return where the values begin that the column, which ends before a token, is compared with."""
+    """Return the starts of the values that the column before a token is compared with."""
     if _word(reader, index) not in _ORDERS:
         return []
     between = "BETWEEN" in (_word(reader, index), _word(reader, index + 1))
@@ -649,7 +656,7 @@ def _compared_after(reader: _Reader, index: int) -> list[int]:
 
 
 def _compared_before(reader: _Reader, index: int) -> list[int]:
-    """Return where the value begins that is compared with the column behind a token."""
+    """Return the start of the value that is compared with the column after a token."""
     if _word(reader, index) not in _ORDERS - {"NOT"}:
         return []
     end = index - 1 - (_word(reader, index - 1) == "NOT")
@@ -663,7 +670,7 @@ def _compared_before(reader: _Reader, index: int) -> list[int]:
 
 
 def _end_of_value(reader: _Reader, index: int) -> int:
-    """Return the token behind a call, a text or a word."""
+    """Return the index after a call, a text or a word."""
     depth = 0
     while index < len(reader.tokens):
         depth += (_word(reader, index) == "(") - (_word(reader, index) == ")")
@@ -674,7 +681,7 @@ def _end_of_value(reader: _Reader, index: int) -> int:
 
 
 def _other_spelling(reader: _Reader, index: int) -> str:
-    """Return how a value is written that is a time in another spelling than that of created_at, else ""."""
+    """Return the source of a value that is a time in another format than created_at, else ""."""
     tokens = reader.tokens
     while _word(reader, index) == "(":
         index += 1
@@ -698,21 +705,21 @@ def _other_spelling(reader: _Reader, index: int) -> str:
 
 
 def _is_odd_time(text: str) -> bool:
-    """Tell whether a text is a date with a blank and a time behind it."""
+    """Return whether a text is a date, a blank and a time."""
     parts = [len(part) if part.isdigit() else 0 for part in text[:10].split("-")]
     return parts == [4, 2, 2] and text[10:11] == " " and text[11:13].isdigit()
 
 
-# --- the form that is compiled ---
+# --- the compiled form ---
 
 
 class _Writer:
-    """One pass over accepted tokens, which writes them again with the guards; a piece is text and where it stood.
+    """One pass over accepted tokens, which adds the guards. A piece is text and its offset.
 
-    Pieces of our own stand at -1. `_starts` holds, for each open level, the piece at which the operand of a following
-    `->` begins: `||`, `->`, COLLATE and a sign extend an operand, every other operator begins a new one. `_ends` says
-    what an operand ends in: "->" gives JSON or NULL, and "IN" (or NOTNULL, or ISNULL: what stands behind its operand)
-    0 or 1; neither needs a guard.
+    Added pieces have the offset -1. For each open level, `_starts` holds the piece at which the
+    operand of a following `->` starts: `||`, `->`, COLLATE and a sign extend an operand, every
+    other operator starts a new one. `_ends` holds what an operand ends in. "->" returns JSON or
+    NULL, and "IN" (also for NOTNULL and ISNULL) 0 or 1, so neither needs a guard.
     """
 
     def __init__(self, reader: _Reader, *, clocked: bool) -> None:
@@ -720,14 +727,13 @@ class _Writer:
         self._pieces: list[tuple[str, int]] = []
         self._starts = [0]
         self._ends = [""]
-        self._guards: list[
-            int
-        ] = []  # per open level: the first piece of a JSON function's first argument, or -1
-        self._lists: list[bool] = []  # per open level: it is the list of IN
+        # For each open level: the first piece of a JSON function's first argument, or -1.
+        self._guards: list[int] = []
+        self._lists: list[bool] = []  # for each open level: whether it is the list of IN
         self._clocked = clocked
 
     def write(self) -> list[tuple[str, int]]:
-        """Give the pieces of the rewritten filter."""
+        """Return the pieces of the rewritten filter."""
         for index in range(len(self._reader.tokens)):
             self._token(index)
         return self._pieces
@@ -754,7 +760,7 @@ class _Writer:
 
     def _emit(self, index: int, upper: str, word: str, at: int) -> None:
         if upper == "." or _unquoted(*self._reader.tokens[index][:2]) == "events":
-            return  # there is one table: events.type is type
+            return  # there is only one table: events.type is the same as type
         if self._clocked and self._is_column(index):
             self._pieces += [
                 ("CAST(CASE WHEN 1 THEN ", -1),
@@ -795,13 +801,13 @@ class _Writer:
             self._guards[-1] = -1
 
     def _guard(self, start: int, at: int) -> None:
-        """Make NULL of the operand that begins at a piece, unless it is JSON."""
+        """Replace the operand that starts at a piece by NULL unless it is JSON."""
         inner = self._pieces[start:]
         if len(inner) <= _SIMPLE:
             self._pieces[start:] = [_VALID, *inner, _THEN, *inner, ("END) ", -1)]
         else:
             if _depth(inner) >= MAX_GUARDS:
-                what = f"more than {MAX_GUARDS} JSON functions inside each other"
+                what = f"more than {MAX_GUARDS} nested JSON functions"
                 raise FilterError(what, self._reader.text, at, "nest fewer")
             self._pieces[start:] = [_BIND_VALID, *inner, _BOUND, *_collation(inner)]
 
@@ -812,12 +818,14 @@ _THEN = (",6) THEN ", -1)
 _BIND_VALID = ("(SELECT CASE WHEN json_valid(v,6) THEN v END FROM (SELECT (", -1)
 _BOUND = (") AS v)) ", -1)
 _WEIGHED = (") AS v) ) ", -1)
-_COMPARISONS = frozenset("= == < > <= >= <> != IS FROM IN BETWEEN LIKE GLOB ISNULL NOTNULL".split())  # noqa: SIM905
+_COMPARISONS = frozenset(
+    "= == < > <= >= <> != IS FROM IN BETWEEN LIKE GLOB ISNULL NOTNULL".split()  # noqa: SIM905
+)
 _ENDS_COMPARISON = frozenset(("AND", "OR", "NOT", ",", "WHEN", "THEN", "ELSE"))
 
 
 def _depth(pieces: list[tuple[str, int]]) -> int:
-    """Return how many guards of pieces are inside each other."""
+    """Return how deeply the guards of pieces are nested."""
     depth = most = 0
     for piece in pieces:
         depth += (piece is _BIND_VALID) - (piece is _BOUND)
@@ -826,7 +834,7 @@ def _depth(pieces: list[tuple[str, int]]) -> int:
 
 
 def _collation(pieces: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the collation of an operand, to be written behind a subquery: SQLite does not look into those."""
+    """Return the collation of an operand, to be repeated after a subquery, which hides it."""
     for index, (piece, _) in enumerate(pieces):
         if piece.upper() == "COLLATE ":
             return [(pieces[index][0], -1), (pieces[index + 1][0], -1)]
@@ -834,19 +842,16 @@ def _collation(pieces: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 class _CarefulWriter(_Writer):
-    """The form for large values, which looks at the clock between any two steps that could take long."""
+    """The form for large values, which checks the clock between any two slow steps."""
 
     def __init__(self, reader: _Reader, *, clocked: bool) -> None:
         super().__init__(reader, clocked=clocked)
-        self._names: list[int] = []  # per open level: the piece of the function's name, or -1
-        self._texts: list[
-            tuple[int, int]
-        ] = []  # per open level: how often like() may look, and where its text begins
+        # Of each open level:
+        self._names: list[int] = []  # the piece of the function's name, or -1
+        self._texts: list[tuple[int, int]] = []  # the cost of like(), and where its text starts
+        self._paths: list[int] = []  # the number of paths of json_extract()
+        self._compared = [""]  # the operator that compares this operand with the one before
         self._joins = 0
-        self._paths: list[int] = []  # per open level: how many paths json_extract() looks for
-        self._compared = [
-            ""
-        ]  # per open level: what compares the operand under way with one before it
 
     def _token(self, index: int) -> None:
         kind, word, at = self._reader.tokens[index]
@@ -854,7 +859,7 @@ class _CarefulWriter(_Writer):
         if upper in ("||", "->", "->>") and self._ends[-1] != "IN":
             self._joins += 1
             if self._joins > MAX_JOINS:
-                what = f"more than {MAX_JOINS} of ||, -> and ->> beside a value above 64 KiB"
+                what = f"more than {MAX_JOINS} of ||, -> and ->> with a value above 64 KiB"
                 raise FilterError(what, self._reader.text, at, "use fewer")
             self._jump(self._starts[-1])
         elif self._is_match(index) and not self._compared[-1] and self._ends[-1] != "IN":
@@ -870,7 +875,7 @@ class _CarefulWriter(_Writer):
             self._compared[-1] = ""
 
     def _is_match(self, index: int) -> bool:
-        """Tell whether an operand ends here because LIKE or GLOB follows it, perhaps behind NOT."""
+        """Return whether an operand ends here because [NOT] LIKE or GLOB follows."""
         words = [word.upper() for _, word, _ in self._reader.tokens[index : index + 2]]
         if words[0] in _PATTERNS and not self._reader.is_call(index):
             return bool(index) and self._reader.tokens[index - 1][1].upper() != "NOT"
@@ -916,7 +921,7 @@ class _CarefulWriter(_Writer):
                 self._jump(name)
 
     def _end_text(self, upper: str) -> None:
-        """Weigh the second argument of like() or glob(), which is what the pattern is looked for in."""
+        """Limit the second argument of like() or glob(), which is the text to search."""
         cost, start = self._texts[-1]
         if start >= 0:
             self._weigh(start, cost)
@@ -925,15 +930,18 @@ class _CarefulWriter(_Writer):
             self._texts[-1] = (cost, len(self._pieces) + 1)
 
     def _jump(self, start: int) -> None:
-        """Have SQLite look at the clock once the operand that begins at a piece is there."""
+        """Make SQLite check the clock after computing the operand that starts at a piece."""
         self._pieces[start:] = [("(CASE WHEN 1 THEN ", -1), *self._pieces[start:], ("END) ", -1)]
 
     def _weigh(self, start: int, cost: int) -> None:
-        """Refuse the operand that begins at a piece when it is too large for what will be done with it."""
+        """Refuse the operand that starts at a piece at run time if it is too large for its use."""
         most = MAX_WORK // cost
         if most >= MOST_MADE:
             self._jump(start)  # a subquery would copy the value
             return
-        head = f"(SELECT CASE WHEN octet_length(v)>{most} THEN eventq_heavy() ELSE v END FROM (SELECT ("  # noqa: S608
+        head = (
+            f"(SELECT CASE WHEN octet_length(v)>{most} "  # noqa: S608
+            "THEN eventq_heavy() ELSE v END FROM (SELECT ("
+        )
         inner = self._pieces[start:]
         self._pieces[start:] = [(head, -1), *inner, _WEIGHED, *_collation(inner)]

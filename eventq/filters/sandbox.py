@@ -1,20 +1,21 @@
-"""The fenced connection: where filters run, and all that a filter can reach.
+"""The filter sandbox: a read-only connection that limits what a filter can read, call and cost.
 
-A filter is somebody's string. It was accepted and rewritten by `eventq.filters`; here it is
-compiled as one expression in parentheses, on a read-only connection whose authorizer knows the
-columns of `events` and the listed functions only.
+A filter is an untrusted string. `eventq.filters.grammar` has accepted and rewritten it. Here it is
+compiled as one expression in parentheses, on a connection whose authorizer allows only the columns
+of `events` and the listed functions.
 
-What stops a bomb, from the inside out: the functions that are not linear in SQLite are replaced by
-Python's, which are; LIKE patterns are judged before they run; and a window of ids that takes more
-than a second of processor time is tried again in smaller windows, down to one event, which has
-three seconds. So a slow filter on large events only goes slowly, and one that takes forever is
-refused. The budget is processor time, not steps: a busy or sleeping machine is nobody's fault.
+These limits stop an expensive filter, from the inside out. Functions that are not linear in SQLite
+are replaced by Python's, which are. LIKE patterns are checked before they run. A window of ids that
+takes more than a second of processor time is retried in smaller windows, down to a single event,
+which gets three seconds. So a slow filter on large events is merely slow, and one that never ends
+is refused. The budget is processor time, not steps, so that a busy or sleeping machine does not
+count.
 
-SQLite looks at the clock between its steps only, and on 64 MiB a single function takes a second. So
-an event with a large value is not looked at on the way: the statement stops before it, and the
-event is tried by itself in the filter's careful form, which looks at the clock behind each
-function. What a push asks of other people's filters (`could_match`) stops there, and at a tenth of
-a second. The clock in each function of every event lost: small events cost twice as much.
+SQLite checks the clock only between its steps, and on 64 MiB a single function takes a second. So
+the statement stops before an event with a large value. That event is tested on its own with the
+careful form of the filter, which checks the clock after each function. A push that tests the
+filters of other programs (`could_match`) stops there too, and after a tenth of a second. Checking
+the clock in each function of every event lost: small events cost twice as much.
 """
 
 from __future__ import annotations
@@ -33,25 +34,21 @@ if TYPE_CHECKING:
 
     Row = tuple[Any, ...]
 
-WINDOW = 10_000  # ids a statement looks at: 2 ms of small events
+WINDOW = 10_000  # ids per statement: 2 ms of small events
 WINDOW_SECONDS = 1.0
 EVENT_SECONDS = 3.0
-STEPS = 500  # of SQLite between two looks at the clock: 30 events or so, and 5 % of the time
+STEPS = 500  # of SQLite between checks of the clock: some 30 events, and 5 % of the time
 CLOCKED_STEPS = 60  # the same for filters with a jump before each column
-MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, and some slack
-MAX_MADE = MOST_MADE  # characters that replace() and hex() may make
-LARGE = 1 << 16  # bytes of a column's value that are looked at with care
-GROWN = (
-    1 << 20
-)  # characters that a function makes: from here on each step is worth a look at the clock
-MAX_TRIM = 64  # characters that trim() may be asked to remove
-MAX_PATTERN, MAX_LOOSE_PATTERN = (
-    500,
-    64,
-)  # bytes of a LIKE pattern: written out and so judged before, or computed
+MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, with some margin
+MAX_MADE = MOST_MADE  # characters that replace() and hex() may return
+LARGE = 1 << 16  # bytes of a column's value from which on the careful form is used
+GROWN = 1 << 20  # characters of a function's result from which on each step checks the clock
+MAX_TRIM = 64  # different characters that trim() may remove
+MAX_PATTERN = 500  # bytes of a LIKE pattern that is a literal, and so was checked before
+MAX_LOOSE_PATTERN = 64  # bytes of one that is computed
 MAX_CACHED = 1_000
 
-# CAST: other tools may have stored a BLOB; of text it makes nothing new.
+# CAST: other tools may have stored a BLOB; on text it has no effect.
 # NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
 _ROWS = """SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
 CAST(subtype AS TEXT), CAST(content AS TEXT) FROM events NOT INDEXED
@@ -88,10 +85,10 @@ _PAGES = {
 _NEXT = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT 1"
 _NEXT_DOWN = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"
 
-# One made-up event: compiles everything, reads no table, and finds what SQLite only notices when it
-# runs (a JSON path).
-_PROBE = """SELECT 1 FROM (SELECT 1 AS id, '2026-01-01T00:00:00.000Z' AS created_at, 'self' AS source, 'record' AS type,
-'note' AS subtype, '{ }' AS content)
+# One invented event: this compiles everything, reads no table, and finds errors that SQLite reports
+# only at run time (a JSON path).
+_PROBE = """SELECT 1 FROM (SELECT 1 AS id, '2026-01-01T00:00:00.000Z' AS created_at,
+'self' AS source, 'record' AS type, 'note' AS subtype, '{ }' AS content)
 WHERE (
 {}
 )"""
@@ -117,8 +114,8 @@ _CALLABLE = (
 _READABLE = {(column, "main") for column in COLUMNS} | {("", None), ("", "main")}
 
 
-class Fence:
-    """A second, read-only connection on which filters run; it opens on first use. One caller at a time."""
+class FilterSandbox:
+    """A second, read-only connection for filters, opened on first use. One caller at a time."""
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
@@ -130,9 +127,12 @@ class Fence:
         self._careful = False
         self._steps = 0
 
-    def check(self, text: str | None) -> str:
-        """Give the filter as it is to be kept, or raise `FilterError` with the place of the fault; no event is read."""
-        fragment = self._fragment(text or "")
+    def check(self, where: str | None) -> str:
+        """Return the filter to be stored, or raise `FilterError` with the position of the fault.
+
+        No event is read.
+        """
+        fragment = self._fragment(where or "")
         if fragment.text:
             try:
                 self._probe(fragment)
@@ -146,9 +146,9 @@ class Fence:
         except _GrewError:
             self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=True)
 
-    def matches(self, text: str, event: Row) -> bool:
+    def matches(self, where: str, event: Row) -> bool:
         """Return whether an accepted filter matches one event: six values, wherever they are from."""
-        fragment, rows = self._fragment(text), _Rows(1)
+        fragment, rows = self._fragment(where), _Rows(1)
         careful = any(len(value) > LARGE for value in event[1:] if value)
         try:
             try:
@@ -159,12 +159,13 @@ class Fence:
             _too_much(fragment, f" on event {event[0]}")
         return bool(rows.found)
 
-    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Say whether an event with `after` < id <= `upto` may match, in so much processor time.
+    def could_match(self, where: str, after: int, upto: int, seconds: float) -> bool:
+        """Return whether an event with `after` < id <= `upto` may match.
 
-        What would take longer to find out is said to match. Raises FilterError for a broken filter.
+        Returns True if the answer takes more than `seconds` of processor time. Raises FilterError
+        for a broken filter.
         """
-        fragment, ids = self._fragment(text), _Range(after, upto, newest=False)
+        fragment, ids = self._fragment(where), _Range(after, upto, newest=False)
         deadline = thread_time() + seconds
         while fragment.text and ids.remain():
             rows = _Rows(1)
@@ -180,7 +181,7 @@ class Fence:
 
     def page(
         self,
-        text: str,
+        where: str,
         after: int,
         upto: int,
         limit: int,
@@ -189,28 +190,29 @@ class Fence:
         lines: bool = False,
         max_bytes: int = 4 << 20,
     ) -> tuple[list[Row], int]:
-        """Give the matching events with `after` < id <= `upto`, and the id at which to go on.
+        """Return the matching events with `after` < id <= `upto`, and the id to continue at.
 
-        Ids ascend, and the next page begins after the second value; with `newest` they descend, and the next page ends
-        at it. A page has at most `limit` rows, and no more once they hold `max_bytes` (counted in characters). A row is
-        (id, created_at, source, type, subtype, content), or with `lines` (id, the event's JSON).
+        Ids ascend, and the next page starts after the second value. With `newest` they descend,
+        and the next page ends at it. A page ends after `limit` rows, or when its rows hold
+        `max_bytes` (counted in characters). A row is (id, created_at, source, type, subtype,
+        content), or with `lines` (id, the event's JSON).
         """
         return self._scan(
-            self._fragment(text),
+            self._fragment(where),
             _PAGES[newest, lines],
             _Range(after, upto, newest=newest),
             limit,
             max_bytes,
         )
 
-    def first(self, text: str, after: int, upto: int) -> int | None:
-        """Give the lowest id of a matching event with `after` < id <= `upto`, or None."""
-        rows, _ = self._scan(self._fragment(text), _IDS, _Range(after, upto, newest=False), 1, 1)
+    def first(self, where: str, after: int, upto: int) -> int | None:
+        """Return the lowest id of a matching event with `after` < id <= `upto`, or None."""
+        rows, _ = self._scan(self._fragment(where), _IDS, _Range(after, upto, newest=False), 1, 1)
         return int(rows[0][0]) if rows else None
 
-    def count(self, text: str, after: int, upto: int) -> int:
-        """Give the number of matching events with `after` < id <= `upto`."""
-        fragment, count = self._fragment(text), 0
+    def count(self, where: str, after: int, upto: int) -> int:
+        """Return the number of matching events with `after` < id <= `upto`."""
+        fragment, count = self._fragment(where), 0
         while after < upto:
             rows, after = self._scan(
                 fragment, _IDS, _Range(after, upto, newest=False), WINDOW, WINDOW
@@ -219,25 +221,25 @@ class Fence:
         return count
 
     def close(self) -> None:
-        """Close the connection; a later use opens another one."""
+        """Close the connection; the next use opens a new one."""
         if self._db is not None:
             self._db.close()
         self._db = None
         self._steps = 0
         self._registered.clear()
 
-    def timed(self, text: str) -> bool:
-        """Say whether a filter may look at the clock."""
-        return self._fragment(text).timed
+    def timed(self, where: str) -> bool:
+        """Return whether a filter may depend on the current time."""
+        return self._fragment(where).timed
 
-    def _fragment(self, text: str) -> Fragment:
-        """Give the accepted filter, from the last few."""
-        check_text(text)
-        found = self._fragments.get(text)
+    def _fragment(self, where: str) -> Fragment:
+        """Return the accepted filter, from a cache if possible."""
+        check_text(where)
+        found = self._fragments.get(where)
         if found is None:
             if len(self._fragments) >= MAX_CACHED:
                 self._fragments.clear()
-            found = self._fragments[text] = Fragment(text)
+            found = self._fragments[where] = Fragment(where)
         return found
 
     def _open(self) -> apsw.Connection:
@@ -258,7 +260,7 @@ class Fence:
     def _scan(
         self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int
     ) -> tuple[list[Row], int]:
-        """Gather rows window by window; nothing is left open in between."""
+        """Collect rows window by window; no transaction stays open in between."""
         rows = _Rows(room)
         careful = False
         while ids.remain() and len(rows.found) < limit:
@@ -278,7 +280,7 @@ class Fence:
                 careful = True
                 continue
             except _LargeError as error:
-                ids.single_out(error.number)  # what was found before it stays
+                ids.single_out(error.number)  # the rows before it are kept
                 careful = True
                 continue
             if rows.room <= 0 or len(rows.found) >= limit:
@@ -290,7 +292,7 @@ class Fence:
         return rows.found, ids.rest()
 
     def _skip(self, ids: _Range) -> None:
-        """Jump over ids that no event has, so that a pruned thread is not walked window by window."""
+        """Skip ids without events, so that a pruned range is not scanned window by window."""
         if ids.remain():
             row = (
                 self._open()
@@ -309,7 +311,7 @@ class Fence:
         *,
         careful: bool,
     ) -> None:
-        """Run one statement to its end, or until the rows fill their room."""
+        """Run one statement to its end, or until `rows` is full."""
         db = self._open()
         self._prepare(db, fragment, careful=careful)
         head, _, tail = sql.partition("{}")
@@ -336,7 +338,7 @@ class Fence:
             self._deadline, self._late = float("inf"), False
 
     def _prepare(self, db: apsw.Connection, fragment: Fragment, *, careful: bool) -> None:
-        """Set how often the clock is looked at and the longest pattern, and register the functions of Python."""
+        """Set how often the clock is checked and the longest pattern; register Python functions."""
         steps = 1 if careful else CLOCKED_STEPS if fragment.clocked else STEPS
         if steps != self._steps:
             db.set_progress_handler(self._is_late, steps)
@@ -364,9 +366,9 @@ class Fence:
 
 
 def _gate(fragment: Fragment) -> str:
-    """Return a condition that stops before an event with a large value.
+    """Return a condition that stops the statement before an event with a large value.
 
-    SQLite tests conditions that are joined by AND in order, but for subqueries, which come last.
+    SQLite tests conditions joined by AND in their order, except for subqueries, which come last.
     """
     if not fragment.columns:
         return ""
@@ -387,11 +389,11 @@ class _TooLongError(Exception):
 
 
 class _GrewError(Exception):
-    """A function made a large value in a statement that seldom looks at the clock."""
+    """A function returned a large value in a statement that seldom checks the clock."""
 
 
 class _LargeError(Exception):
-    """A statement came to an event with a large value."""
+    """A statement reached an event with a large value."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -399,11 +401,11 @@ class _LargeError(Exception):
 
 
 class _RefusedError(Exception):
-    """A function was asked for too much."""
+    """A function's result would exceed a limit."""
 
 
 class _Range:
-    """The ids that are still to be looked at, from one end, in windows."""
+    """The ids that are still to be scanned, from one end, in windows."""
 
     def __init__(self, after: int, upto: int, *, newest: bool) -> None:
         self.after, self.upto, self.newest = after, upto, newest
@@ -418,7 +420,7 @@ class _Range:
         return self.after, min(self.upto, self.after + self.width)
 
     def advance(self) -> None:
-        """Leave the window behind, and try a wider one if this was narrowed."""
+        """Move on to the next window, and widen it if this one was narrowed."""
         low, high = self.window()
         self.after, self.upto = (self.after, low) if self.newest else (high, self.upto)
         self.width = min(WINDOW, self.width * 2)
@@ -427,30 +429,30 @@ class _Range:
         self.width = max(1, min(self.width, self.upto - self.after) // 100)
 
     def single_out(self, number: int) -> None:
-        """Go on at this event of the window, with nothing beside it."""
+        """Continue with this single event of the window."""
         self.after, self.upto = (self.after, number) if self.newest else (number - 1, self.upto)
         self.width = 1
 
     def jump(self, found: int | None) -> None:
-        """Go on at an id that exists, or nowhere."""
+        """Continue at an existing id, or end the range for None."""
         if self.newest:
             self.upto = self.after if found is None else found
         else:
             self.after = self.upto if found is None else found - 1
 
     def edge(self, last: int) -> int:
-        """Give where to go on after a row."""
+        """Return the id to continue at after a row."""
         return last - 1 if self.newest else last
 
     def rest(self) -> int:
-        """Give where to go on after the last window."""
+        """Return the id to continue at after the last window."""
         return self.upto if self.newest else self.after
 
 
 def _authorize(
     action: int, first: str | None, second: str | None, database: str | None, _: str | None
 ) -> int:
-    """Allow the statement itself, the columns of events, and the listed functions; deny all else."""
+    """Allow the statement, the columns of events, and the listed functions; deny all else."""
     if action == apsw.SQLITE_SELECT:
         return apsw.SQLITE_OK
     if action == apsw.SQLITE_READ and first == "events" and (second, database) in _READABLE:
@@ -461,14 +463,14 @@ def _authorize(
 
 
 class _Rows:
-    """The rows found so far, and the room that is left for more."""
+    """The rows found so far, and the room left for more."""
 
     def __init__(self, room: int) -> None:
         self.found: list[Row] = []
         self.room = room
 
     def take(self, cursor: apsw.Cursor) -> None:
-        """Add the rows that fit, at least one; the statement is reset."""
+        """Add the rows that fit, at least one, and reset the statement."""
         try:
             for row in cursor:
                 self.found.append(row)
@@ -476,10 +478,10 @@ class _Rows:
                 if self.room <= 0:
                     break
         finally:
-            cursor.close(force=True)  # or the read transaction stays open, and stops checkpoints
+            cursor.close(force=True)  # an open read transaction would block checkpoints
 
     def cut(self, count: int) -> None:
-        """Keep only so many rows: the others will be found again."""
+        """Drop all rows after the first `count`: they will be found again."""
         self.room += sum(_size(row) for row in self.found[count:])
         del self.found[count:]
 
@@ -496,7 +498,7 @@ def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
 
 
 def _translate(error: Exception, fragment: Fragment, before: int, *, careful: bool) -> NoReturn:
-    """Raise what SQLite said about a filter as a `FilterError`; a table that is missing is not the filter's fault."""
+    """Raise an error of SQLite as a `FilterError`, unless it is about a missing table."""
     message = str(error)
     if message.startswith("no such table"):
         raise error
@@ -512,12 +514,12 @@ def _translate(error: Exception, fragment: Fragment, before: int, *, careful: bo
 
 
 def _quoted(text: str, message: str) -> int:
-    """Give where a filter has what a message quotes: errors found while running come without a place."""
+    """Return the position of what a message quotes: errors at run time have no offset."""
     quoted = message[message.find("'") :]
     return max(text.find(quoted), 0) if quoted.endswith("'") else 0
 
 
-# --- functions that are not linear in SQLite, or grow: the same, in Python ---
+# --- Python's versions of functions that are not linear in SQLite, or whose results grow ---
 
 
 def _text(value: Any) -> str:
@@ -535,14 +537,14 @@ def _replace(value: Any, old: Any, new: Any) -> str:
     if not old:
         return text
     if len(new) > len(old) and len(text) + text.count(old) * (len(new) - len(old)) > MAX_MADE:
-        raise _RefusedError("replace() makes a text that is too large")
+        raise _RefusedError("the result of replace() is too large")
     return text.replace(old, new)
 
 
 def _hex(value: Any) -> str:
     data = value if isinstance(value, bytes) else _text(value).encode()
     if len(data) * 2 > MAX_MADE:
-        raise _RefusedError("hex() makes a text that is too large")
+        raise _RefusedError("the result of hex() is too large")
     return data.hex().upper()
 
 
@@ -556,7 +558,7 @@ def _trimmer(strip: Callable[[str, str], str]) -> Callable[[Any, Any], str]:
     return trim
 
 
-# Name to function and number of arguments: trim() with one argument stays SQLite's.
+# Name to function and number of arguments. trim() with one argument remains SQLite's.
 _SCALARS: dict[str, tuple[Callable[..., Any], int]] = {
     "hex": (_hex, 1),
     "instr": (_instr, 2),

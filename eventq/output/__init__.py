@@ -1,1 +1,1 @@
-"""What was produced: artifacts of tools, outputs of agents, and the URLs that name them."""
+"""Artifacts of tools, outputs of agents, and the URLs that name them."""

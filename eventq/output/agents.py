@@ -1,7 +1,7 @@
 """Outputs of agents: documents by name, `0-Scout` or `0-Scout.1-Helper`, in versions.
 
-A name is given once: the number counts the outputs under one parent. What is published under the
-same name later is a version of its own; the name goes on giving the first, so that nothing that was
+A name is assigned once: its number counts the outputs under one parent. Publishing under the same
+name again adds a version. The plain name always returns the first version, so that nothing already
 read changes.
 """
 
@@ -36,7 +36,7 @@ _FILE = re.compile(rf"({_PART}(?:\.{_PART})*)(?:\.v([1-9][0-9]{{0,8}}))?\.md")
 
 
 def output_name(text: str) -> str:
-    """Return a name as it can stand in an id: letters, digits, `_` and `-`, at most 64."""
+    """Return a name as part of an id: letters, digits, `_` and `-`, at most 64."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:_NAME].rstrip("_") or "agent"
 
 
@@ -44,7 +44,7 @@ class Outputs:
     """The outputs of agents in one thread."""
 
     def __init__(self, db: Database, blobs: Blobs) -> None:
-        """Keep them as blobs; nothing is read yet. Raises StoreError for an older database."""
+        """Use a database and its blobs. Raises StoreError if the database is too old."""
         self._db = db
         self._blobs = blobs
         self._outputs = db.outputs
@@ -65,7 +65,7 @@ class Outputs:
             self._check_known(parent)
 
     def _next_id(self, name: str, parent: str | None) -> str:
-        """Return a new id, inside `write`: one that is too long gives its number back."""
+        """Return a new id. Call it inside `write`, which frees the number of an id too long."""
         number = self._outputs.next_number(_counter(parent or ""))
         output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
         check_id(output_id)
@@ -81,7 +81,7 @@ class Outputs:
             return self._publish(self._next_id(name, parent), ready)
 
     def publish(self, output_id: str, content: str | bytes | BinaryIO) -> OutputInfo:
-        """Store the content of an output: the first version is what its id gives, also later."""
+        """Publish a version of an output. Its id always returns the first version."""
         self._check_known(output_id)
         ready = self._prepare(content)
         with self._db.write():
@@ -100,7 +100,7 @@ class Outputs:
         return self._outputs.add(output_id, row.digest)
 
     def _is_known(self, output_id: object) -> bool:
-        """Tell whether something may be stored under an id: numbers above LARGEST_ID must be ours."""
+        """Return whether an id is valid, and its numbers above LARGEST_ID were assigned here."""
         if not _is_id(output_id):
             return False
         large = [one for one in _numbers(str(output_id)) if one[1] > LARGEST_ID]
@@ -114,7 +114,7 @@ class Outputs:
     # --- out ----------------------------------------------------------------------------------
 
     def get(self, output_id: str, version: int = 1) -> OutputInfo:
-        """Return what is stored of an output. Raises UnknownOutputError."""
+        """Return the record of an output's version. Raises UnknownOutputError."""
         check_positive(version, "version")
         found = self.find(output_id, version)
         if found is None:
@@ -126,11 +126,11 @@ class Outputs:
         return found
 
     def find(self, output_id: str, version: int) -> OutputInfo | None:
-        """Return what is stored of a version of an output, or None."""
+        """Return the record of an output's version, or None."""
         return self._outputs.get(output_id, version)
 
     def stream(self, info: OutputInfo) -> Iterator[bytes]:
-        """Yield the bytes of an output in pieces of at most a MiB; all are checked first."""
+        """Verify the bytes of an output, then yield them in pieces of at most 1 MiB."""
         return self._blobs.stream(info.hash)
 
     def read(self, output_id: str, version: int = 1) -> bytes:
@@ -152,13 +152,13 @@ class Outputs:
         """Return the number of outputs, versions not counted."""
         return self._outputs.count()
 
-    # --- folders --------------------------------------------------------------------------------------------------
+    # --- folders ------------------------------------------------------------------------------
 
     def export_folder(self, folder: str) -> Names:
         """Write all outputs to a folder as `{id}.md`, later versions as `{id}.v2.md`; return names.
 
-        A file that is there already and the same is left alone; raises ConflictError for one that
-        is not, OSError.
+        An existing file with the same content is left alone. Raises ConflictError for one with
+        other content, OSError.
         """
         names = []
         for info in self:
@@ -170,7 +170,7 @@ class Outputs:
     def import_folder(self, folder: str) -> dict[str, OutputInfo]:
         """Store the `{id}.md` files of a folder; return outputs by the names of the files.
 
-        A version that is here already is found again, so importing twice adds nothing.
+        A version that exists already is reused, so importing twice adds nothing.
         """
         names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         files = filter(None, map(_FILE.fullmatch, names))
@@ -192,10 +192,10 @@ class Outputs:
         created: int | None = None,
         taken: set[tuple[str, int]] | None = None,
     ) -> tuple[OutputInfo, bool]:
-        """Store a blob as a version of an output, or as the next one where another has its number.
+        """Store a blob as a version of an output, or as the next one if that number is taken.
 
-        Returns the version, and whether it is new. One that is here already and not in `taken` is
-        found again, and then is in `taken`.
+        Returns the version, and whether it is new. An equal version that exists already and is not
+        in `taken` is reused, and added to `taken`.
         """
         self._check_known(output_id)
         digest = digest_of(name)
@@ -221,7 +221,7 @@ class Outputs:
     # --- looking for damage -------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence for each id that its counter could give again."""
+        """Yield a sentence for each id that its counter could assign again."""
         counters, after = self._outputs.counters(), ""
         while names := self._outputs.names(after, _PAGE):
             for name in names:
@@ -233,7 +233,7 @@ def _count_faults(output_id: str, counters: dict[str, int]) -> Iterator[str]:
     for counter, number in _numbers(output_id) if _ID.fullmatch(output_id) else ():
         following = counters.get(counter, 0)
         if following <= number:
-            yield f"output {output_id} has a number that is not below the next, {following}"
+            yield f"output {output_id} has a number that is not below the next one, {following}"
 
 
 def check_id(output_id: object) -> None:
@@ -249,7 +249,7 @@ def _is_id(output_id: object) -> bool:
 
 def _no_id(output_id: object) -> InputError:
     return InputError(
-        f"{output_id!r} is no id of an output",
+        f"{output_id!r} is not the id of an output",
         "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed",
     )
 

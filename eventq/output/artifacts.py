@@ -1,7 +1,7 @@
-"""Artifacts: numbered outputs of tools, of any size, kept whole and read by bytes or by lines.
+"""Artifacts: numbered outputs of tools, of any size, stored whole and read by bytes or by lines.
 
-The bytes lie in chunks of 64 KiB, so a writer that dies leaves what it had stored; an artifact is
-whole once it is sealed, with its size and its BLAKE3-256. Its status moves as TRANSITIONS says.
+The bytes are stored in chunks of 64 KiB, so that those of a writer that dies are kept. An artifact
+is complete once it is sealed, with its size and its BLAKE3-256. TRANSITIONS defines its status.
 """
 
 from __future__ import annotations
@@ -52,11 +52,9 @@ TRANSITIONS = {
     "partial": {},
 }
 CHUNK = 1 << 16  # bytes of a chunk
-COMMIT_BYTES = 4 << 20  # that wait for a transaction at most
-COMMIT_SECONDS = 1.0  # that they wait at most, while somebody writes or calls `tick`
-LARGEST_ID = (
-    1 << 62
-) - 1  # larger ones that come from elsewhere are given anew: there must be a next one
+COMMIT_BYTES = 4 << 20  # the maximum that waits for a transaction
+COMMIT_SECONDS = 1.0  # the longest that it waits, while the caller writes or calls `tick`
+LARGEST_ID = (1 << 62) - 1  # larger imported ids are replaced: there must always be a next one
 LISTED = 100  # names that an error lists
 _TOOL = 64  # characters of a tool's name
 _LEVEL = 1  # of zstd: log text at 500 MB/s, to less than a half
@@ -70,30 +68,30 @@ def tool_name(text: str) -> str:
 
 
 class ArtifactWriter:
-    """Writes an artifact: `write`, then `seal` or `fail`; as a context manager it does one of them.
+    """Writes an artifact: `write`, then `seal` or `fail`. A `with` block calls one of the two.
 
-    What is written is durable after COMMIT_BYTES or COMMIT_SECONDS, and all of it when `seal`
-    returns. Not for two threads at once.
+    Written bytes are durable after COMMIT_BYTES or COMMIT_SECONDS, and all of them when `seal`
+    returns. Not safe for several OS threads.
     """
 
     def __init__(self, streams: Streams, artifact_id: int, owner: str) -> None:
-        """Write to an artifact that is open and this process's."""
+        """Write to an open artifact of this process."""
         self.artifact_id = str(artifact_id)
         self._streams = streams
         self._number = artifact_id
         self._owner = owner
         self._compress = zstd.ZstdCompressor(level=_LEVEL, write_checksum=True).compress
         self._hasher = blake3()
-        self._tail = bytearray()  # of the last chunk, whether it is stored already or not
+        self._tail = bytearray()  # the last, incomplete chunk, whether it is stored or not
         self._ready: list[StreamPiece] = []  # full chunks that wait to be stored
         self._position = 0  # of the last chunk
-        self._newlines = 0  # before it
-        self._last = b"\n"  # byte of the chunk before it
+        self._newlines = 0  # before the last chunk
+        self._last = b"\n"  # the last byte before the last chunk
         self._size = 0
-        self._stored = 0  # of the size
-        self._since = 0.0  # that something waits
+        self._stored = 0  # how much of the size is stored
+        self._since = 0.0  # when the oldest waiting byte was written
         self._ended = False
-        self._broken = ""  # why bytes that were given could not be stored
+        self._broken = ""  # why written bytes could not be stored
 
     def __enter__(self) -> ArtifactWriter:
         """Return the writer."""
@@ -115,10 +113,10 @@ class ArtifactWriter:
         try:
             self.fail("it was interrupted" if interrupted else str(why) or kind.__name__)
         except EventqError:
-            pass  # the first error tells more; when this process has ended, the artifact is partial
+            pass  # the first error matters more; the artifact is partial when this process ends
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes. After an error of the storage, `fail` is all that is left to do."""
+        """Add bytes. After a storage error, the only valid call is `fail`."""
         self._check_sound()
         view = as_bytes(data)
         self._hasher.update(view)
@@ -136,7 +134,7 @@ class ArtifactWriter:
         self.tick()
 
     def tick(self) -> None:
-        """Store what has waited for COMMIT_SECONDS."""
+        """Store the bytes that have waited for COMMIT_SECONDS."""
         if self._size > self._stored and system.monotonic() - self._since >= COMMIT_SECONDS:
             self._commit()
 
@@ -147,8 +145,8 @@ class ArtifactWriter:
         self._last = chunk[-1:]
 
     def _commit(self) -> None:
-        """Store what waits; what could not be stored would be a hole, so nothing follows it."""
-        self._broken = "the writing was interrupted"  # until it has worked
+        """Store the waiting bytes. After a failure store nothing more: there would be a hole."""
+        self._broken = "the write was interrupted"  # until it has succeeded
         try:
             growth = self._growth()
             size = self._streams.append(self._number, growth, owner=self._owner, was=self._stored)
@@ -163,9 +161,9 @@ class ArtifactWriter:
         self._since = system.monotonic()
 
     def _growth(self) -> Growth:
-        """Return what waits, the last chunk as far as it is.
+        """Return the waiting pieces, including the incomplete last chunk.
 
-        Its bytes are those in chunks and in the tail: amid a write they are not yet all.
+        Its size counts chunks and tail, as during a write `_size` is ahead of both.
         """
         pieces = self._ready
         if self._tail:
@@ -176,25 +174,26 @@ class ArtifactWriter:
 
     def _gone(self) -> ConflictError:
         return ConflictError(
-            f"artifact {self._number} is not what was written: it was deleted, or a transaction"
-            f" around it undone",
-            "write another one", self._number,
-        )  # fmt: skip
+            f"artifact {self._number} is no longer the one that was written: it was deleted, or its"
+            f" transaction was rolled back",
+            "write another one",
+            self._number,
+        )
 
     def _lines(self) -> int:
-        """Return how many lines there are: one that has not ended is one."""
+        """Return the number of lines, including an unfinished one."""
         last = self._tail[-1:] if self._tail else self._last
         return self._newlines + self._tail.count(b"\n") + (last != b"\n")
 
     def seal(self) -> ArtifactInfo:
-        """Store what is left, durably, and seal the artifact. What fails may be tried again."""
+        """Store the rest durably and seal the artifact. May be retried if it fails."""
         self._check_sound()
         return self._end(Ending("sealed", self._hasher.digest()))
 
     def fail(self, why: str) -> None:
-        """Store what is left, unless there is a hole, and note why the artifact is not whole.
+        """Store the rest unless there is a hole, and record why the artifact is incomplete.
 
-        What fails may be tried again; until then, or until this process ends, the artifact is open.
+        May be retried if it fails. Until then, or until this process ends, the artifact is open.
         """
         self._check_open()
         why = why.encode("utf-8", "backslashreplace").decode()
@@ -206,7 +205,7 @@ class ArtifactWriter:
             row = self._streams.end(
                 self._number, ending, self._growth(), owner=self._owner, was=self._stored
             )
-        if row is None and ending.status == "failed":  # what was before is a hole, or was undone
+        if row is None and ending.status == "failed":  # the bytes before have a hole or are gone
             row = self._streams.end(self._number, ending, owner=self._owner)
         if row is None:
             raise self._gone()
@@ -222,14 +221,14 @@ class ArtifactWriter:
 
     def _check_open(self) -> None:
         if self._ended:
-            raise LogicError(f"artifact {self._number} has been ended", "allocate another one")
+            raise LogicError(f"artifact {self._number} has ended", "allocate another one")
 
 
 class Artifact:
-    """An artifact to be read, as far as it was when it was opened."""
+    """A readable artifact, in its state at the time it was opened."""
 
     def __init__(self, streams: Streams, info: ArtifactInfo) -> None:
-        """Read what `info` says there is."""
+        """Read the artifact that `info` describes."""
         self.info = info
         self._streams = streams
         self._number = int(info.artifact_id)
@@ -240,11 +239,11 @@ class Artifact:
         return b"".join(self.stream())
 
     def stream(self) -> Iterator[bytes]:
-        """Yield all bytes in pieces of 64 KiB, each checked; in the end, compare their hash."""
+        """Yield all bytes in verified pieces of 64 KiB, and verify the hash at the end."""
         return (piece for _, piece in self._whole())
 
     def _whole(self) -> Iterator[tuple[int, bytes]]:
-        """Yield what `_chunks` does, and compare the hash in the end."""
+        """Yield all of `_chunks`, and verify the hash at the end."""
         hasher = blake3()
         for newlines, piece in self._chunks(0):
             hasher.update(piece)
@@ -261,12 +260,12 @@ class Artifact:
         return after_lines(pieces, offset - 1 - before)
 
     def _chunks(self, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the newlines before each chunk, as they are noted, and its bytes, checked."""
+        """Yield the stored number of newlines before each chunk, and its verified bytes."""
         chunks = pieces_from(self._streams, self._number, position)
         while (size := min(self.info.size - position * CHUNK, CHUNK)) > 0:
             chunk = next(chunks, None)
             if chunk is None:
-                raise self._damaged(f"its chunk {position} is not there")
+                raise self._damaged(f"its chunk {position} is missing")
             yield chunk.newlines, self._unpacked(chunk.stored, position, size)
             position += 1
 
@@ -284,7 +283,7 @@ class Artifact:
         return DamagedError(f"artifact {self._number} is damaged: {why}", "restore a backup")
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence for each thing that is wrong; all bytes are read."""
+        """Yield a sentence for each fault; this reads all bytes."""
         newlines, last, wrong = 0, b"\n", False
         try:
             for noted, piece in self._whole():
@@ -297,23 +296,23 @@ class Artifact:
         lines = newlines + (last != b"\n")
         name = f"artifact {self._number}"
         if wrong:
-            yield f"{name} says of a chunk that another number of lines comes before it"
+            yield f"{name} has a chunk with a wrong number of lines before it"
         if self.info.lines != lines:
-            yield f"{name} says that it has {self.info.lines} lines, and has {lines}"
+            yield f"{name} should have {self.info.lines} lines, but has {lines}"
 
 
 class Artifacts:
     """The artifacts of one thread."""
 
     def __init__(self, db: Snapshot) -> None:
-        """Use a database; nothing is read yet. Raises StoreError for one of an older version."""
+        """Use a database. Raises StoreError if it is too old."""
         self._db = db
         self._streams: Streams = db.artifacts
 
     # --- in -----------------------------------------------------------------------------------
 
     def allocate(self, tool: str = "tool") -> ArtifactWriter:
-        """Begin an artifact under the next number, which is nobody else's, and return its writer."""
+        """Start an artifact under the next number, and return its writer."""
         return self._begin(None, _checked(tool), None)
 
     def _begin(self, number: int | None, tool: str, at: int | None) -> ArtifactWriter:
@@ -325,7 +324,7 @@ class Artifacts:
     def put(
         self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool"
     ) -> ArtifactInfo:
-        """Store bytes, or all that a binary file holds, as an artifact; return it sealed."""
+        """Store bytes, or the content of a binary file, as a sealed artifact."""
         if not hasattr(data, "read"):
             view = as_bytes(data)
             with self._db.write(), self.allocate(tool) as writer:
@@ -338,23 +337,23 @@ class Artifacts:
             for piece in pieces:
                 if not isinstance(piece, bytes):
                     raise InputError(
-                        f"the file gives {type(piece).__name__}, not bytes",
+                        f"the file returns {type(piece).__name__}, not bytes",
                         "open it in binary mode",
                     )
                 writer.write(piece)
             return writer.seal()
 
     def remove(self, artifact_id: str | int) -> None:
-        """Delete an artifact; its number is not given again.
+        """Delete an artifact. Its number is never reused.
 
-        Raises UnknownArtifactError, ConflictError for one that is being written.
+        Raises UnknownArtifactError, and ConflictError while it is being written.
         """
         info = self.get(artifact_id)
         number = int(info.artifact_id)
         if info.status == "open":
             raise ConflictError(
                 f"artifact {artifact_id} is still being written",
-                "wait for its end, or end its writer",
+                "wait until it is sealed, or end its writer",
                 number,
             )
         if not self._streams.remove(number):
@@ -363,7 +362,7 @@ class Artifacts:
     # --- out ----------------------------------------------------------------------------------
 
     def get(self, artifact_id: str | int) -> ArtifactInfo:
-        """Return how far an artifact is. Raises UnknownArtifactError."""
+        """Return the record of an artifact. Raises UnknownArtifactError."""
         number = _number(artifact_id)
         row = None if number is None else self._streams.get(number)
         if row is None:
@@ -371,15 +370,15 @@ class Artifacts:
         return _info(row)
 
     def open(self, artifact_id: str | int) -> Artifact:
-        """Open an artifact to be read, whole or as far as it is. Raises UnknownArtifactError."""
+        """Open an artifact for reading, complete or not. Raises UnknownArtifactError."""
         return Artifact(self._streams, self.get(artifact_id))
 
     def list(self) -> list[ArtifactInfo]:
-        """Return how far each artifact is, in the order of their numbers."""
+        """Return the records of all artifacts, ordered by number."""
         return list(iter(self))  # not `list(self)`, which counts them first
 
     def __iter__(self) -> Iterator[ArtifactInfo]:
-        """Yield how far each artifact is, in the order of their numbers."""
+        """Yield the records of all artifacts, ordered by number."""
         after = -1
         while page := self._streams.page(after, _PAGE):
             yield from map(_info, page)
@@ -390,17 +389,17 @@ class Artifacts:
         return self._streams.count()
 
     def available(self) -> str:
-        """Return the numbers of sealed artifacts for an error: the first 100, `none` for none."""
+        """Return the first 100 sealed artifacts' numbers for an error message, or `none`."""
         rows = self._streams.page(-1, LISTED, status="sealed")
         return listed([str(row.number) for row in rows], self._streams.count(status="sealed"))
 
     # --- folders ------------------------------------------------------------------------------
 
     def export_folder(self, folder: str, ids: Iterable[str | int] | None = None) -> Names:
-        """Write artifacts (default: all) to `{id}.{tool}.log` files of a folder; return their names.
+        """Export artifacts (default: all) to `{id}.{tool}.log` files in a folder; return the names.
 
-        One that is not sealed is written as `{id}.{tool}.partial.log`. A file that is there already
-        and the same is left alone; raises ConflictError for one that is not, OSError.
+        One that is not sealed becomes `{id}.{tool}.partial.log`. An existing file with the same
+        content is left alone. Raises ConflictError for one with other content, OSError.
         """
         names = []
         for info in self if ids is None else map(self.get, ids):
@@ -409,47 +408,47 @@ class Artifacts:
             path = f"{stem}.log" if whole else f"{stem}.partial.log"
             save_or_compare(path, Artifact(self._streams, info).stream(), info.hash)
             if whole and os.path.lexists(f"{stem}.partial.log"):
-                os.unlink(f"{stem}.partial.log")  # of an export when it was not
+                os.unlink(f"{stem}.partial.log")  # from an export before it was sealed
             names.append(os.path.basename(path))
         return names
 
     def import_folder(self, folder: str) -> dict[str, ArtifactInfo]:
-        """Store the `{id}.{tool}.log` files of a folder; return artifacts by the names of files.
+        """Store the `{id}.{tool}.log` files of a folder; return the artifacts by file name.
 
-        Each gets its own number where that is free, else the next one; what is there already is
-        found again, so importing twice adds nothing. Numbers go on after the highest one. Raises
+        Each keeps its number if that is free, else gets the next one. Artifacts that exist already
+        are reused, so importing twice adds nothing. New numbers follow the highest one. Raises
         OSError.
         """
         names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         found = [(int(match[1]), match) for name in names if (match := _FILE.fullmatch(name))]
         found.sort(key=lambda one: (one[0], one[1][0]))
-        wanted = [
-            ArtifactInfo(match[1], match[2], "failed" if match[3] else "sealed", 0, 0, None, None, 0, None)
-            for _, match in found
-        ]  # fmt: skip
+        wanted = [_incoming(match) for _, match in found]
         paths = [os.path.join(folder, match[0]) for _, match in found]
         files = [partial(_read, path) for path in paths]
         made = self.take_all(zip(wanted, files, strict=True))
         return {match[0]: info for (_, match), (info, _) in zip(found, made, strict=True)}
 
     def take_all(self, incoming: Iterable[tuple[ArtifactInfo, Pieces]]) -> Taken:
-        """Store artifacts from elsewhere, each as one change; return each, and whether it is new.
+        """Store imported artifacts, one transaction each; return each, and whether it is new.
 
-        Each keeps its number where nobody has or had that, else gets one after all of them. One
-        that is here already is found again. Hashes and times are compared and kept where they are
-        known. Raises DamagedError.
+        Each keeps its number if that was never used, else gets one after all the others. An equal
+        artifact that exists already is reused. Known hashes are verified, known times are kept.
+        Raises DamagedError.
         """
         taken: set[int] = set()
-        given = list(incoming)
-        made = [self.take(wanted, pieces, taken, anew=False) for wanted, pieces in given]
-        return [one or self.take(*given[at], taken, anew=True) for at, one in enumerate(made)]  # type: ignore[misc]
+        inputs = list(incoming)
+        made = [self.take(wanted, pieces, taken, anew=False) for wanted, pieces in inputs]
+        return [
+            one or self.take(*inputs[at], taken, anew=True)  # type: ignore[misc]
+            for at, one in enumerate(made)
+        ]
 
     def take(
         self, wanted: ArtifactInfo, pieces: Pieces, taken: set[int], *, anew: bool = True
     ) -> tuple[ArtifactInfo, bool] | None:
-        """Store one artifact from elsewhere; unless `anew`, return None if it needs a new number.
+        """Store an imported artifact; unless `anew`, return None if it needs a new number.
 
-        One that is here and not in `taken` is found again, and then is in `taken`.
+        An equal artifact that exists already and is not in `taken` is reused, and added to `taken`.
         """
         digest, size = hash_of(pieces())
         if wanted.hash not in (None, digest):
@@ -465,7 +464,7 @@ class Artifacts:
                 info = self._store(own if free else None, wanted, pieces())
             if own is not None:
                 self._streams.reserve(own)
-            if wanted.status == "sealed" and info.hash != digest:  # it changed between two readings
+            if wanted.status == "sealed" and info.hash != digest:  # it changed between two reads
                 raise _changed(wanted)
         taken.add(int(info.artifact_id))
         return info, new
@@ -484,7 +483,7 @@ class Artifacts:
     def _find(
         self, number: int | None, wanted: ArtifactInfo, taken: set[int]
     ) -> ArtifactInfo | None:
-        """Return the same artifact: that of the number, or any that was not found before."""
+        """Return an equal artifact that is not in `taken`, preferably the one with the number."""
         tool, digest = tool_name(wanted.tool), wanted.hash or ""
         mine = None if number is None else self._streams.get(number)
         alike = self._streams.alike(tool, wanted.size, bytes.fromhex(digest))
@@ -500,7 +499,7 @@ class Artifacts:
         return info.hash is None and hash_of(Artifact(self._streams, info).stream())[0] == digest
 
     def is_same(self, wanted: ArtifactInfo, pieces: Pieces) -> bool:
-        """Tell whether the artifact of a number is that one, or its number was never given."""
+        """Return whether the number belongs to an equal artifact, or was never assigned."""
         number = int(wanted.artifact_id)
         row = self._streams.get(number) if number <= LARGEST_ID else None
         if row is None:
@@ -510,16 +509,16 @@ class Artifacts:
             return (info.hash, info.tool) == (wanted.hash, wanted.tool)
         return info.tool == wanted.tool and self._is_part(info, hash_of(pieces())[0])
 
-    # --- looking for damage -------------------------------------------------------------------
+    # --- checking -----------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence for each thing that is wrong with an artifact; all bytes are read."""
+        """Yield a sentence for each fault of an artifact; this reads all bytes."""
         for info in self:
             yield from Artifact(self._streams, info).faults()
 
 
 def as_bytes(data: object) -> memoryview:
-    """Return bytes of any shape as a flat view of them. Raises InputError for anything else."""
+    """Return a flat view of a bytes-like object. Raises InputError for anything else."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise InputError(
             f"an artifact is bytes, not {type(data).__name__}", "encode it, or give a binary file"
@@ -533,15 +532,15 @@ def _changed(wanted: ArtifactInfo) -> DamagedError:
 
 
 def in_memory() -> Artifacts:
-    """Return artifacts that are kept in memory, as long as they are used, without a thread.
+    """Return artifacts that exist only in memory, without a thread.
 
-    Their numbers work for the caller; no URL leads to them.
+    The caller can use their numbers, but URLs cannot name them.
     """
     return Artifacts(engines.in_memory())
 
 
 def listed(names: list[str], count: int) -> str:
-    """Return names as an error lists them: `none` for none, and how many more there are."""
+    """Return names for an error message: `none` for none, and how many more there are."""
     return (", ".join(names) or "none") + (
         f", and {count - len(names)} more" if count > len(names) else ""
     )
@@ -556,8 +555,14 @@ def _checked(tool: object) -> str:
     return tool_name(tool)
 
 
+def _incoming(match: re.Match[str]) -> ArtifactInfo:
+    """Return the artifact that the name of an exported file describes."""
+    status = "failed" if match[3] else "sealed"
+    return ArtifactInfo(match[1], match[2], status, 0, 0, None, None, 0, None)
+
+
 def _number(artifact_id: object) -> int | None:
-    """Return the number that an artifact's id spells, or None: digits without leading zeros."""
+    """Return the number of an artifact's id, digits without leading zeros, or None."""
     text = str(artifact_id)
     if not text.isascii() or not text.isdigit() or len(text) > 19:
         return None
@@ -567,12 +572,12 @@ def _number(artifact_id: object) -> int | None:
 
 
 def _owner() -> str:
-    """Return what tells a writer from all others: a number of its own, and its process."""
+    """Return a unique id of a writer: a random number and its process."""
     return f"{os.urandom(6).hex()}:{os.getpid()}:{system.namespace()}:{system.birth(os.getpid())}"
 
 
 def _is_alive(owner: str | None) -> bool:
-    """Tell whether a writer's process runs; one in another container cannot be seen, and does."""
+    """Return whether a writer's process runs; one in another container is assumed to run."""
     _, pid, namespace, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
     if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or not birth:
         return False
@@ -597,20 +602,20 @@ def _info(row: ArtifactRow) -> ArtifactInfo:
 
 
 def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> None:
-    """Write a file, unless one with the digest is there. Raises ConflictError for any other file.
+    """Write a file unless one with the digest exists. Raises ConflictError for any other file.
 
-    Without a digest a file that is there is written anew: it grows.
+    Without a digest an existing file is replaced, as the artifact is still growing.
     """
     if os.path.lexists(path) and not os.path.isfile(path):
-        raise ConflictError(f"'{path}' is there already, and is no file", "give another folder", 0)
+        raise ConflictError(f"'{path}' exists, but is not a file", "give another folder", 0)
     if digest is None or not os.path.exists(path):
         system.save(path, pieces)
     elif hash_of(_read(path, follow=True))[0] != digest:
-        raise ConflictError(f"'{path}' is there already, and is another", "give another folder", 0)
+        raise ConflictError(f"'{path}' exists with other content", "give another folder", 0)
 
 
 def is_plain(path: str) -> bool:
-    """Tell whether a path is a regular file: a link from elsewhere may lead anywhere."""
+    """Return whether a path is a regular file and no link, which could point anywhere."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
@@ -620,7 +625,7 @@ def _read(path: str, *, follow: bool = False) -> Iterator[bytes]:
 
 
 def hash_of(pieces: Iterable[bytes]) -> tuple[str, int]:
-    """Return the hash and the size of what comes in pieces."""
+    """Return the hash and the size of bytes in pieces."""
     hasher = blake3()
     size = 0
     for piece in pieces:

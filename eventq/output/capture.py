@@ -1,4 +1,4 @@
-"""Running a command: its output goes into a sink, and the head of the view to a callback."""
+"""Running a command, with its output going into a sink and the head of the view to a callback."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from eventq.records import Captured
 
 LINGER = 1.0  # seconds of silence that end a capture whose command has left children behind
-_LOOK = 0.1  # seconds between two looks at a silent command and at what waits to be stored
-_PIPE = 1 << 20  # bytes; fewer switches between two processes than with the system's 64 KiB
+_LOOK = 0.1  # seconds between checks of a silent command and of bytes waiting to be stored
+_PIPE = 1 << 20  # bytes; causes fewer context switches than the system's 64 KiB
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 NOT_FOUND, NOT_STARTED = 127, 126  # exit codes, as a shell has them
 
 
 class CannotStartError(LogicError):
-    """The command could not be started; it exits as a shell would."""
+    """The command could not be started; `exit_code` is what a shell would return."""
 
     def __init__(self, command: str, error: OSError) -> None:
         missing = error.errno == errno.ENOENT
@@ -52,12 +52,12 @@ def capture(
     show: Callable[[bytes], object] | None = None,
     **options: Any,
 ) -> tuple[int, Captured]:
-    """Run a command; return its exit code, 128 + n for signal n, and what is shown of its output.
+    """Run a command; return its exit code (128 + n for signal n) and a view of its output.
 
-    stderr goes where stdout goes; stdin is inherited. Where not all is shown, all of it is stored
-    as an artifact of `tool` (default: the command's name). `show` gets the head of the view as it
-    comes, and now and then nothing; `options` are those of `OutputSink`. In the main thread,
-    signals that would end this process are forwarded to the command. When the command has ended but
+    stderr is merged into stdout; stdin is inherited. If the view is not the whole output, that is
+    stored as an artifact of `tool` (default: the command's name). `show` gets the head of the view
+    as it grows, and b"" from time to time. `options` are those of `OutputSink`. In the main thread,
+    signals that would end this process are forwarded to the command. If the command has ended but
     a child of it still holds the pipe, LINGER seconds of silence end the capture. Raises
     CannotStartError.
     """
@@ -86,7 +86,7 @@ def _words(argv: object) -> list[str]:
         or not all(isinstance(word, str) and _is_plain(word) for word in words)
     ):
         raise UsageError(
-            "a command is a list of words",
+            "a command must be a list of words",
             "give its name and its arguments, such as ['make', 'test']",
         )
     return words
@@ -104,7 +104,7 @@ def _ignore(_: bytes) -> None:
 
 
 class _Keeper:
-    """Opens the artifact of a sink on demand, and stores what waits while the command is silent."""
+    """Opens a sink's artifact on demand, and stores waiting bytes while the command is silent."""
 
     def __init__(self, artifacts: Artifacts, tool: str) -> None:
         self._artifacts = artifacts
@@ -116,12 +116,12 @@ class _Keeper:
         return self._writer
 
     def tick(self) -> None:
-        """Store what has waited for COMMIT_SECONDS."""
+        """Store the bytes that have waited for COMMIT_SECONDS."""
         if self._writer is not None:
             try:
                 self._writer.tick()
             except EventqError:
-                pass  # the writer remembers: the sink meets it at the next write, or at the end
+                pass  # the writer raises it again at the sink's next write, or at the end
 
 
 def _run(
@@ -141,7 +141,7 @@ def _run(
                 os.close(writer)
             _pump(reader, command, sink, tick, show)
         finally:
-            os.close(reader)  # after an interrupt, SIGPIPE ends a command that prints on
+            os.close(reader)  # after an interrupt, SIGPIPE ends a command that keeps printing
         while command.look(_LOOK) is None:
             tick()
     code = command.code or 0
@@ -162,7 +162,7 @@ def _pump(
     tick: Callable[[], object],
     show: Callable[[bytes], object],
 ) -> None:
-    """Push what comes until the pipe is closed, or the command is over and all is silent."""
+    """Push output until the pipe is closed, or the command has ended and all is silent."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     last = system.monotonic()
@@ -177,20 +177,20 @@ def _pump(
             last = system.monotonic()
         else:
             tick()
-            show(b"")  # what could not be shown at once
+            show(b"")  # lets the callback retry what it could not write at once
             if command.look() is not None and system.monotonic() - last > LINGER:
                 return
 
 
 class _Command:
-    """A running command, to which signals are forwarded: its last words are still to be stored."""
+    """A running command. Signals are forwarded to it, so that its last output is still stored."""
 
     def __init__(self) -> None:
         self.code: int | None = None
-        self.dismissed = False  # a signal came after its end: its children are not waited for
+        self.dismissed = False  # a signal came after its end: do not wait for its children
         self._pid = 0
         self._before: dict[int, Any] = {}
-        self._early: list[int] = []  # signals that came before it was there
+        self._early: list[int] = []  # signals that came before it was started
 
     def __enter__(self) -> _Command:
         for number in _FORWARDED if threading.current_thread() is threading.main_thread() else ():
@@ -200,9 +200,8 @@ class _Command:
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         ):
-            self._before[signal.SIGCHLD] = signal.signal(
-                signal.SIGCHLD, signal.SIG_DFL
-            )  # else its exit code is lost
+            # Otherwise the exit code would be lost.
+            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -212,7 +211,7 @@ class _Command:
             signal.signal(number, handler)
 
     def begin(self, argv: Sequence[str], fd: int) -> None:
-        """Start it."""
+        """Start the command, and forward the signals that came too early."""
         try:
             self._pid = system.spawn_into(argv, fd)
         except OSError as error:
@@ -221,10 +220,10 @@ class _Command:
             self._send(number)
 
     def look(self, seconds: float = 0) -> int | None:
-        """Wait for the command; return its exit code (negative: the signal), None while it runs."""
+        """Wait for the command; return its exit code (negative: the signal), or None if it runs."""
         if self.code is None:
             found = system.wait(self._pid, seconds)
-            if self.code is None:  # a signal's handler may have been quicker
+            if self.code is None:  # a signal handler may have been quicker
                 self.code = found
         return self.code
 

@@ -1,23 +1,23 @@
-"""What a session entry is stored as, and back: images become refs of blobs, long text is cut.
+"""Converting session entries for storage and back: images become blob refs, long text is cut.
 
-An entry is a plain JSON value. `externalize` hands bytes to a `put` and leaves refs; `rehydrate`
-asks a `get` for them: neither knows where bytes are kept. Both leave the entry untouched, and share
-with it all that stays as it is. A value may hold numbers that keep their text, see
+An entry is a plain JSON value. `externalize` passes bytes to a `put` and leaves refs; `rehydrate`
+asks a `get` for them. Neither knows where the bytes are stored. Both leave the entry untouched, and
+share with it all that does not change. A value may hold numbers that keep their text, see
 `eventq.output.spelling`.
 
-    where                                                    what is put                 what is left
-    `data` of images in `content`, `images`, `frames`        the bytes of the base64     the ref
-    `data` of the `source` of such an image                  the bytes of the base64     the ref
-    `result` of an `image_generation_call`                   the bytes of the base64     the ref
-    `image_url`, or `url` in it: a data URL of an image      its UTF-8                   the ref
-    text of more than MAX_CHARS                              only to keep it in full     its beginning and NOTICE
-    a signature of more than MAX_CHARS                       only to keep it in full     nothing: half of one is none
-    `partialJson`, `jsonlEvents`                             only to keep them           no key
+    where                                                what is put            what remains
+    `data` of images in `content`, `images`, `frames`    the decoded base64     the ref
+    `data` of the `source` of such an image              the decoded base64     the ref
+    `result` of an `image_generation_call`               the decoded base64     the ref
+    `image_url`, or `url` in it: a data URL of an image  its UTF-8              the ref
+    text of more than MAX_CHARS                          its UTF-8, if `full`   its start and NOTICE
+    a signature of more than MAX_CHARS                   its UTF-8, if `full`   ""
+    `partialJson`, `jsonlEvents`                         their JSON, if `full`  no key
 
-An entry that is kept in full names what is not in view under a last key `eventq:full`: JSON pointer
-(RFC 6901) of the place in what is left -> `{"ref": ref}` of a text, with the `lineCount` that stood
-beside it if that changed, or `{"json": ref, "at": n}` of a removed value that was the n-th of its
-object.
+An entry that is kept in full has a last key `eventq:full`, which names everything that was cut. It
+maps a JSON pointer (RFC 6901) into the remaining entry to `{"ref": ref}` for a text, with its
+former `lineCount` if that changed, or to `{"json": ref, "at": n}` for a removed value that was the
+n-th of its object.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
 
     Box = Any  # a dict or a list
     Key = str | int
-    Path = tuple[Key, ...]  # the keys that lead to a box
-    Form = Callable[[bytes], Any]  # from the bytes of a blob to what stood in the entry
-    Place = tuple[
-        Box, "Place | None", Key, int
-    ]  # a box, the place around it, its key there, its level
-    Want = tuple[Form, Path, Key, str | None]  # where a blob belongs; the pointer, if kept in full
+    Path = tuple[Key, ...]  # the keys from the entry to a box
+    Form = Callable[[bytes], Any]  # from the bytes of a blob to the value in the entry
+    Place = tuple[Box, "Place | None", Key, int]  # a box, its parent, its key there, its level
+    Want = tuple[Form, Path, Key, str | None]  # where a blob belongs; its pointer, if any
 
 MAX_CHARS = 500_000  # UTF-16 units
 NOTICE = "\n\n[Session persistence truncated large content]"
@@ -45,7 +43,7 @@ THRESHOLD = 1024  # characters of base64; an image of fewer stays where it is
 SIGNATURES = frozenset({"thinkingSignature", "thoughtSignature", "textSignature"})
 TRANSIENTS = frozenset({"partialJson", "jsonlEvents"})
 FULL = "eventq:full"
-DEEPEST = 500  # arrays and objects within one another; Python's own reader ends below a thousand
+DEEPEST = 500  # nested arrays and objects; Python's own parser fails below a thousand
 _KEPT = MAX_CHARS - len(NOTICE)
 _FOREIGN = "blob:sha256:"
 _PREFIXES = (REF, _FOREIGN)
@@ -55,18 +53,16 @@ _MIMES = ("mimeType", "mime_type", "media_type")
 
 
 def externalize(entry: Any, put: Callable[[bytes], str], *, full: bool = False) -> Any:
-    """Return what is stored of an entry; `put` stores bytes and returns their ref.
+    """Return an entry in its stored form; `put` stores bytes and returns their ref.
 
-    With `full` nothing is lost: what is not in view is put too, and named in the entry, which must
-    be an object. An entry that is externalized already comes back as it is. Raises InputError for
-    more than DEEPEST levels.
+    With `full` nothing is lost: what is cut is stored too, and named in the entry, which must be an
+    object. An entry that is already externalized is returned unchanged. Raises InputError for more
+    than DEEPEST levels.
     """
     if isinstance(entry, dict):
         return entry if FULL in entry else _Externalizer(entry, put, full=full).run()
     if full:
-        raise InputError(
-            "only an object can name what is cut from it", "put the value in an object"
-        )
+        raise InputError("only an object can be externalized in full", "put the value in an object")
     if isinstance(entry, list):
         return _Externalizer(entry, put, full=False).run()
     return _cut(entry) if isinstance(entry, str) and _is_oversize(entry) else entry
@@ -79,11 +75,12 @@ def rehydrate(
     *,
     parse: Callable[[bytes], Any] | None = None,
 ) -> Any:
-    """Return the entry that was externalized; `get` returns the bytes of a ref, or None.
+    """Return the original of an externalized entry; `get` returns the bytes of a ref, or None.
 
-    It is called once for each well-formed ref. A ref whose blob is missing stays, so that a later
-    call may find it, and `warn` gets a sentence. `parse` reads the JSON of removed values (default:
-    `json.loads`). Raises InputError for more than DEEPEST levels, and whatever `get` raises.
+    `get` is called once for each well-formed ref. A ref whose blob is missing stays, so that a
+    later call may find it, and `warn` gets a sentence. `parse` reads the JSON of removed values
+    (default: `json.loads`). Raises InputError for more than DEEPEST levels, and whatever `get`
+    raises.
     """
     if not isinstance(entry, _BOXES):
         return entry
@@ -91,7 +88,7 @@ def rehydrate(
 
 
 def refs(entry: Any) -> list[str]:
-    """Return the `blob:blake3:` refs in an externalized entry, amid other text too, sorted."""
+    """Return the sorted `blob:blake3:` refs in an externalized entry, also inside other text."""
     found: set[bytes] = set()
     for text in _all_texts(entry):
         found |= refs_in(text)
@@ -99,26 +96,26 @@ def refs(entry: Any) -> list[str]:
 
 
 def foreign_refs(entry: Any) -> list[str]:
-    """Return the `blob:sha256:` refs that represent images in an entry of another tool, sorted."""
+    """Return the sorted `blob:sha256:` refs of images in an entry of another tool."""
     if not isinstance(entry, _BOXES):
         return []
     found = {
         text
-        for place, key, text in _spots(entry)
+        for place, key, text in _values(entry)
         if _form(place, key) is not None and text.startswith(_FOREIGN) and _is_ref(text)
     }
     return sorted(found)
 
 
 class _Draft:
-    """A value with changes: the boxes around a change are copied, once, and all others shared."""
+    """A changed value: boxes around a change are copied once, all others are shared."""
 
     def __init__(self, root: Box) -> None:
         self.root = root
         self._copies: set[int] = set()
 
     def box(self, path: Path) -> Box:
-        """Return a copy, free to be changed, of the box at a path."""
+        """Return a mutable copy of the box at a path."""
         if not self._copies:
             self.root = self._copy(self.root)
         box = self.root
@@ -146,7 +143,7 @@ class _Externalizer:
         self._notes: dict[str, dict[str, Any]] = {}
 
     def run(self) -> Any:
-        for place, key, value in _spots(self._entry):
+        for place, key, value in _values(self._entry):
             if key in TRANSIENTS:
                 self._remove(place, str(key), value)
                 continue
@@ -204,10 +201,9 @@ class _Rehydrator:
         self._parse = parse
         self._draft = _Draft(entry)
         self._wanted: dict[str, list[Want]] = {}
-        self._removed: dict[
-            Path, list[tuple[int, str]]
-        ] = {}  # what was, by object: its position and its key
-        self._found: dict[tuple[Path, Key], Any] = {}  # of that, what the blobs gave
+        # The removed members of each object, by position and key, and those that blobs restored.
+        self._removed: dict[Path, list[tuple[int, str]]] = {}
+        self._found: dict[tuple[Path, Key], Any] = {}
         self._done: set[str] = set()  # pointers
 
     def run(self) -> Any:
@@ -224,23 +220,23 @@ class _Rehydrator:
         return self._draft.root
 
     def _look_for_images(self) -> None:
-        for place, key, text in _spots(self._entry):
+        for place, key, text in _values(self._entry):
             form = _form(place, key)
             if form is None or not text.startswith(_PREFIXES):
                 continue
             if _is_ref(text):
                 self._wanted.setdefault(text, []).append((form, _path(place), key, None))
             else:
-                self._warn(f"{_shown(text)} is no ref of a blob; it is left as it is")
+                self._warn(f"{_shown(text)} is not the ref of a blob; it stays as it is")
 
     def _look_for_notes(self, notes: Any) -> None:
-        """Add what is kept in full; a note may be anything, as entries come from elsewhere."""
+        """Add the notes of `eventq:full`; they may be invalid, as entries come from elsewhere."""
         for pointer, note in notes.items() if isinstance(notes, dict) else [("", notes)]:
             place = _find(self._entry, pointer)
             want = None if place is None else _want(*place, pointer, note)
             if want is None:
                 self._warn(
-                    f"{_shown(pointer)} of {FULL} says nothing that can be put back; it is left"
+                    f"{_shown(pointer)} of {FULL} names nothing that can be restored; it stays"
                     f" as it is"
                 )
                 continue
@@ -250,7 +246,7 @@ class _Rehydrator:
                 self._removed.setdefault(path, []).append((note["at"], str(key)))
 
     def _resolve(self, ref: str, wants: list[Want]) -> None:
-        """Put back what a blob holds, wherever it is wanted; equal texts are one object."""
+        """Restore the content of a blob wherever it is wanted; equal texts are one object."""
         data = self._get(ref)
         if data is None:
             self._warn(f"blob {ref} is missing; the entry keeps its ref")
@@ -266,7 +262,7 @@ class _Rehydrator:
                     else form(data)
                 )
             except (ValueError, RecursionError):
-                self._warn(f"blob {ref} does not hold what the entry says; the entry keeps its ref")
+                self._warn(f"blob {ref} does not fit the entry, which keeps its ref")
                 continue
             if form is _json:
                 self._found[path, key] = value
@@ -277,7 +273,7 @@ class _Rehydrator:
                 self._done.add(pointer)
 
     def _put_back(self, path: Path, removed: list[tuple[int, str]]) -> None:
-        """Insert removed values where they stood, less those before them that are missing."""
+        """Insert removed values at their positions, less the missing ones before them."""
         if not any((path, key) in self._found for _, key in removed):
             return
         box = self._draft.box(path)
@@ -292,7 +288,7 @@ class _Rehydrator:
         box.update(items)
 
     def _forget(self, notes: dict[str, Any]) -> None:
-        """Drop the notes that were put back, and restore the counts of lines in them."""
+        """Restore the line counts of the notes that were put back, and drop these notes."""
         for pointer in self._done:
             place = _find(self._entry, pointer)
             if place is not None and "lineCount" in notes[pointer] and _has(place[2], "lineCount"):
@@ -304,13 +300,13 @@ class _Rehydrator:
             del self._draft.box(())[FULL]
 
 
-# --- where things stand ---------------------------------------------------------------------------------------------
+# --- positions ------------------------------------------------------------------------------------
 
 
 def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> Iterator[Place]:
-    """Yield every array and object, an outer one before its inner ones, but not below `skip`.
+    """Yield every array and object, parents before children, but not those under `skip`.
 
-    Not by recursion: how deep a hostile entry may be must not depend on the caller's stack.
+    Not recursive: the depth of a hostile entry must not depend on the caller's stack.
     """
     todo: list[Place] = [(entry, None, "", level)]
     while todo:
@@ -328,8 +324,8 @@ def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> It
         todo += inner
 
 
-def _spots(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
-    """Yield place, key and value of every text and of every transient."""
+def _values(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
+    """Yield the place, key and value of every text and every transient."""
     for place in _boxes(entry):
         for key, value in _pairs(place[0]):
             if isinstance(value, str) or key in TRANSIENTS:
@@ -337,7 +333,7 @@ def _spots(entry: Box) -> Iterator[tuple[Place, Key, Any]]:
 
 
 def _all_texts(entry: Any) -> Iterator[str]:
-    """Yield every text of an entry, and every key."""
+    """Yield every text and every key of an entry."""
     if isinstance(entry, str):
         yield entry
     if isinstance(entry, _BOXES):
@@ -367,7 +363,7 @@ def _pointer(place: Place, key: Key) -> str:
 
 
 def _find(entry: Box, pointer: str) -> tuple[Path, Key, Box] | None:
-    """Return the path, key and box of a pointer, None where it leads nowhere; the key may be new."""
+    """Return the path, key and box of a pointer, or None if no box is there; the key may be new."""
     box = entry
     path: list[Key] = []
     steps = pointer.split("/")
@@ -398,7 +394,7 @@ def _has(box: Box, key: Key) -> bool:
 
 
 def _form(place: Place, key: Key) -> Form | None:
-    """Return the function from a blob to the image at a key, None where no image stands."""
+    """Return the function from a blob to the image at a key, or None if there is no image."""
     if key == "data":
         return _base64 if _is_image(place) or _is_source(place) else None
     if key == "result":
@@ -409,7 +405,7 @@ def _form(place: Place, key: Key) -> Form | None:
 
 
 def _is_image(place: Place | None) -> bool:
-    """Tell whether an object is an image in an array of what an entry shows."""
+    """Return whether an object is an image in one of an entry's galleries."""
     if (
         place is None
         or place[1] is None
@@ -427,15 +423,15 @@ def _is_image(place: Place | None) -> bool:
 
 
 def _is_source(place: Place) -> bool:
-    """Tell whether an object is the source of an image."""
+    """Return whether an object is the source of an image."""
     return place[2] == "source" and place[0].get("type") == "base64" and _is_image(place[1])
 
 
-# --- what things are ------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def _bare(text: str, form: Form | None) -> bytes | None:
-    """Return the bytes to put of an image, b"" for one that stays, None for any other text."""
+    """Return the bytes of an image to put, b"" for one that stays, None for any other text."""
     if form is _base64:
         return (_decoded(text) if len(text) >= THRESHOLD else None) or b""
     if form is not _utf8 or not text.startswith("data:image/") or ";base64," not in text:
@@ -447,10 +443,10 @@ def _bare(text: str, form: Form | None) -> bytes | None:
 
 
 def _decoded(text: str) -> bytes | None:
-    """Return the bytes of base64, None unless encoding them makes the very same text.
+    """Return the bytes of base64, or None unless encoding them returns the same text.
 
-    Strict decoding refuses other alphabets and missing padding. Too much of it, and unused bits that
-    are set, show in the last four characters. Encoding everything again to compare takes twice the
+    Strict decoding refuses other alphabets and missing padding. Excess padding and unused bits that
+    are set show in the last four characters. Encoding everything again to compare takes twice the
     time.
     """
     from binascii import a2b_base64, b2a_base64
@@ -487,7 +483,7 @@ def _json(data: bytes) -> Any:
 
 
 def _spell(value: Any, level: int) -> bytes | None:
-    """Return a value at a level as JSON, None for ints longer than Python writes."""
+    """Return a value at a level as JSON, or None for ints longer than Python writes."""
     from eventq.output.spelling import ASCII, spell
 
     if isinstance(value, _BOXES):
@@ -502,14 +498,14 @@ def _spell(value: Any, level: int) -> bytes | None:
 
 
 def _is_oversize(text: str) -> bool:
-    """Tell whether a text has more than MAX_CHARS UTF-16 units; most need no counting."""
+    """Return whether a text has more than MAX_CHARS UTF-16 units; most need no counting."""
     if len(text) > MAX_CHARS or len(text) <= MAX_CHARS // 2 or text.isascii():
         return len(text) > MAX_CHARS
     return len(text.encode("utf-16-le", "surrogatepass")) > MAX_CHARS * 2
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a text and NOTICE, in MAX_CHARS UTF-16 units, no pair cut in two."""
+    """Return the start of a text and NOTICE, in MAX_CHARS UTF-16 units without splitting a pair."""
     if text.isascii():
         return text[:_KEPT] + NOTICE
     units = text[:_KEPT].encode("utf-16-le", "surrogatepass")[: _KEPT * 2]
@@ -519,13 +515,13 @@ def _cut(text: str) -> str:
 
 
 def _is_ref(text: Any) -> bool:
-    """Tell whether a text is a ref: a prefix, and 64 lower-case hex digits."""
+    """Return whether a text is a ref: a prefix, and 64 lower-case hex digits."""
     good = isinstance(text, str) and text.startswith(_PREFIXES) and len(text) == len(REF) + 64
     return good and not text[len(REF) :].strip("0123456789abcdef")
 
 
 def _want(path: Path, key: Key, box: Box, pointer: str, note: Any) -> tuple[str, Want] | None:
-    """Return the ref and the want of a note about a key of a box, None for a note that cannot be."""
+    """Return the ref and the want of a note about a key of a box, or None if it is invalid."""
     if not isinstance(note, dict):
         return None
     if "ref" in note:

@@ -1,9 +1,9 @@
 """Queries over a JSON value: `.findings[0]['file name']`, or as a path, `/findings/0/file%20name`.
 
-A query is a sequence of keys and indices. A key is `[A-Za-z0-9_-]+` after an optional `.`, or any
-text in brackets: `[raw]` up to the next `]`, or `['quoted']`, in either quote, where `]` may stand too
-and a backslash escapes itself and both quotes. Digits in brackets are an index of an array. Blanks
-around the query and just inside brackets mean nothing.
+A query is a sequence of keys and indexes. A key is `[A-Za-z0-9_-]+` after an optional `.`, or any
+text in brackets: `[raw]` up to the next `]`, or `['quoted']`, with either kind of quote. A quoted
+key may contain `]`, and a backslash escapes itself and both quotes. Digits in brackets are an index
+of an array. Blanks around the query and just inside brackets are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BEYOND = 10**_LONGEST
 
 
 def parse(query: str) -> list[str | int]:
-    """Return the keys (str) and indices (int) of a query; none for `` and `.`. Raises UsageError."""
+    """Return the keys (str) and indexes (int) of a query; [] for `` and `.`. Raises UsageError."""
     tokens: list[str | int] = []
     text = query.strip()
     at = 0
@@ -40,9 +40,10 @@ def parse(query: str) -> list[str | int]:
 
 
 def path(path: str) -> list[str | int]:
-    """Return the keys and indices of the path of a URL: `/a/0` is `.a[0]`.
+    """Return the keys and indexes of the path of a URL: `/a/0` is `.a[0]`.
 
-    Parts are percent-decoded, empty ones (as after a trailing slash) are ignored, digits are an index.
+    Parts are percent-decoded, empty ones (as after a trailing slash) are ignored, and digits are an
+    index.
     """
     parts = [part for part in path.split("/") if part]
     if "%" in path:
@@ -53,13 +54,14 @@ def path(path: str) -> list[str | int]:
 
 
 def extract(value: Any, tokens: list[str | int]) -> Any:
-    """Return what tokens lead to in a JSON value, or None.
+    """Return the part of a JSON value at a path of tokens, or None.
 
-    An index picks from arrays only, a key from objects; a key of digits (`.0`) picks from an array too.
+    An index selects from arrays only, a key from objects; a key of digits (`.0`) also selects from
+    an array.
     """
     for token in tokens:
         if isinstance(value, dict):
-            value = value.get(token)  # its keys are text: no index is among them
+            value = value.get(token)  # its keys are text, so an index is never found
         elif isinstance(value, list):
             at = _index(token)
             value = value[at] if at < len(value) else None
@@ -69,14 +71,14 @@ def extract(value: Any, tokens: list[str | int]) -> Any:
 
 
 def _index(token: str | int) -> int:
-    """Return a token as an index of an array; one beyond every array for a key."""
+    """Return a token as an index of an array; for a key, one beyond every array."""
     if isinstance(token, str):
         return _number(token) if _is_number(token) else _BEYOND
     return token if token >= 0 else _BEYOND
 
 
 def _bracket(text: str, at: int, query: str) -> tuple[str | int, int]:
-    """Return the token in brackets, and the position after them; `at` is the one inside them."""
+    """Return the token in brackets that starts at `at`, and the position after the brackets."""
     start = _past_blanks(text, at)
     if text[start : start + 1] in ("'", '"'):
         return _quoted(text, start, query)
@@ -92,7 +94,7 @@ def _bracket(text: str, at: int, query: str) -> tuple[str | int, int]:
 
 
 def _quoted(text: str, at: int, query: str) -> tuple[str, int]:
-    """Return the key whose quote is at `at`, and the position after its bracket."""
+    """Return the key whose opening quote is at `at`, and the position after its bracket."""
     quote = text[at]
     key = []
     at += 1
@@ -122,13 +124,11 @@ def _end_of_name(text: str, at: int) -> int:
 
 
 def _is_number(text: str) -> bool:
-    return (
-        text.isascii() and text.isdigit()
-    )  # other scripts have digits too, and here they are text
+    return text.isascii() and text.isdigit()  # the digits of other scripts are text
 
 
 def _number(digits: str) -> int:
-    """Return the index that digits spell; one beyond every array where they are too many."""
+    """Return the index that digits spell; if they are too many, one beyond every array."""
     if len(digits) > _LONGEST:
         digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _LONGEST else _BEYOND
@@ -137,5 +137,5 @@ def _number(digits: str) -> int:
 def _unexpected(found: str, query: str) -> UsageError:
     return UsageError(
         f"Invalid query: unexpected token '{found}' in {query}",
-        "write keys as .name or ['any text'], indices as [0]",
+        "write keys as .name or ['any text'], indexes as [0]",
     )

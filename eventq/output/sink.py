@@ -1,9 +1,9 @@
-"""What is shown of a stream of output: a bounded view, and an artifact of all when that is less.
+"""Capturing a stream of output: a bounded view, and an artifact if the view is not everything.
 
-A stream goes through three parts. `Sanitizer` makes it text that is harmless to a terminal, `Window`
-keeps the beginning and the end of it within a budget, and `OutputSink` joins the two to an artifact
-and to a watcher. None of them depends on where the stream is cut, and none holds more than a small
-multiple of the budget and one chunk. Each is for one thread.
+A stream passes through three parts. `Sanitizer` turns it into text that is harmless to a terminal,
+`Window` keeps its start and its end within a budget, and `OutputSink` connects both to an artifact
+and a callback. The result does not depend on how the stream is split into chunks. Each part holds
+at most a small multiple of the budget and one chunk. None of them is safe for several OS threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         columns: int
 
     class Artifact(Protocol):
-        """Where the whole stream goes."""
+        """The destination of the whole stream."""
 
         artifact_id: str
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
             """Add bytes."""
 
         def seal(self) -> object:
-            """End it: it is whole."""
+            """Mark the artifact as complete."""
 
         def fail(self, why: str) -> None:
-            """End it: it will never be whole."""
+            """Mark the artifact as incomplete for good."""
 
 
-SPILL = 50 * 1024  # bytes of text that are shown at most
-HEAD = 20 * 1024  # bytes of it that are the beginning, when there is more
-COLUMNS = 768  # bytes of a line that are shown at most, the mark of the cut among them
-PENDING = 1 << 20  # bytes that wait for a throttled watcher at most
-SWALLOWED = 64 << 10  # characters of a control string that are removed: one may never end
+SPILL = 50 * 1024  # the maximum of bytes shown
+HEAD = 20 * 1024  # how many of them show the start of longer output
+COLUMNS = 768  # the maximum of bytes shown of a line, including the mark of the cut
+PENDING = 1 << 20  # the maximum of bytes that wait for a throttled callback
+SWALLOWED = 64 << 10  # the maximum of characters removed of a control string: one may never end
 
 _CUT = "…".encode()
 _MARK_ROOM = 40  # bytes: the mark with a number of 21 digits, and a newline on either side
@@ -59,18 +59,18 @@ _patterns: dict[str, Pattern[Any]] = {}
 
 
 def _pattern(name: str) -> Pattern[Any]:
-    """Return a regular expression; only a stream that needs one pays for the import."""
+    """Return a regular expression, compiled on first use: many streams need none."""
     if not _patterns:
         _patterns.update(_compile())
     return _patterns[name]
 
 
 def _compile() -> dict[str, Pattern[Any]]:
-    """Return all of them by name.
+    """Return all regular expressions by name.
 
-    A `sequence` stops before whatever cannot belong to it, so that a match is final; a `torn` one
-    could still grow. The end of a control string is not part of it: BEL is a control like any other,
-    and ESC with a backslash an escape by itself.
+    A `sequence` stops before any character that cannot belong to it, so that a match is final. A
+    `torn` one could still grow. The terminator of a control string is not part of it: BEL is an
+    ordinary control, and ESC with a backslash an escape sequence of its own.
     """
     import re
 
@@ -81,9 +81,8 @@ def _compile() -> dict[str, Pattern[Any]]:
     whole = (r"\[[0-9;]{0,64}m", csi + "[@-~]?", *strings, two + "[0-~]?")
     return {
         "torn": re.compile(rf"\x1b(?:{'|'.join(torn)})"),
-        "sequence": re.compile(
-            rf"\x1b(?:{'|'.join(whole)})"
-        ),  # colours first: they are nearly all there is
+        # Colours come first: nearly all sequences are colours.
+        "sequence": re.compile(rf"\x1b(?:{'|'.join(whole)})"),
         "]": re.compile(osc + "*"),
         **dict.fromkeys("PX^_", re.compile(other + "*")),
         "c1": re.compile(b"\xc2[\x80-\x9f]"),
@@ -92,28 +91,28 @@ def _compile() -> dict[str, Pattern[Any]]:
 
 
 class Sanitizer:
-    """Makes a stream valid UTF-8 that is harmless to a terminal, chunk by chunk.
+    """Converts a stream, chunk by chunk, to valid UTF-8 that is harmless to a terminal.
 
-    What is not UTF-8 becomes U+FFFD. Escape sequences are removed, and so are all control characters
-    but tab and newline. A sequence that is torn, or too long, ends before the first character that
-    cannot belong to it; a control string ends at a newline too. With `strip` off the controls stay,
-    and only what is not UTF-8 changes.
+    Invalid UTF-8 becomes U+FFFD. Escape sequences and all control characters except tab and
+    newline are removed. A sequence that is torn or too long ends before the first character that
+    cannot belong to it; a control string also ends at a newline. Without `strip`, controls stay,
+    and only invalid UTF-8 is replaced.
     """
 
     def __init__(self, *, strip: bool = True) -> None:
         self._strip = strip
-        self._held = b""  # a character or a short sequence that is not whole yet
-        self._string = ""  # the letter of the control string that the stream is in; it is not held, however long
-        self._left = 0  # characters that may still belong to it
+        self._held = b""  # an incomplete character or short sequence
+        self._string = ""  # the letter of the unfinished control string, whose text is dropped
+        self._left = 0  # the number of characters that may still belong to it
 
     def feed(self, data: Chunk) -> bytes:
-        """Return what is certain now: whole characters, after those returned before."""
+        """Return the bytes that are final now, as whole characters."""
         return self._clean(
             self._held + _encoded(data) if self._held else _encoded(data), final=False
         )
 
     def end(self) -> bytes:
-        """Return what was held back, at the end of the stream, and be ready for another."""
+        """End the stream, return what was held back, and reset for another stream."""
         data = self._clean(self._held, final=True)
         self._string = ""
         return data
@@ -126,19 +125,17 @@ class Sanitizer:
             return data
         if self._string or b"\x1b" in data:
             data = self._plain(data.decode(), final=final).encode()
-        if (
-            b"\xc2" in data
-        ):  # the first byte of what only an 8-bit terminal takes for a control, and of more
+        # The first byte of the C1 controls, which an 8-bit terminal obeys, and of other characters.
+        if b"\xc2" in data:
             data = b"".join(_pattern("c1").split(data))
-        return data.translate(None, _CONTROLS)  # gives the same object when there is none
+        return data.translate(None, _CONTROLS)  # returns the same object if there is no control
 
     def _plain(self, text: str, *, final: bool) -> str:
-        """Return text without escape sequences; hold back one that the end has torn."""
+        """Return text without escape sequences; hold back one that is torn at the end."""
         if self._string:
             text = text[self._swallow(text) :]
-        at = (
-            -1 if final else text.rfind("\x1b")
-        )  # no sequence has another in it, so only the last can be torn
+        # Sequences do not nest, so only the last can be torn.
+        at = -1 if final else text.rfind("\x1b")
         if at >= 0 and _pattern("torn").fullmatch(text, at):
             self._hold(text[at:])
             text = text[:at]
@@ -152,7 +149,7 @@ class Sanitizer:
             self._held = torn.encode() + self._held
 
     def _swallow(self, text: str) -> int:
-        """Return where the control string ends that began in an earlier chunk."""
+        """Return the end of the control string that started in an earlier chunk."""
         found = _pattern(self._string).match(text, 0, self._left)
         end = found.end() if found else 0
         self._left -= end
@@ -179,9 +176,7 @@ def _repaired(data: bytes, *, final: bool) -> tuple[bytes, bytes]:
     """Return valid UTF-8, and the bytes at the end that may become a character."""
     try:
         _, used = utf_8_decode(data, "strict", final)
-        return data[:used], data[
-            used:
-        ]  # the same object when that is all: nothing is encoded again
+        return data[:used], data[used:]  # usually the same object: nothing is copied
     except UnicodeDecodeError:
         text, used = utf_8_decode(data, "replace", final)
         return text.encode(), data[used:]
@@ -190,39 +185,37 @@ def _repaired(data: bytes, *, final: bool) -> tuple[bytes, bytes]:
 class Window:
     """The bounded view of a stream: all of it, or its head, a mark and its tail.
 
-    `spill` is the budget in bytes for all that is shown, `head` how many of them are the beginning
-    when it is not enough, at most half; with 0, or without room for the mark, a tail is shown and no
-    mark. A line longer than `columns` bytes (0: no limit) is shown up to there, the mark `…`
-    included. The stream must be valid UTF-8 and come in whole characters. `capped` counts the bytes
-    left out of lines, `total_bytes` all that came.
+    `spill` is the budget in bytes. If the stream exceeds it, `head` of them, at most half, show
+    its start; with 0, or without room for the mark, only a tail is shown. A line longer than
+    `columns` bytes (0: no limit) is cut, with the mark `…` included in `columns`. The stream must
+    be valid UTF-8 in whole characters. `capped` counts the bytes cut from lines, `total_bytes` all
+    bytes.
     """
 
     def __init__(self, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS) -> None:
         self._spill = _check_count("spill", spill)
         self._head = min(_check_count("head", head), spill // 2) if spill >= 2 * _MARK_ROOM else 0
         self._columns = _check_columns(columns)
-        self._room = columns - len(
-            _CUT
-        )  # of a line whose end is not in sight, these bytes are certain
-        self._used = 0  # bytes of the last line that are shown already
-        self._held = b""  # the bytes of it that a longer line would lose: a handful
-        self._skipping = False  # it is cut, and goes on
-        self._start = bytearray()  # the first bytes, as many as a head has
-        self._kept = bytearray()  # the last bytes: all of them while that is what is shown
-        self._size = 0  # bytes after the cut of lines
+        self._room = columns - len(_CUT)  # bytes that are shown of a line however long it gets
+        self._used = 0  # bytes of the last line that are already passed on
+        self._held = b""  # the few bytes of it that would be cut if it got longer
+        self._skipping = False  # whether it is cut and not yet ended
+        self._start = bytearray()  # the first bytes, up to the size of a head
+        self._kept = bytearray()  # the last bytes, or all while they fit
+        self._size = 0  # bytes after lines were cut
         self._newlines = 0
-        self._given = 0  # bytes of the head that `take_head` has given
+        self._taken = 0  # bytes of the head that `take_head` has returned
         self.total_bytes = 0
         self.capped = 0
 
     @property
     def total_lines(self) -> int:
-        """The lines so far: newlines and one, 0 for an empty stream."""
+        """The number of lines so far: newlines plus one, or 0 for an empty stream."""
         return self._newlines + 1 if self.total_bytes else 0
 
     @property
     def overflowed(self) -> bool:
-        """Whether the budget is too small for what is certain so far."""
+        """Whether the stream already exceeds the budget."""
         return self._size > self._spill
 
     def push(self, data: bytes) -> None:
@@ -232,12 +225,12 @@ class Window:
         self._add(self._cap(data) if self._columns else data)
 
     def end(self) -> None:
-        """End the stream: what was held back belongs to it."""
+        """End the stream, and add what was held back."""
         held, self._held = self._held, b""
         self._add(held)
 
     def _cap(self, data: bytes) -> bytes:
-        """Return what is certain now of the stream with its lines cut."""
+        """Return the bytes that are final now, with long lines cut."""
         if self._skipping:
             end = self._leave_out(data, 0)
             if end < 0:
@@ -256,7 +249,7 @@ class Window:
         return b"".join((*parts, data[done : len(data) - len(self._held)]))
 
     def _leave_out(self, data: bytes, cut: int) -> int:
-        """Leave out the rest of a line; return where its newline is, -1 when it is to come."""
+        """Drop the rest of a line; return the position of its newline, or -1 if still to come."""
         end = data.find(b"\n", cut)
         self.capped += (len(data) if end < 0 else end) - cut
         self._skipping = end < 0
@@ -264,10 +257,11 @@ class Window:
         return end
 
     def _fitting(self, data: bytes, at: int) -> int:
-        """Return where the next line begins that is too long, from `at` on; -1 for none.
+        """Return the start of the next line that is too long, from `at` on; -1 for none.
 
-        A newline within the width after a line's beginning shows that all lines up to there fit, so
-        text is passed a width at a time, however short its lines are. What may be cut is held back.
+        A newline within the width after a line's start shows that all lines up to it fit. So text
+        is scanned a width at a time, however short its lines are. Bytes that may be cut are held
+        back.
         """
         width = self._columns - self._used
         while (end := data.rfind(b"\n", at, at + width + 1)) >= 0:
@@ -288,7 +282,7 @@ class Window:
         room = self._head - len(self._start)
         if room > 0:
             self._start += data[:room]
-        keep = self._spill + 1  # one more: it tells whether a tail begins at a line's beginning
+        keep = self._spill + 1  # one more, to see whether a tail starts at the start of a line
         if len(data) >= keep:
             self._kept[:] = memoryview(data)[-keep:]
             return
@@ -297,16 +291,16 @@ class Window:
             del self._kept[:-keep]
 
     def take_head(self) -> bytes:
-        """Return the next bytes that `text` will begin with, whatever comes."""
-        if self._given == self._head:
+        """Return the next bytes with which `text` will start in any case."""
+        if self._taken == self._head:
             return b""
         end = self._head_end() if len(self._start) == self._head else self._start.rfind(b"\n") + 1
-        taken = bytes(self._start[self._given : end])
-        self._given += len(taken)
+        taken = bytes(self._start[self._taken : end])
+        self._taken += len(taken)
         return taken
 
     def text(self) -> bytes:
-        """Return what is shown, once the stream is over: at most `spill` bytes."""
+        """Return the view of the ended stream: at most `spill` bytes."""
         if not self.overflowed:
             return bytes(self._kept)
         if not self._head:
@@ -318,23 +312,23 @@ class Window:
         )
 
     def _head_end(self) -> int:
-        """Return the bytes of the head: whole lines, or whole characters without any line."""
+        """Return the size of the head: whole lines, or whole characters if there is no newline."""
         start = self._start
         return start.rfind(b"\n") + 1 or _whole(start)
 
     def _tail(self, limit: int) -> bytes:
-        """Return at most `limit` last bytes, from a line's beginning or else a character's."""
+        """Return at most `limit` last bytes, from the start of a line or else of a character."""
         kept = self._kept
         at = len(kept) - limit  # at least 1: more is kept than is ever shown
         end = kept.find(b"\n", at - 1)
-        if 0 <= end < len(kept) - 1:  # a newline that is the very last would leave nothing
+        if 0 <= end < len(kept) - 1:  # a newline at the very end would leave nothing
             return bytes(kept[end + 1 :])
         while at < len(kept) and kept[at] & 0xC0 == 0x80:
             at += 1
         return bytes(kept[at:])
 
     def _mark(self, head: bytes, tail: bytes) -> bytes:
-        """Return the line that represents what is left out."""
+        """Return the line that stands in for the part left out."""
         ended = self._kept[-1 - len(tail)] == _NEWLINE  # the byte before the tail
         lines = self._newlines - head.count(b"\n") - tail.count(b"\n") + (not ended)
         left_out = f"{lines}ln" if lines > 1 else f"{self._size - len(head) - len(tail)}B"
@@ -342,14 +336,14 @@ class Window:
 
 
 def _border(data: bytes, at: int, low: int) -> int:
-    """Return the last border of characters up to `at`, not before `low`."""
+    """Return the last start of a character up to `at`, not before `low`."""
     while at > low and data[at] & 0xC0 == 0x80:
         at -= 1
     return at
 
 
 def _whole(data: bytearray) -> int:
-    """Return how many bytes at the beginning are whole characters."""
+    """Return how many bytes at the start are whole characters."""
     return utf_8_decode(data, "replace")[1]
 
 
@@ -364,14 +358,14 @@ def _check_count(name: str, value: object) -> int:
 def _check_columns(columns: object) -> int:
     if 0 < _check_count("columns", columns) <= len(_CUT):
         raise UsageError(
-            f"{columns} columns have no room for the mark of a cut",
+            f"{columns} columns are too few for the mark of a cut",
             "give 4 or more, or 0 for no limit",
         )
     return columns  # type: ignore[return-value]  # it was just checked
 
 
 class _Live:
-    """Delivers the stream to a watcher, at most once in `throttle` seconds."""
+    """Delivers the stream to a callback, at most once in `throttle` seconds."""
 
     def __init__(
         self, deliver: Callable[[str], object], throttle: float, clock: Callable[[], float]
@@ -383,34 +377,32 @@ class _Live:
         self._next = float("-inf")
 
     def push(self, data: bytes) -> None:
-        """Add bytes, and deliver all that wait if it is time."""
+        """Add bytes, and deliver all pending ones if it is time."""
         self._pending += data
         if not self._throttle or len(self._pending) >= PENDING or self._clock() >= self._next:
             self.flush()
 
     def flush(self) -> None:
-        """Deliver what waits."""
+        """Deliver the pending bytes."""
         if self._pending:
             text = self._pending.decode()
-            self._pending.clear()  # before the delivery: one that raises is not made twice
+            self._pending.clear()  # before the delivery: one that raises must not be repeated
             if self._throttle:
                 self._next = self._clock() + self._throttle
             self._deliver(text)
 
 
 class _Spill:
-    """Writes the whole stream to an artifact, from its beginning, once the view is not all."""
+    """Writes the whole stream to an artifact as soon as the view cannot show all of it."""
 
     def __init__(self, make: Callable[[], Artifact] | None) -> None:
-        self._make = make  # None: there is no artifact, or not any more
+        self._make = make  # None if there is no artifact, or no longer
         self._artifact: Artifact | None = None
-        self._backlog = (
-            bytearray()
-        )  # what came before it was wanted: no more than a window and a chunk
+        self._backlog = bytearray()  # the bytes before it was wanted: at most a window and a chunk
         self.error: str | None = None
 
     def push(self, data: bytes, *, wanted: bool) -> None:
-        """Add bytes; `wanted` says that the window does not show all of them."""
+        """Add bytes; `wanted` is true if the window does not show all of them."""
         if not self._make:
             return
         if not (wanted or self._artifact):
@@ -431,7 +423,7 @@ class _Spill:
             self._artifact.write(data)
 
     def seal(self) -> str | None:
-        """Seal the artifact and return its id, None when there is none."""
+        """Seal the artifact and return its id, or None if there is none."""
         if self._artifact is None:
             return None
         try:
@@ -453,19 +445,19 @@ class _Spill:
         if artifact is not None:
             try:
                 artifact.fail(why)
-            except Exception:  # noqa: BLE001, S110 (what failed first is what the caller must see)
+            except Exception:  # noqa: BLE001, S110 (the caller must see the first failure)
                 pass
 
 
 class OutputSink:
-    """Captures a stream: a bounded view in memory, and an artifact of all when that is less.
+    """Captures a stream: a bounded view in memory, and an artifact if the view is not everything.
 
-    `open_artifact` opens the artifact; it is called when the window overflows or a line is cut, or,
-    with `keep`, for any stream that is not empty. When the artifact cannot be opened, written or
-    sealed, the sink goes on without. `spill`, `head` and `columns` are bytes, as `Window` takes them.
-    `on_chunk` gets all of the sanitized stream as it comes, at most once in `throttle` seconds; what
-    it raises, `push` raises. With `sanitize` off, escape sequences and controls stay in; the stream
-    becomes valid UTF-8 all the same.
+    `open_artifact` opens the artifact. It is called when the window overflows or a line is cut, or,
+    with `keep`, for any stream that is not empty. If the artifact cannot be opened, written or
+    sealed, the sink continues without it. `spill`, `head` and `columns` are the bytes of `Window`.
+    `on_chunk` gets all of the sanitized stream, at most once in `throttle` seconds; `push` raises
+    what it raises. Without `sanitize`, escape sequences and controls stay, but the stream still
+    becomes valid UTF-8.
     """
 
     def __init__(
@@ -488,7 +480,7 @@ class OutputSink:
         self._over = False
 
     def push(self, chunk: Chunk) -> None:
-        """Add output: bytes, cut anywhere, or text. Raises LogicError after the end."""
+        """Add output: bytes, split anywhere, or text. Raises LogicError after the end."""
         self._check_open()
         self._take(self._sanitizer.feed(chunk))
 
@@ -498,7 +490,7 @@ class OutputSink:
         try:
             if self._live:
                 self._live.push(data)
-        finally:  # a watcher that raises leaves no hole
+        finally:  # a callback that raises must not leave a hole
             self._window.push(data)
             self._spilled.push(data, wanted=self._wanted())
 
@@ -507,10 +499,10 @@ class OutputSink:
         return window.overflowed or window.capped > 0 or (self._keep and window.total_bytes > 0)
 
     def take_head(self) -> bytes:
-        """Return what is certain of the view now, after what was returned before.
+        """Return the next part of the view that is final.
 
-        Together these are a prefix of what `dump` will return, after the line of a notice. Nothing
-        more comes once the head is full.
+        All parts together are a prefix of what `dump` returns, after the line of a notice. After
+        the head is full, they are empty.
         """
         return self._window.take_head()
 
@@ -522,11 +514,11 @@ class OutputSink:
             if self._live:
                 self._live.flush()
         except BaseException:
-            self.abandon("the output was not taken to its end")
+            self.abandon("the output was not read to its end")
             raise
         self._over = True
         self._window.end()
-        self._spilled.push(b"", wanted=self._wanted())  # the end itself may be what does not fit
+        self._spilled.push(b"", wanted=self._wanted())  # the end may be what does not fit
         return self._captured(f"[{notice}]\n" if notice else "")
 
     def _captured(self, before: str) -> Captured:
@@ -550,13 +542,11 @@ class OutputSink:
 
     def _check_open(self) -> None:
         if self._over:
-            raise LogicError("the output is over", "capture more of it with another sink")
+            raise LogicError("the sink has ended", "capture more output with another sink")
 
 
 def _check_seconds(throttle: object) -> float:
-    good = (
-        isinstance(throttle, (int, float)) and not isinstance(throttle, bool) and throttle >= 0
-    )  # not so for a NaN
-    if not good:
-        raise UsageError(f"throttle is a number of seconds, not {throttle!r}", "give 0 or more")
-    return throttle  # type: ignore[return-value]  # it was just checked
+    # The comparison is false for a NaN.
+    if isinstance(throttle, (int, float)) and not isinstance(throttle, bool) and throttle >= 0:
+        return throttle
+    raise UsageError(f"throttle is a number of seconds, not {throttle!r}", "give 0 or more")

@@ -1,8 +1,8 @@
-"""JSON whose numbers keep their text, so that what was parsed can be written again byte for byte.
+"""JSON whose numbers keep their text, so that a parsed value can be written again byte for byte.
 
 JavaScript writes `0.000005` where Python writes `5e-06`; others write `1E5`, `0.10`, `-0`, `1e400`,
-or integers of more digits than Python reads. A number that Python would write as it stood is an int
-or a float, any other one a `Number`.
+or integers with more digits than Python reads. A number is an int or a float if Python would write
+it with the same text, otherwise a `Number`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 TIGHT = JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # how session files are written
 ASCII = JSONEncoder()
 _LONGEST = 24  # characters of a float that Python writes
-_PLAIN = 18  # characters of an integer worth converting: of others only the text is ever wanted
+_PLAIN = 18  # characters of an integer that is converted; longer ones keep their text
 
 
 class Number:
-    """A number as it was written; nothing calculates with it, which is how one of any size can be carried."""
+    """A number as it was written, of any size. Nothing calculates with it."""
 
     __slots__ = ("text",)
 
@@ -33,7 +33,7 @@ class Number:
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, and RecursionError for too many levels."""
+    """Return the value of a JSON text. Raises ValueError, RecursionError for too many levels."""
     return loads(data, parse_float=_float, parse_int=_int, parse_constant=Number)
 
 
@@ -41,14 +41,12 @@ def spell(value: Any, encoder: JSONEncoder = TIGHT) -> str:
     """Return a value as JSON, each Number as it was written. Raises what the encoder raises."""
     try:
         return encoder.encode(value)
-    except (
-        TypeError
-    ):  # there is a Number, which Python's own writer, several times as fast, refuses
+    except TypeError:  # there is a Number, which Python's encoder, several times as fast, refuses
         return "".join(_pieces(value, encoder))
 
 
 def _pieces(value: Any, encoder: JSONEncoder) -> list[str]:
-    """Return the tokens of a value, in order; not by recursion, as entries may be nested deeply."""
+    """Return the tokens of a value in order. Not recursive, as entries may be nested deeply."""
     found: list[str] = []
     todo = [value]
     while todo:
@@ -63,7 +61,7 @@ def _pieces(value: Any, encoder: JSONEncoder) -> list[str]:
 
 
 def _inside(box: dict[str, Any] | list[Any], encoder: JSONEncoder) -> list[Any]:
-    """Return what a box is written as: its values, and between them text, each piece a Number too."""
+    """Return the values of a container, with the text between them as Numbers."""
     comma, colon = Number(encoder.item_separator), encoder.key_separator
     if isinstance(box, dict):
         parts = [

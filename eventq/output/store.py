@@ -1,4 +1,4 @@
-"""What URLs lead to in one thread: blobs, artifacts, outputs, and other tools' names for blobs."""
+"""All that URLs can name in a thread: blobs, artifacts, outputs, and other tools' refs of blobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutputStore:
     """Blobs, artifacts and outputs of one thread."""
 
     def __init__(self, db: Database, blobs: Blobs) -> None:
-        """Use a database and its blobs. Raises StoreError for one of an older version."""
+        """Use a database and its blobs. Raises StoreError if the database is too old."""
         self.database = db
         self.blobs = blobs
         self.artifacts = Artifacts(db)
@@ -34,13 +34,13 @@ class OutputStore:
         self._outputs = db.outputs
 
     def check_any(self) -> None:
-        """Raise LogicError when there is neither an artifact nor an output."""
+        """Raise LogicError if there is neither an artifact nor an output."""
         if not self._outputs.has_any():
             hint = "nothing was stored yet: see 'eventq artifact put'"
             raise LogicError("No artifacts directory found", hint)
 
     def blob_hash(self, ref: str) -> str | None:
-        """Return the hash of the blob that a ref names, or None; another tool's ref will do."""
+        """Return the hash of the blob that a ref names, or None. Accepts other tools' refs."""
         if ref.startswith(SHA256):
             sha256 = parse_ref(ref.removeprefix(SHA256)) if len(ref) == len(SHA256) + 64 else None
             digest = None if sha256 is None else self._outputs.find_alias(sha256)
@@ -49,7 +49,7 @@ class OutputStore:
         return digest.hex() if digest is not None and self.blobs.has(digest) else None
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence for each thing that is wrong; all bytes of artifacts are read."""
+        """Yield a sentence for each fault; this reads all bytes of artifacts."""
         yield from self._outputs.faults()
         yield from self.artifacts.faults()
         yield from islice(self.outputs.faults(), 20)
@@ -59,41 +59,41 @@ class OutputStore:
         for sha256, digest in self.aliases():
             try:
                 sound = not self.blobs.has(digest) or self.is_named(digest, sha256)
-            except DamagedError:  # which the faults of blobs name
+            except DamagedError:  # reported by the check of blobs
                 continue
             if not sound:
                 yield (
-                    f"blob:sha256:{sha256.hex()} leads to blob:blake3:{digest.hex()}, which has"
+                    f"blob:sha256:{sha256.hex()} names blob:blake3:{digest.hex()}, which has"
                     f" another SHA-256"
                 )
 
     def aliases(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield SHA-256 and digest of each blob that has an alias, sorted."""
+        """Yield the SHA-256 and the digest of each blob that has an alias, sorted."""
         after = b""
         while page := self._outputs.aliases(after, _PAGE):
             yield from page
             after = page[-1][0]
 
     def put(self, data: bytes) -> Blob:
-        """Store bytes as a blob that keeps the blobs whose refs are in it as text."""
+        """Store bytes as a blob that refers to the blobs whose refs it contains as text."""
         named = refs_in(data.decode(errors="replace")) if REF.encode() in data else ()
         refs = [digest for digest in sorted(named) if self.blobs.has(digest)]
         return self.blobs.put(data, refs=refs)
 
     def get(self, ref: str) -> bytes | None:
-        """Return the bytes that a ref names, or None; another tool's ref will do."""
+        """Return the bytes that a ref names, or None. Accepts other tools' refs."""
         name = self.blob_hash(ref)
         return None if name is None else self.blobs.get(name)
 
     def name_blob(self, name: str | bytes, sha256: bytes) -> bool:
-        """Note the SHA-256 by which other tools name a blob; return False when it is not that."""
+        """Store a blob's SHA-256, by which other tools name it; return False if it is wrong."""
         if not self.is_named(name, sha256):
             return False
         self._outputs.add_alias(sha256, digest_of(name))
         return True
 
     def is_named(self, name: str | bytes, sha256: bytes) -> bool:
-        """Tell whether the bytes of a blob have a SHA-256."""
+        """Return whether the bytes of a blob have this SHA-256."""
         from hashlib import sha256 as hasher
 
         found = hasher()

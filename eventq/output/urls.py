@@ -1,6 +1,6 @@
 """Reading URLs: `artifact://3`, `agent://0-Scout`, `blob:blake3:…`, whole, by lines, or JSON parts.
 
-SCHEMES maps each scheme to a function that opens a `Resource`, whose bytes come in pieces.
+SCHEMES maps each scheme to a function that opens a `Resource`, which yields its bytes in pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Resource:
-    """What a URL names, open: it yields its bytes once; after them `next_offset` is known."""
+    """The open content of a URL. It yields its bytes once, and then sets `next_offset`."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Resource:
         incomplete: str | None = None,
         lines: int | None = None,
     ) -> None:
-        """Yield `limit` lines of `pieces` after the first `skip`; `lines` counts all of them.
+        """Prepare to yield `limit` lines of `pieces` after the first `skip`, of `lines` in all.
 
-        `incomplete` is the reason why bytes are missing, None when they are not.
+        `incomplete` is the reason why bytes are missing, or None if none are.
         """
         self.content_type = content_type
         self.incomplete = incomplete
@@ -95,10 +95,10 @@ def beyond(offset: int, lines: int) -> LogicError:
 def open_url(
     url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None
 ) -> Resource:
-    """Open what a URL names: all of it, or `limit` lines from line `offset` on, counted from 1.
+    """Open the content of a URL, or `limit` lines from line `offset` on, counted from 1.
 
-    `produced` is None without a thread. Raises UsageError for a text that is no URL, LogicError for
-    what is not there.
+    `produced` is None without a thread. Raises UsageError for an invalid URL, LogicError if there
+    is nothing at it.
     """
     check_lines(offset, limit)
     if not isinstance(url, str):
@@ -109,7 +109,7 @@ def open_url(
     opener = SCHEMES.get(scheme.lower() + colon)
     if opener is None:
         raise UsageError(
-            f"'{url}' is no URL that eventq knows",
+            f"'{url}' is not a URL that eventq can read",
             "give artifact://ID, agent://ID or blob:blake3:HASH",
         )
     return opener(url, rest, produced, offset, limit)
@@ -118,13 +118,13 @@ def open_url(
 def read(
     url: str, produced: OutputStore | None, offset: int | None = None, limit: int | None = None
 ) -> Content:
-    """Read what a URL names into memory; see `open_url`."""
+    """Read the content of a URL into memory; see `open_url`."""
     found = open_url(url, produced, offset, limit)
     data = b"".join(found)
     return Content(url, found.content_type, data, found.next_offset, found.incomplete is None)
 
 
-# --- artifacts --------------------------------------------------------------------------------------------------------
+# --- artifacts ------------------------------------------------------------------------------------
 
 
 def _artifact(
@@ -165,7 +165,7 @@ def _authority(url: str, rest: str) -> str:
     return rest[2:]
 
 
-# --- outputs of agents ------------------------------------------------------------------------------------------------
+# --- outputs of agents ----------------------------------------------------------------------------
 
 
 def _agent(
@@ -200,7 +200,7 @@ def _agent(
 
 
 def _split(rest: str) -> tuple[str, str, str, int]:
-    """Return the id, the path, the query of `?q=` and the version in an agent's URL."""
+    """Return the id, the path, the query of `?q=` and the version of an agent's URL."""
     from urllib.parse import parse_qs, unquote
 
     place, _, asked = rest.partition("#")[0].partition("?")
@@ -216,7 +216,7 @@ def _split(rest: str) -> tuple[str, str, str, int]:
 
 def _json(name: str, data: bytes) -> Any:
     def refuse(constant: str) -> object:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
     def finite(text: str) -> object:
         return float(text) if float(text) - float(text) == 0 else refuse(text)
@@ -229,7 +229,7 @@ def _json(name: str, data: bytes) -> Any:
         ) from error
 
 
-# --- blobs ------------------------------------------------------------------------------------------------------------
+# --- blobs ----------------------------------------------------------------------------------------
 
 
 def _blob(

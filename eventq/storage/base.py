@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from eventq.errors import EventqError
     from eventq.event import (
         Appended,
         Bounds,

@@ -410,13 +410,13 @@ def test_what_is_no_bytes(thread: eventq.Thread) -> None:
         with pytest.raises(InputError, match=f"an artifact is bytes, not {type(wrong).__name__}"):
             thread.artifacts.put(wrong)
     assert len(thread.artifacts) == 0
-    with pytest.raises(InputError, match="the file gives str, not bytes"):
+    with pytest.raises(InputError, match="the file returns str, not bytes"):
         thread.artifacts.put(io.StringIO("text"))  # type: ignore[arg-type]
     info = thread.artifacts.get(0)
     assert (info.status, info.size, info.error) == (
         "failed",
         0,
-        "the file gives str, not bytes - open it in binary mode",
+        "the file returns str, not bytes - open it in binary mode",
     )
 
 
@@ -638,7 +638,7 @@ def test_after_the_end(thread: eventq.Thread, ended: str) -> None:
         lambda: writer.fail("again"),
         lambda: writer.write(b""),
     ):
-        with pytest.raises(LogicError, match="artifact 0 has been ended - allocate another one"):
+        with pytest.raises(LogicError, match="artifact 0 has ended - allocate another one"):
             call()
     writer.tick()
     assert thread.artifacts.get(0) == before
@@ -753,7 +753,9 @@ def test_a_writer_whose_artifact_is_not_its_own(thread: eventq.Thread) -> None:
         orphan(thread, writer)
         if number:
             thread.artifacts.remove(number)
-        with pytest.raises(ConflictError, match=f"artifact {number} is not what was written"):
+        with pytest.raises(
+            ConflictError, match=f"artifact {number} is no longer the one that was written"
+        ):
             writer.seal()
     assert thread.artifacts.open(0).read() == b""
     assert numbers(thread.artifacts) == ["0"]
@@ -765,7 +767,7 @@ def test_a_writer_whose_artifact_was_deleted(thread: eventq.Thread) -> None:
     writer.write(b"abc")
     orphan(thread, writer)
     thread.artifacts.remove(0)
-    with pytest.raises(ConflictError, match="artifact 0 is not what was written"):
+    with pytest.raises(ConflictError, match="artifact 0 is no longer the one that was written"):
         writer.seal()
 
 
@@ -857,7 +859,8 @@ def test_a_transaction_around_it(thread: eventq.Thread) -> None:
     assert numbers(thread.artifacts) == ["0"]
     for writer in (kept, lost):
         with pytest.raises(
-            ConflictError, match=f"artifact {writer.artifact_id} is not what was written"
+            ConflictError,
+            match=f"artifact {writer.artifact_id} is no longer the one that was written",
         ):
             writer.seal()
     assert (thread.artifacts.get(0).status, thread.artifacts.get(0).size) == ("open", 0)
@@ -920,7 +923,7 @@ def test_removal(thread: eventq.Thread, raw: apsw.Connection) -> None:
     thread.artifacts.remove(failed.artifact_id)
     with pytest.raises(UnknownArtifactError, match=r"Artifact 0 not found. Available: 1, 3"):
         thread.artifacts.remove(first.artifact_id)
-    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is not there"):
+    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is missing"):
         opened.read()
     assert thread.artifacts.open(second.artifact_id).read() == b"two"
     found = raw.execute("SELECT artifact_id, count(*) FROM artifact_chunks GROUP BY 1").fetchall()
@@ -1057,8 +1060,8 @@ def test_swapped_chunks(opened: eventq.Thread, raw: apsw.Connection) -> None:
     ("size = 65536", "artifact 0 has 65536 bytes, and 3 chunks up to number 2"),
     ("size = 0", "artifact 0 has 0 bytes, and 3 chunks up to number 2"),
     ("size = -1", "artifact 0 has -1 bytes, and 3 chunks up to number 2"),
-    ("lines = lines + 1", "artifact 0 says that it has 3863 lines, and has 3862"),
-    ("lines = 0", "artifact 0 says that it has 0 lines, and has 3862"),
+    ("lines = lines + 1", "artifact 0 should have 3863 lines, but has 3862"),
+    ("lines = 0", "artifact 0 should have 0 lines, but has 3862"),
     ("hash = randomblob(32)", "artifact 0 is damaged: its bytes do not have its hash"),
     ("hash = x''", "artifact 0 is damaged: its bytes do not have its hash"),
     ("hash = NULL", "artifact 0 is sealed, and has a hash or an end of another status"),
@@ -1146,7 +1149,7 @@ def test_another_file_in_the_way(thread: eventq.Thread, folder: str) -> None:
     """A file that is another is not overwritten; one that is partial grows with its artifact."""
     thread.artifacts.put(b"mine")
     write_file(folder, "0.tool.log", b"yours")
-    with pytest.raises(ConflictError, match="is there already, and is another"):
+    with pytest.raises(ConflictError, match="exists with other content"):
         thread.artifacts.export_folder(folder)
     assert files(folder) == {"0.tool.log": b"yours"}
     thread.artifacts.remove(0)
@@ -1522,7 +1525,7 @@ def test_a_file_in_the_way_of_an_export(thread: eventq.Thread, tmp_path: Path) -
     assert os.listdir(folder) == ["0.sh.log"]
     os.unlink(f"{folder}/0.sh.log")
     os.mkfifo(f"{folder}/0.sh.log")
-    with pytest.raises(ConflictError, match="is there already, and is no file"):
+    with pytest.raises(ConflictError, match="exists, but is not a file"):
         thread.artifacts.export_folder(folder)
 
 

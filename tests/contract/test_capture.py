@@ -217,7 +217,7 @@ def test_a_pipe_that_cannot_be_widened_will_do(
 )
 def test_what_is_no_command_is_refused(thread: eventq.Thread, argv: Any) -> None:
     """A command is a list of words that are text without NUL, at least one; text alone is not."""
-    with pytest.raises(UsageError, match="a command is a list of words"):
+    with pytest.raises(UsageError, match="a command must be a list of words"):
         thread.capture(argv)
     assert len(thread.artifacts) == 0
 

@@ -401,9 +401,7 @@ def test_bytes_that_are_no_text_stay_a_ref(shelf: Shelf) -> None:
     shelf[BLAKE] = b"\xff\xfe"
     entry = {"image_url": BLAKE, "content": [image(BLAKE)]}
     assert shelf.load(entry) == {"image_url": BLAKE, "content": [image("//4=")]}
-    assert shelf.told == [
-        f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"
-    ]
+    assert shelf.told == [f"blob {BLAKE} does not fit the entry, which keeps its ref"]
 
 
 def test_other_failures_are_not_hidden() -> None:
@@ -657,9 +655,7 @@ def test_blobs_that_are_something_else_are_left(shelf: Shelf, data: bytes, note:
     shelf[BLAKE] = data
     entry = {"text": "x", FULL: {"/new" if "json" in note else "/text": note}}
     assert shelf.load(entry) is entry
-    assert shelf.told == [
-        f"blob {BLAKE} does not hold what the entry says; the entry keeps its ref"
-    ]
+    assert shelf.told == [f"blob {BLAKE} does not fit the entry, which keeps its ref"]
 
 
 def test_odd_notes_that_can_be_followed(shelf: Shelf) -> None:

@@ -139,7 +139,7 @@ def test_ids_that_are_none(thread: eventq.Thread, raw: apsw.Connection, wrong: A
             lambda: thread.outputs.put("a", "x", wrong),
         ]
     for call in calls:
-        with pytest.raises(InputError, match="is no id of an output"):
+        with pytest.raises(InputError, match="is not the id of an output"):
             call()
     for table in ("agent_outputs", "counters", "blobs"):
         assert raw.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
@@ -157,7 +157,7 @@ def test_deep_names(thread: eventq.Thread) -> None:
         thread.outputs.allocate,
         lambda name, parent: thread.outputs.put(name, "x", parent),
     ):
-        with pytest.raises(InputError, match="is no id of an output"):
+        with pytest.raises(InputError, match="is not the id of an output"):
             call("a", parent)
     assert thread.database.outputs.counters() == counters
     for each in ids:
@@ -534,6 +534,6 @@ def test_a_file_that_was_changed_is_not_written_over(thread: eventq.Thread, tmp_
         thread.outputs.export_folder(folder) == thread.outputs.export_folder(folder) == ["0-S.md"]
     )
     (tmp_path / "0-S.md").write_text("my own edits")
-    with pytest.raises(ConflictError, match="is there already, and is another"):
+    with pytest.raises(ConflictError, match="exists with other content"):
         thread.outputs.export_folder(folder)
     assert (tmp_path / "0-S.md").read_text() == "my own edits"

@@ -1089,7 +1089,7 @@ def test_warnings(thread: eventq.Thread) -> None:
     with pytest.warns(UserWarning, match="blob") as caught:
         assert thread.rehydrate(stored) == stored
     assert sorted(str(one.message) for one in caught) == [
-        "'blob:sha256:../../x' is no ref of a blob; it is left as it is",
+        "'blob:sha256:../../x' is not the ref of a blob; it stays as it is",
         f"blob {ref} is missing; the entry keeps its ref",
     ]
     told: list[str] = []
@@ -1100,7 +1100,7 @@ def test_warnings(thread: eventq.Thread) -> None:
     assert thread.rehydrate(stored, warn=told.append) == holds(
         base64.b64encode(pixels(7)).decode(), "blob:sha256:../../x"
     )
-    assert told == ["'blob:sha256:../../x' is no ref of a blob; it is left as it is"]
+    assert told == ["'blob:sha256:../../x' is not the ref of a blob; it stays as it is"]
 
 
 def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:

@@ -746,7 +746,7 @@ def test_abandon() -> None:
     sink.abandon("again")
     assert kept.calls == ["open", "write", "fail:stopped"]
     for call in (lambda: sink.push(b"x"), sink.dump):
-        with pytest.raises(LogicError, match="the output is over"):
+        with pytest.raises(LogicError, match="the sink has ended"):
             call()
     unopened = Kept()
     OutputSink(unopened.open).abandon("never began")
@@ -760,7 +760,7 @@ def test_over() -> None:
     sink.push(b"text")
     sink.dump()
     for call in (lambda: sink.push(b"x"), sink.dump, lambda: sink.dump("again")):
-        with pytest.raises(LogicError, match="the output is over"):
+        with pytest.raises(LogicError, match="the sink has ended"):
             call()
     sink.abandon("too late")
     assert kept.calls == ["open", "write", "seal"]
@@ -849,7 +849,7 @@ def test_watcher_raises_at_the_end() -> None:
     sink.push("b")
     with pytest.raises(ZeroDivisionError):
         sink.dump()
-    assert kept.story == ["open", "write", "fail:the output was not taken to its end"]
+    assert kept.story == ["open", "write", "fail:the output was not read to its end"]
     with pytest.raises(LogicError):
         sink.dump()
 

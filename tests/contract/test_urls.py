@@ -385,7 +385,7 @@ def test_the_case_of_the_scheme_of_a_blob(full: eventq.Thread) -> None:
 ])  # fmt: skip
 def test_no_url(full: eventq.Thread, url: str) -> None:
     """What has no scheme that is known is refused, and nothing is fetched."""
-    assert wrong(full, url, UsageError) == f"'{url}' is no URL that eventq knows"
+    assert wrong(full, url, UsageError) == f"'{url}' is not a URL that eventq can read"
 
 
 @pytest.mark.parametrize("url", [None, 0, b"artifact://0", ["artifact://0"]])

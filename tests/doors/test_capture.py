@@ -884,10 +884,10 @@ def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple
         assert told["text"].encode() == bounded(noise)
         assert (told["artifact"], told["exit_code"], told["total_bytes"]) == (None, 4, len(noise))
         assert "events.db" in told["error"]
-        assert error["error"] == f"not all of the output was kept: {told['error']}"
+        assert error["error"] == f"not all of the output was stored: {told['error']}"
     else:
         assert out == bounded(noise)
-        assert err.startswith("Error: not all of the output was kept: ")
+        assert err.startswith("Error: not all of the output was stored: ")
         assert "events.db" in err
         assert len(err.splitlines()) == 1
     with eventq.open(box) as thread:

@@ -1,4 +1,4 @@
-"""A turn without bytes is appended when it was asked for, and not because nothing came on stdin."""
+"""A turn without bytes is appended when it was asked for, and not because stdin was empty."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def payloads(path: str) -> list[bytes | None]:
 @EVERY
 def test_nothing_on_stdin_is_refused(memory: str, words: list[str]) -> None:
     """Under cron, in a hook, behind a program that failed: an empty stdin appends nothing, and says what to do."""
-    said = "nothing came on stdin - give --content or --file, or --allow-empty for a turn without bytes"
+    said = "stdin is empty - give --content or --file, or --allow-empty for a turn without bytes"
     for given in ("", None):
         done = run(*words, "--thread", memory, given=given)
         assert (done.code, done.out, done.err) == (2, "", f"Error: {said}\n")
     done = run(*words, "--thread", memory, "--json", given="")
-    assert (done.code, json.loads(done.err)["error"]) == (2, "nothing came on stdin")
+    assert (done.code, json.loads(done.err)["error"]) == (2, "stdin is empty")
     assert payloads(memory) == [b"first"]
 
 
@@ -108,7 +108,7 @@ def test_an_empty_terminal_appends_nothing(memory: str) -> None:
     os.close(ours)
     os.close(theirs)
     assert (process.returncode, out) == (2, b"")
-    assert err.startswith(b"Error: nothing came on stdin")
+    assert err.startswith(b"Error: stdin is empty")
     assert payloads(memory) == [b"first"]
 
 

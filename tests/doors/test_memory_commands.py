@@ -176,8 +176,8 @@ def test_an_output_is_whole_or_as_it_was(box: str, tmp_path: Path) -> None:
     assert told == {"ref": ref, "size": len(LARGE), "output": str(link)}
     assert target.read_bytes() == LARGE
     assert link.is_symlink()
-    refused(1, "no regular file", run(*get, str(tmp_path)))
-    refused(1, "no regular file", run(*get, "/dev/null"))
+    refused(1, "not a regular file", run(*get, str(tmp_path)))
+    refused(1, "not a regular file", run(*get, "/dev/null"))
     refused(1, "could not be written", run(*get, str(tmp_path / "nowhere" / "file")))
     assert not os.path.isfile("/dev/null")
     target.write_bytes(b"before")

@@ -345,7 +345,7 @@ _LISTED = "give a number that was printed or listed"
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("file:///etc/passwd", 2, f"'file:///etc/passwd' is no URL that eventq knows - {_KNOWN}"),
+        ("file:///etc/passwd", 2, f"'file:///etc/passwd' is not a URL that eventq can read - {_KNOWN}"),
         ("artifact:0", 2, "'artifact:0' has no // - write artifact://ID"),
         ("artifact://x", 2, f"artifact:// ID must be numeric, got: x - {_NUMBER}"),
         ("artifact://9", 1, f"Artifact 9 not found. Available: 0, 1 - {_LISTED}"),
@@ -521,11 +521,11 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("", 2, "NAME or --id is needed, and not both - give one of the two"),
-        ("x --id 0-Scout", 2, "NAME or --id is needed, and not both - give one of the two"),
+        ("", 2, "either NAME or --id is needed - give exactly one of the two"),
+        ("x --id 0-Scout", 2, "either NAME or --id is needed - give exactly one of the two"),
         ("--id 0-Scout --parent 0-Scout", 2, "--id and --parent exclude each other - give one of them"),
         ("x --content a --file b", 2, "--content and --file exclude each other - give one of them"),
-        ("--id Scout --content a", 2, "'Scout' is no id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
+        ("--id Scout --content a", 2, "'Scout' is not the id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
         ("x --file missing", 1, "'missing' could not be read: No such file or directory - check the path and its permissions"),
         ("x y", 2, "Got unexpected extra argument (y) - run 'eventq output put --help'"),
     ],
@@ -609,7 +609,7 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
         ),
         (
             ["export", "taken"],
-            f"'{tmp_path}/taken/0.seq.log' is there already, and is another - give another folder",
+            f"'{tmp_path}/taken/0.seq.log' exists with other content - give another folder",
         ),
         (
             ["import", "none"],
@@ -778,7 +778,7 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     assert state(box) == before
     refused(1, "there is no context 'nobody'", run(*give, "nobody", "--output", str(target)))
     refused(1, "there is no context '9'", run(*give, "9"))
-    refused(1, "is no regular file", run(*give, "main", "--output", str(tmp_path)))
+    refused(1, "is not a regular file", run(*give, "main", "--output", str(tmp_path)))
     refused(
         1, "could not be written", run(*give, "main", "--output", str(tmp_path / "no" / "where"))
     )

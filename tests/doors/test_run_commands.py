@@ -303,9 +303,7 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
         run("run", "fork", "empty", "--thread", box),
     )
     ok("context", "rm", "build", "--thread", box)
-    assert "Fork of: a run that is deleted at step 2\n" in ok(
-        "run", "show", "retry", "--thread", box
-    )
+    assert "Fork of: a deleted run at step 2\n" in ok("run", "show", "retry", "--thread", box)
     assert "fork of" not in ok("run", "ls", "--thread", box)
 
 
@@ -430,7 +428,7 @@ def test_a_run_shows_what_it_was_started_with(box: str) -> None:
     with eventq.open(box, read_only=True) as thread:
         prompt = thread.runs.get("inner").start_node().prompt
     assert f"  … (21 bytes more; eventq blob get {prompt})\n" in shown
-    assert "  … (21 bytes more; whole with --json)\n" in shown
+    assert "  … (21 bytes more; all with --json)\n" in shown
     assert (shown.count("  t\n"), shown.count("  y\n")) == (20, 20)
 
 
@@ -696,7 +694,7 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
         ('step build --role x --meta {"a":1,"a":2}', 2, "--meta: the key 'a' stands twice"),
         ("end build --return-code x", 2, "--return-code must be a whole number"),
         ("end build --source me", 2, "--source has no effect without --emit"),
-        ("compact build", 2, "--summary or --file is needed, and not both"),
+        ("compact build", 2, "either --summary or --file is needed"),
         ("compact build --summary a --file b", 2, "--summary and --file exclude each other"),
         ("fork build --at x", 2, "--at must be a whole number"),
         ("ls --group ''", 2, "--group is empty"),
@@ -730,9 +728,9 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     ("option", "given", "says"),
     [
         ("system-file", "{", "--system-file: the text is not JSON"),
-        ("system-file", '["a"]', "--system-file: the text is no JSON object"),
+        ("system-file", '["a"]', "--system-file: the text is not a JSON object"),
         ("extracted", "", "--extracted: the text is not JSON"),
-        ("extracted", "7", "--extracted: the text is no JSON object"),
+        ("extracted", "7", "--extracted: the text is not a JSON object"),
         ("extracted", '{"content": "x"}', "['content'] is nothing that is extracted"),
         ("file", b"a\xff", "'-' is not UTF-8 text (byte 1)"),
         ("edge-prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),

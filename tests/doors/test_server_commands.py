@@ -652,7 +652,7 @@ def test_what_needs_a_directory_refuses_an_address(doors: dict[str, Door], name:
         assert (code, out) == (2, b""), err
         address = doors[kind].address
         assert err == (
-            f"Error: '{address}' is a server, which has contexts, turns and blobs - give the directory of a thread\n".encode()
+            f"Error: '{address}' is a server, which this command cannot use - give the directory of a thread\n".encode()
         )
     assert sorted(os.listdir(doors["unix"].folder)) == before
 
@@ -663,7 +663,7 @@ def test_no_thread_is_made_under_the_name_of_a_server(address: str, tmp_path: Pa
     code, out, err = here(str(tmp_path), "init", address)
     assert (code, out) == (2, b"")
     assert err.decode() == (
-        f"Error: '{address}' is a server, which has contexts, turns and blobs - give the directory of a thread\n"
+        f"Error: '{address}' is a server, which this command cannot use - give the directory of a thread\n"
     )
     assert os.listdir(tmp_path) == []
     assert here(str(tmp_path), "init", "./unix:x")[0] == 0

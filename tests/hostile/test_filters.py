@@ -25,7 +25,7 @@ from eventq.filters.grammar import (
     accept,
     advice,
 )
-from eventq.filters.sandbox import Fence
+from eventq.filters.sandbox import FilterSandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,17 +57,17 @@ def _store(path: Path, rows: list[tuple[Any, ...]]) -> Callable[[], apsw.Connect
     return lambda: apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
 
 
-Fenced = Callable[..., Fence]
+Fenced = Callable[..., FilterSandbox]
 
 
 @pytest.fixture
 def fenced(tmp_path: Path) -> Iterator[Fenced]:
     """Give a maker of fences: around a store of the contents, or the rows, that are given."""
-    made: list[Fence] = []
+    made: list[FilterSandbox] = []
 
-    def make(*contents: str, rows: list[Any] | None = None) -> Fence:
+    def make(*contents: str, rows: list[Any] | None = None) -> FilterSandbox:
         rows = [(*EVENTS[0][:4], content) for content in contents] if rows is None else rows
-        made.append(Fence(_store(tmp_path / f"events-{len(made)}.db", rows)))
+        made.append(FilterSandbox(_store(tmp_path / f"events-{len(made)}.db", rows)))
         return made[-1]
 
     yield make
@@ -82,30 +82,30 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], apsw.Conne
 
 
 @pytest.fixture(scope="module")
-def fence(connect: Callable[[], apsw.Connection]) -> Iterator[Fence]:
+def fence(connect: Callable[[], apsw.Connection]) -> Iterator[FilterSandbox]:
     """Give a fence around the small store."""
-    fence = Fence(connect)
+    fence = FilterSandbox(connect)
     yield fence
     fence.close()
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
+def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilterSandbox]:
     """Give a fence around a store with contents made to hurt."""
     contents = ["a" * (8 << 20), "ab" * 1000, "'" * 100_000, "[" * 100_000]
     rows = [(*EVENTS[0][:4], content) for content in contents]
-    fence = Fence(_store(tmp_path_factory.mktemp("big") / "events.db", rows))
+    fence = FilterSandbox(_store(tmp_path_factory.mktemp("big") / "events.db", rows))
     yield fence
     fence.close()
 
 
-def ids(fence: Fence, text: str) -> list[int]:
+def ids(fence: FilterSandbox, text: str) -> list[int]:
     """Give the ids that match."""
     fence.check(text)
     return [row[0] for row in fence.page(text, 0, 1 << 62, 1000)[0]]
 
 
-def refused(fence: Fence, text: str) -> FilterError:
+def refused(fence: FilterSandbox, text: str) -> FilterError:
     """Give the error with which a filter is refused at once."""
     with pytest.raises(FilterError) as caught:
         fence.check(text)
@@ -216,7 +216,7 @@ WORKS = {
 
 
 @pytest.mark.parametrize("text", WORKS)
-def test_works(fence: Fence, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works(fence: FilterSandbox, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the contract promises gives the events it should, and so it does when each value counts as large."""
     assert ids(fence, text) == WORKS[text]
     monkeypatch.setattr(fence_module, "LARGE", -1)
@@ -331,7 +331,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("marked", REFUSED)
-def test_refused_at_its_place(fence: Fence, marked: str) -> None:
+def test_refused_at_its_place(fence: FilterSandbox, marked: str) -> None:
     """What must be refused is refused when it is given, with the caret under the fault."""
     at = marked.index("^")
     error = refused(fence, marked[:at] + marked[at + 1 :])
@@ -346,7 +346,7 @@ def test_refused_at_its_place(fence: Fence, marked: str) -> None:
         ("id = '\ud800'", 6, ""),
         ("1" * (MAX_TEXT + 1), MAX_TEXT, ""),
         ("(" * 5000 + "1" + ")" * 5000, MAX_DEPTH, ""),
-        ("lower(" * 300 + "type" + ")" * 300, None, "functions inside"),
+        ("lower(" * 300 + "type" + ")" * 300, None, "nested functions"),
         ("content" + " ->> 'a'" * 40, None, "JSON"),
         ("1" + " OR id = 7" * 6000, None, ""),
         ("NOT " * 15_000 + "1", None, ""),
@@ -358,7 +358,7 @@ def test_refused_at_its_place(fence: Fence, marked: str) -> None:
     ids=range(11 + len(COLUMNS)),
 )
 def test_a_refusal_says_where_and_what_next(
-    fence: Fence, text: str, at: int | None, said: str
+    fence: FilterSandbox, text: str, at: int | None, said: str
 ) -> None:
     """NUL, lone surrogates, and what is too long or too deep are refused where they begin to be wrong, with the next step."""
     error = refused(fence, text)
@@ -375,7 +375,7 @@ def test_accept_gives_the_text_back() -> None:
     assert accept(None) == ""
 
 
-def test_many_mentions_are_compared_like_columns(fence: Fence) -> None:
+def test_many_mentions_are_compared_like_columns(fence: FilterSandbox) -> None:
     """Beyond some mentions columns are wrapped; the wrapping keeps their affinity, NULLs and places."""
     many = " OR ".join(["type = 5", "subtype = 5", "content = 5"] * 5)
     assert ids(fence, f"({many}) OR events.id = 2") == [2]
@@ -446,7 +446,7 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("text", BOMBS, ids=[text[:30] for text in BOMBS])
-def test_bombs_are_stopped(big: Fence, text: str) -> None:
+def test_bombs_are_stopped(big: FilterSandbox, text: str) -> None:
     """What grows without bound is refused in seconds, when it is given or when it meets the event that it abuses."""
     with pytest.raises(FilterError):
         ids(big, text)
@@ -508,13 +508,13 @@ def test_a_large_event_takes_no_more_than_the_budget(
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     content, text = LONG_STEPS[name]
     looks: list[bool] = []
-    fetch = Fence._fetch
+    fetch = FilterSandbox._fetch
 
-    def noted(self: Fence, *given: Any, careful: bool) -> None:
+    def noted(self: FilterSandbox, *given: Any, careful: bool) -> None:
         looks.append(careful)
         fetch(self, *given, careful=careful)
 
-    monkeypatch.setattr(Fence, "_fetch", noted)
+    monkeypatch.setattr(FilterSandbox, "_fetch", noted)
     fence = fenced(content)
     began = time.thread_time()
     try:
@@ -542,7 +542,7 @@ def test_each_json_guard_writes_its_argument_once() -> None:
 
 
 def walked(
-    fence: Fence, text: str, last: int, limit: int, room: int
+    fence: FilterSandbox, text: str, last: int, limit: int, room: int
 ) -> tuple[list[int], list[int]]:
     """Give the ids that pages have, upwards and, as lines, downwards."""
     up, at = [], 0
@@ -619,7 +619,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("text", HARMLESS, ids=[text[:30] for text in HARMLESS])
-def test_hard_work_is_done(big: Fence, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hard_work_is_done(big: FilterSandbox, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be quadratic, or asks much, is done in bounded time and gives its answer."""
     for name in ("WINDOW_SECONDS", "EVENT_SECONDS"):
         monkeypatch.setattr(fence_module, name, 60.0)  # of a machine that has other work, too
@@ -637,7 +637,7 @@ def test_slow_is_not_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) ->
         fence.page("CASE WHEN id THEN type > '' END", 0, 6, 10)
 
 
-def test_computed_patterns_are_short(fence: Fence) -> None:
+def test_computed_patterns_are_short(fence: FilterSandbox) -> None:
     """A pattern that is not written out works while it is short, and is an error of the filter when it is long."""
     short = "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')"
     assert ids(fence, short) == [1, 4, 5, 6]
@@ -650,9 +650,9 @@ def test_computed_patterns_are_short(fence: Fence) -> None:
 def test_errors_of_the_store_pass(tmp_path: Path) -> None:
     """What is not the filter's fault is not reported as such."""
 
-    def at(name: str) -> Fence:
+    def at(name: str) -> FilterSandbox:
         path = str(tmp_path / name)
-        return Fence(lambda: apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
+        return FilterSandbox(lambda: apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))
 
     with apsw.Connection(str(tmp_path / "events.db")) as db:
         db.execute("CREATE TABLE other(x)")
@@ -686,7 +686,7 @@ def test_pages(tmp_path: Path, fenced: Fenced) -> None:
     assert len(fence.page("", 0, last, 10, max_bytes=1)[0]) == 1
 
 
-def test_lines(fence: Fence) -> None:
+def test_lines(fence: FilterSandbox) -> None:
     """A line is the event's JSON with its six keys in order."""
     told = {"id": 3, **dict(zip(COLUMNS[1:], EVENTS[2], strict=True))}
     line = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
@@ -745,7 +745,7 @@ RELAXED = settings(
 
 @RELAXED
 @given(SOUP)
-def test_soup(fence: Fence, text: str) -> None:
+def test_soup(fence: FilterSandbox, text: str) -> None:
     """Whatever is thrown at it, a filter works or is refused with a place, and never sees another table."""
     try:
         assert fence.check(text) == (text if text.strip(" \t\n\r\f") else "")
@@ -807,7 +807,7 @@ def _compare(left: Any, sign: str, right: Any, *, numeric: bool) -> bool | None:
 
 @RELAXED
 @given(TREES)
-def test_random_comparisons(fence: Fence, tree: Any) -> None:
+def test_random_comparisons(fence: FilterSandbox, tree: Any) -> None:
     """Any tree of comparisons matches the events that a model in Python says it matches."""
     rows = [dict(zip(COLUMNS, (i, *event), strict=True)) for i, event in enumerate(EVENTS, 1)]
     assert ids(fence, _write(tree)) == [row["id"] for row in rows if _truth(tree, row)]
@@ -840,7 +840,7 @@ EXPRESSIONS = st.recursive(
 @RELAXED
 @given(text=EXPRESSIONS)
 def test_rewriting_changes_errors_only(
-    fence: Fence, connect: Callable[[], apsw.Connection], large: int, text: str, monkeypatch: pytest.MonkeyPatch
+    fence: FilterSandbox, connect: Callable[[], apsw.Connection], large: int, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """Where plain SQLite gives an answer for an event, both forms of the rewritten filter give the same one."""
     monkeypatch.setattr(fence_module, "LARGE", large)
@@ -883,7 +883,7 @@ def test_filters_that_may_look_at_the_clock_are_known(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"1", 1, 1.5, b""])
-def test_a_filter_that_is_no_text_is_refused(fence: Fence, value: Any) -> None:
+def test_a_filter_that_is_no_text_is_refused(fence: FilterSandbox, value: Any) -> None:
     """A BLOB or a number, as another tool may store it, is a FilterError."""
     with pytest.raises(FilterError, match="not text"):
         Fragment(value)
@@ -934,7 +934,7 @@ EVEN_TIMES = [
 
 
 @pytest.mark.parametrize("text", ODD_TIMES)
-def test_a_time_in_another_spelling_is_warned_of(fence: Fence, text: str) -> None:
+def test_a_time_in_another_spelling_is_warned_of(fence: FilterSandbox, text: str) -> None:
     """A comparison of created_at with how SQLite spells times is accepted, with a hint to the right form."""
     fence.check(text)
     assert SPELLING in advice(text)
@@ -954,7 +954,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("other", ALIKE)
-def test_the_hint_compares_like_with_like(fence: Fence, other: str) -> None:
+def test_the_hint_compares_like_with_like(fence: FilterSandbox, other: str) -> None:
     """The other way out that the hint names is a filter, and nothing is to be said of it."""
     assert advice(f"created_at > {other}").endswith(f", or {ALIKE[other]} with it")
     fence.check(f"{ALIKE[other]} > {other}")
@@ -962,7 +962,7 @@ def test_the_hint_compares_like_with_like(fence: Fence, other: str) -> None:
 
 
 @pytest.mark.parametrize("text", EVEN_TIMES)
-def test_other_comparisons_are_not_warned_of(fence: Fence, text: str) -> None:
+def test_other_comparisons_are_not_warned_of(fence: FilterSandbox, text: str) -> None:
     """What compares like with like, or may be meant, is left alone."""
     fence.check(text)
     assert advice(text) == ""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.event import Commit
-    from eventq.filters.sandbox import Fence
+    from eventq.filters.sandbox import FilterSandbox
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
@@ -391,7 +391,7 @@ class Database:
         except FilterError as error:
             raise self.explain(error) from error.__cause__
 
-    def _in_sandbox(self, call: Callable[[Fence], Any]) -> Any:
+    def _in_sandbox(self, call: Callable[[FilterSandbox], Any]) -> Any:
         with self.filters as reader:
             self.connection  # noqa: B018 (refuses use after close)
             return call(reader.sandbox)
@@ -400,7 +400,7 @@ class Database:
         """Return whether this OS thread sees something else than what is committed by now."""
         return self._is_moment or self.in_write()
 
-    def _recheck(self, connection: apsw.Connection, sandbox: Fence) -> Recheck:
+    def _recheck(self, connection: apsw.Connection, sandbox: FilterSandbox) -> Recheck:
         from eventq.storage.sqlite.recheck import Recheck
 
         return Recheck(connection, sandbox)
@@ -418,7 +418,7 @@ class Database:
         return Reader(lambda: self._connect(write=False))
 
     @property
-    def sandbox(self) -> Fence:
+    def sandbox(self) -> FilterSandbox:
         """Where filters run."""
         return self.filters.sandbox
 

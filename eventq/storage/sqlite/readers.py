@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.filters.sandbox import Fence
+    from eventq.filters.sandbox import FilterSandbox
 
 KEPT = 16  # connections that stay open in a process
 
@@ -33,7 +33,7 @@ class Reader:
         """Prepare; nothing is opened yet."""
         self._connect = connect
         self._open: apsw.Connection | None = None
-        self._sandbox: Fence | None = None
+        self._sandbox: FilterSandbox | None = None
         self.lock = RLock()
         self.used = 0  # when it was used last, by a clock of its own
 
@@ -61,12 +61,12 @@ class Reader:
         return self._open
 
     @property
-    def sandbox(self) -> Fence:
+    def sandbox(self) -> FilterSandbox:
         """Where filters run, made with the first one: its modules take 1 ms."""
         if self._sandbox is None:
-            from eventq.filters.sandbox import Fence
+            from eventq.filters.sandbox import FilterSandbox
 
-            self._sandbox = Fence(lambda: self.connection)
+            self._sandbox = FilterSandbox(lambda: self.connection)
         return self._sandbox
 
     def interrupt(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from eventq.filters.sandbox import Fence
+    from eventq.filters.sandbox import FilterSandbox
 
 _COLUMNS = (
     "SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),"
@@ -29,9 +29,9 @@ _EVENT = 6  # columns of an event
 
 
 class Recheck:
-    """What `Fence` does to the events of a database, for the events of any connection."""
+    """What `FilterSandbox` does to the events of a database, for the events of any connection."""
 
-    def __init__(self, connection: apsw.Connection, sandbox: Fence) -> None:
+    def __init__(self, connection: apsw.Connection, sandbox: FilterSandbox) -> None:
         """Read rows on a connection, and judge them in a sandbox."""
         self._connection = connection
         self._sandbox = sandbox
@@ -49,7 +49,7 @@ class Recheck:
         lines: bool = False,
         max_bytes: int,
     ) -> tuple[list[Any], int]:
-        """Return the matching events of a range, and the id at which to go on; see `Fence.page`."""
+        """Return the matching events of a range, and the id at which to go on; see `FilterSandbox.page`."""
         sql = _COLUMNS + (_LINE if lines else "") + (_DOWN if newest else _UP)
         cursor = self._connection.execute(sql, (after, upto))
         rows = []
