@@ -81,7 +81,7 @@ _PATTERNS = {"LIKE": "%", "GLOB": "*"}
 _COLLATIONS = frozenset(("NOCASE", "BINARY", "RTRIM"))
 _TYPES = frozenset(("TEXT", "INTEGER", "INT", "REAL", "NUMERIC", "BLOB"))
 _JSON = frozenset(("json", "json_array_length", "json_extract", "json_type"))
-_TIMES = frozenset("date datetime julianday strftime time timediff unixepoch".split())  # noqa: SIM905
+_TIMES = frozenset(("date", "datetime", "julianday", "strftime", "time", "timediff", "unixepoch"))
 _SUBQUERIES = frozenset(
     ("SELECT", "WITH", "VALUES", "UNION", "INTERSECT", "EXCEPT", "EXISTS", "RECURSIVE", "TABLE")
 )

@@ -124,7 +124,7 @@ def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
     assert "".join(chunks) == "\x1b[1mx\r"
     captured = thread.capture(["seq", "200"], spill=100, head=20, columns=4)[1]
     assert captured.text.encode() == model_view(model_cap(SEQ[:692], 4)[0], 100, 20)
-    with pytest.raises(UsageError, match="3 columns have no room"):
+    with pytest.raises(UsageError, match="3 columns are too few"):
         thread.capture(["false"], columns=3)
 
 

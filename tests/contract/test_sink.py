@@ -904,7 +904,7 @@ def test_refused(name: str, value: object) -> None:
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_no_room_for_the_mark(columns: int) -> None:
     """Columns that leave no room for the mark of a cut are refused."""
-    with pytest.raises(UsageError, match=f"{columns} columns have no room"):
+    with pytest.raises(UsageError, match=f"{columns} columns are too few"):
         Window(columns=columns)
     with pytest.raises(UsageError, match=r"spill is a number of bytes, not 1\.5"):
         Window(spill=1.5)  # type: ignore[arg-type]

@@ -256,7 +256,7 @@ def test_without_a_thread_nothing_is_run(tmp_path: Path) -> None:
     [
         (["--spill", "x"], "--spill must be a whole number"),
         (["--head", "-1"], "--head"),
-        (["--columns", "3"], "3 columns have no room"),
+        (["--columns", "3"], "3 columns are too few"),
         (["--tool", ""], "--tool is empty"),
         (["--nonsense"], "--nonsense"),
         (["word"], "'word' is before '--'"),
