@@ -26,7 +26,7 @@ def put(
 
 
 def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
-    """Write the bytes of a blob to stdout or a file, after verifying them."""
+    """Write the bytes of a blob to stdout or a file. They are verified first."""
     pieces = thread.blobs.stream(ref)
     if output is None or output == "-":
         for piece in pieces:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, json: bool) -> int:
-    """Run a command, show part of its output, and exit with its status.
+    """Run a command, show part of its output, exit with its status.
 
     If the output is too long to show, all of it is stored as an artifact.
     """

@@ -119,7 +119,7 @@ def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
 def peek(
     thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
 ) -> None:
-    """Print events without consuming them, one JSON object per line. No file changes."""
+    """Print events without consuming them. One JSON object per line; no file changes."""
     if last is not None:
         _show_lines(thread.last(last, filter=filter))
         return

@@ -14,7 +14,7 @@ def _thread(kind: Kind, more: str = "") -> Option:
     return Option("thread PATH", f"The directory of the thread{more}.", kind, required=True)
 
 
-_SERVER = ", or a server's address: eventq://HOST:PORT or unix:PATH"
+_SERVER = ". A server's address works too: eventq://HOST:PORT or unix:PATH"
 THREAD, READ = _thread(kinds.Opened()), _thread(kinds.Opened(reads=True))
 FOLDER = _thread(kinds.directory)  # for commands that open the thread themselves
 MEMORY = _thread(kinds.Opened(remote=True), _SERVER)

@@ -125,7 +125,7 @@ def compact(
     source: str | None,
     json: bool,
 ) -> None:
-    """Add a summary that models see in place of the steps before it."""
+    """Add a summary that models see in place of earlier steps."""
     one = thread.runs.get(run)
     _show_step(one.compact(read_text(summary, file) or "", source=source), json=json)
 
@@ -298,7 +298,7 @@ COMMANDS = {
                 ),
                 Option(
                     "system-file FILE",
-                    "Read each role's system text from a JSON object, - for stdin.",
+                    "Read system texts from a JSON file, or from stdin for -. Its keys are roles.",
                     kinds.path,
                 ),
             ),
@@ -353,7 +353,8 @@ COMMANDS = {
                 Option("refs REF,REF", "The blobs that the role made.", kinds.refs, default=()),
                 Option(
                     "extracted FILE",
-                    "Read meta, contentPayload and refs from a JSON file, - for stdin.",
+                    "Read the output from a JSON file, or from stdin for -. Its keys: meta,"
+                    " contentPayload, refs.",
                     kinds.path,
                 ),
                 *_QUESTION,
@@ -458,7 +459,7 @@ COMMANDS = {
             Option("from N", "Start at this step.", kinds.WHOLE, default="1", parameter="first"),
             Option(
                 "budget CHARACTERS",
-                "Print as many of the newest steps in full as fit, at least one.",
+                "Print the newest steps that fit, in full and at least one.",
                 kinds.POSITIVE,
             ),
             READ,

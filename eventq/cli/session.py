@@ -93,7 +93,7 @@ COMMANDS = {
             Argument("DST", kinds.path),
             Option(
                 "contexts NAME,NAME",
-                "Copy only these contexts, by name or id, with all they refer to.",
+                "Copy only these contexts with all that they refer to. Give names or ids.",
                 kinds.branches,
             ),
             JSON,

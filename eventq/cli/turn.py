@@ -165,7 +165,7 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
 def replay(
     thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool
 ) -> None:
-    """Show all turns of a context from its root on, in bounded memory."""
+    """Show all turns of a context from its root on. Uses bounded memory."""
     branch = thread.contexts.get(context)
     view = branch if to is None else branch.at(to)
     _show(view.replay(**reading), reading, json=json)
@@ -222,7 +222,7 @@ def patch(
 
 
 def opened(thread: Thread, *, json: bool) -> None:
-    """List open turns: those being written, or left by a writer that ended."""
+    """List open turns. They are being written, or their writer has ended."""
     render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
