@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
-    """Create a context: a branch that is empty or starts at a turn."""
+    """Create a context: a branch, empty or starting at a turn."""
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
@@ -42,7 +42,7 @@ def ls(thread: Thread, *, graph: bool, json: bool) -> None:
 
 
 def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
-    """Show a context: its newest turn, and what it was forked from."""
+    """Show a context: its newest turn, and where it was forked."""
     info = thread.contexts.get(context).info()
     lines = [
         f"Context: {render.label(info)}",

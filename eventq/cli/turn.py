@@ -129,7 +129,7 @@ def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, js
 def before(
     thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
 ) -> None:
-    """Show the turns of a context before one of them, oldest first."""
+    """Show the turns of a context before another, oldest first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
     _show(page, reading, json=json)
     if page.next_cursor and not json:
@@ -227,7 +227,7 @@ def opened(thread: Thread, *, json: bool) -> None:
 
 
 def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
-    """Seal an open turn: append what was written to it as one turn."""
+    """Seal an open turn: append its content as one turn."""
     _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 

@@ -1001,7 +1001,7 @@ def test_flipped_bits(opened: eventq.Thread, raw: apsw.Connection) -> None:
 DAMAGE = {
     "a chunk is gone": (
         "DELETE FROM artifact_chunks WHERE artifact_id = 1 AND position = {}",
-        "chunk {} is not there",
+        "chunk {} is missing",
     ),
     "a chunk is empty": (
         "UPDATE artifact_chunks SET bytes = x'' WHERE artifact_id = 1 AND position = {}",
@@ -1545,7 +1545,7 @@ def test_a_writer_whose_transaction_was_undone_fails(thread: eventq.Thread) -> N
     with pytest.raises(ZeroDivisionError), thread.write():
         writer.write(b"9" * 5_000_000)
         raise ZeroDivisionError
-    with pytest.raises(ConflictError, match="a transaction around it undone"):
+    with pytest.raises(ConflictError, match="or its transaction was rolled back"):
         writer.seal()
     writer.fail("it was undone")
     assert thread.artifacts.get(0).status == "failed"
