@@ -133,6 +133,23 @@ def _refused(directory: str, error: OSError) -> EventqError:
     )
 
 
+if TYPE_CHECKING:
+    from functools import cached_property as _made_once
+else:
+
+    class _made_once:  # noqa: N801 (a decorator; importing functools costs a push a millisecond)
+        """An attribute that is made at its first use; from then on it costs no call."""
+
+        def __init__(self, make: Callable[[Thread], object]) -> None:
+            self._make = make
+            self.__doc__ = make.__doc__
+
+        def __get__(self, thread: Thread | None, _: type) -> object:
+            if thread is None:
+                return self
+            return thread.__dict__.setdefault(self._make.__name__, self._make(thread))
+
+
 class Thread:
     """An open thread, to be used as a context manager.
 
@@ -165,10 +182,6 @@ class Thread:
             self.database.subscribe(name, subscriber)
         self.log = EventLog(self.database, self.layout, self.journal, strict=strict_source)
         self.consumers = Subscriptions(self.database, self.journal, self.notifier)
-        self._blobs: Blobs | None = None
-        self._contexts: Contexts | None = None
-        self._runs: Runs | None = None
-        self._produced: OutputStore | None = None
 
     def _note_refusal(self, error: EventqError) -> None:
         self.journal.error(f"database: {error}")
@@ -412,39 +425,33 @@ class Thread:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    @property
+    @_made_once
     def blobs(self) -> Blobs:
         """Bytes stored by their hash.
 
         Methods: `put`, `get`, `stream`, `stat`, `has`, `verify`, `refs`, `pin`.
         """
-        if self._blobs is None:
-            from eventq.blobs import Blobs
+        from eventq.blobs import Blobs
 
-            self._blobs = Blobs(self.database)
-        return self._blobs
+        return Blobs(self.database)
 
-    @property
+    @_made_once
     def contexts(self) -> Contexts:
         """Conversations: contexts, which are branches of turns.
 
         Methods: `create`, `get`, `fork`, `list`, `turn`, `delete`.
         """
-        if self._contexts is None:
-            from eventq.dag.contexts import Contexts
-            from eventq.dag.turns import Turns
+        from eventq.dag.contexts import Contexts
+        from eventq.dag.turns import Turns
 
-            self._contexts = Contexts(Turns(self.database, self.blobs, self.log.check_source))
-        return self._contexts
+        return Contexts(Turns(self.database, self.blobs, self.log.check_source))
 
-    @property
+    @_made_once
     def runs(self) -> Runs:
         """Workflow runs on contexts: `start`, `get`, `active`, `history`, `list`."""
-        if self._runs is None:
-            from eventq.dag.runs import Runs
+        from eventq.dag.runs import Runs
 
-            self._runs = Runs(self.contexts)
-        return self._runs
+        return Runs(self.contexts)
 
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
         """Find unreachable turns and blobs; with `apply`, delete them and free their space.
@@ -464,14 +471,12 @@ class Thread:
 
     # --- outputs ----------------------------------------------------------------------------------
 
-    @property
+    @_made_once
     def produced(self) -> OutputStore:
         """Blobs, artifacts and outputs together: all that URLs can name."""
-        if self._produced is None:
-            from eventq.output.store import OutputStore
+        from eventq.output.store import OutputStore
 
-            self._produced = OutputStore(self.database, self.blobs)
-        return self._produced
+        return OutputStore(self.database, self.blobs)
 
     @property
     def artifacts(self) -> Artifacts:

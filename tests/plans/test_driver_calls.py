@@ -9,6 +9,9 @@ import apsw
 import pytest
 
 import eventq
+from eventq.wire import rpc
+from eventq.wire.handlers import Handlers
+from tests.wire.support import append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,14 +67,15 @@ def calls(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     [
         ("append", 8), ("append with key and event", 12), ("append of what is there", 9), ("put", 5), ("put again", 6),
         ("text of 1 MB", 10), ("text of 1 MB again", 10), ("step", 12), ("fork", 6), ("move", 8), ("last", 3),
-        ("start", 18),
+        ("start", 18), ("APPEND_TURN", 8), ("APPEND_TURN with a root", 10),
     ],
 )  # fmt: skip
 def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
     """An append, a put and a step are a few calls of the driver, however long the bytes are."""
     thread = calls.thread
     main, run = thread.contexts.get("main"), thread.runs.get("run")
-    thread.blobs.put(b"there")
+    root = bytes.fromhex(thread.blobs.put(b"there").hash)
+    handlers = Handlers(rpc.Calls(thread.layout.run))
     if name.endswith("MB again"):
         thread.blobs.put(TEXT)
     work: dict[str, Callable[[], object]] = {
@@ -89,6 +93,10 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
         "start": lambda: thread.runs.start(
             "plan", "other", system={"coder": "text", "tester": "more"}
         ),
+        "APPEND_TURN": lambda: handlers.plan(append(1, b"one more")).run(thread),
+        "APPEND_TURN with a root": lambda: handlers.plan(append(1, b"one more", fs_root=root)).run(
+            thread
+        ),
     }
     found = calls.of(work[name])
     inside = (
@@ -96,6 +104,8 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
     )  # what follows wakes consumers
     assert len(inside) <= most, inside
     assert found.count("COMMIT") <= 1
+    if "APPEND" in name.upper():
+        assert not any(sql.startswith("SAVEPOINT") for sql in found)  # nothing is nested
 
 
 def test_the_sqlite_engine_is_a_memory(path: str) -> None:

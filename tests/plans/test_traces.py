@@ -1,19 +1,26 @@
-"""How far one call of the library goes through its modules: calls, files, and changes from one file to another."""
+"""How far one call goes through the modules: calls, files, and changes from one file to another."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
 from eventq.records import NewStep
+from eventq.wire.frames import Appended, CreateContext
+from eventq.wire.server import Server
+from tests.wire.support import append, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.conftest import Until
 
 PACKAGE = os.path.dirname(str(eventq.__file__)) + os.sep
 
@@ -60,3 +67,46 @@ def test_a_call_goes_through_few_functions(
     assert (len(files) <= most_calls, len(set(files)) <= most_files, changes <= most_changes) == (
         True,
     ) * 3, files
+
+
+class Served:
+    """What the OS threads of a server call; each of them begins after `made` does."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, list[tuple[str, str]]] = {}
+
+    def note(self, frame: Any, what: str, _: object) -> None:
+        """Note the file and the function of each call of a function of the package."""
+        code = frame.f_code
+        if what == "call" and code.co_filename.startswith(PACKAGE):
+            mine = self.calls.setdefault(threading.get_ident(), [])
+            mine.append((code.co_filename, code.co_name))
+
+    def is_done(self) -> bool:
+        """Return whether both the loop and the writer have done what a frame makes them do."""
+        ends = {functions[-1][1] for functions in list(self.calls.values())}
+        return ends == {"go_on", "_next"}
+
+
+def test_a_frame_goes_through_few_functions(
+    path: str, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm APPEND_TURN stays within a few functions and files, from its first byte to the reply."""
+    monkeypatch.setattr(Server, "_sweep", lambda _: asyncio.sleep(0))
+    served = Served()
+    threading.setprofile(served.note)
+    try:
+        with serving(path, until) as serve:
+            peer = serve().peer()
+            peer.ask(CreateContext(0))
+            for number in range(30):
+                served.calls.clear()
+                assert isinstance(peer.ask(append(1, b"hello %d" % number)), Appended)
+                until(served.is_done, "all is done")
+            traces = [[file for file, _ in one] for one in served.calls.values()]
+    finally:
+        threading.setprofile(None)
+    changes = sum(one != other for files in traces for one, other in itertools.pairwise(files))
+    calls = sum(map(len, traces))
+    files = {file for trace in traces for file in trace}
+    assert (calls <= 120, len(files) <= 9, changes <= 40) == (True,) * 3, traces
