@@ -35,11 +35,6 @@ monotonic = time.monotonic  # seconds that only grow, for deadlines
 environ = os.environ
 
 
-def milliseconds() -> int:
-    """Return the time as milliseconds since 1970, UTC."""
-    return max(0, int(now() * 1000))  # a clock that was never set may show a time before 1970
-
-
 def pause(seconds: float) -> None:
     """Sleep, in the few places where there is no signal to wait for."""
     time.sleep(seconds)

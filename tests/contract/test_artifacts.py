@@ -282,7 +282,7 @@ def test_a_tool_is_text(thread: eventq.Thread, tool: Any) -> None:
 def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
     """Row 90: an artifact is open until it is sealed with its size, lines, hash and times; then it is read whole."""
     writer = thread.artifacts.allocate("bash")
-    now = system.milliseconds()
+    now = thread.database.milliseconds()
     assert thread.artifacts.get("0") == ArtifactInfo(
         "0", "bash", "open", 0, 0, None, None, now, None
     )
@@ -586,7 +586,7 @@ def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: 
 def test_failed(thread: eventq.Thread, clock: Clock) -> None:
     """A writer that gives up says why; what it had written is kept and readable, without a hash."""
     writer = thread.artifacts.allocate("bash")
-    began = system.milliseconds()
+    began = thread.database.milliseconds()
     writer.write(b"one\ntw")
     clock.move(1)
     writer.fail("the tool was interrupted")

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq import system
 from eventq.errors import (
     ConflictError,
     DamagedError,
@@ -214,7 +213,7 @@ def test_content(thread: eventq.Thread, clock: Clock, given_content: Any, data: 
     del clock
     info = thread.outputs.put("Scout", given_content)
     assert info == OutputInfo(
-        "0-Scout", 1, blake3(data).hexdigest(), len(data), system.milliseconds()
+        "0-Scout", 1, blake3(data).hexdigest(), len(data), thread.database.milliseconds()
     )
     assert info.url == "agent://0-Scout"
     assert thread.outputs.get("0-Scout") == info

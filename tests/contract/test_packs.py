@@ -551,7 +551,7 @@ def test_a_newer_export(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
     assert heads(second) == heads(first)
     last = list(second.contexts.history("main"))[-1]
     assert (last.version, last.op, last.old_turn_id, last.new_turn_id) == (1, "import", 5, 9)
-    assert last.at_ms == system.milliseconds()
+    assert last.at_ms == thread.database.milliseconds()
 
 
 @pytest.mark.parametrize("own", [0, 1])
