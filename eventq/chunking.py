@@ -1,8 +1,9 @@
-"""Content-defined chunking: a payload is cut at places that its content decides, so that what is alike is stored once.
+"""Content-defined chunking: the content of a payload decides where it is cut.
 
-An output that grows, or a file with an edit in the middle, has most of its chunks in common with the version before.
-The algorithm is FastCDC 2020, of the library `pyfastcdc`. No stored format depends on it: a payload is read back as
-its chunks in their order, wherever they were cut. Another algorithm or other sizes only have less in common with what
+Similar payloads share chunks, which are stored once: an output that grows, or a file with an edit
+in the middle, has most of its chunks in common with the version before. The algorithm is FastCDC
+2020, of the library `pyfastcdc`. No stored format depends on it: a payload is read back as its
+chunks in order, wherever they were cut. Another algorithm or other sizes only share less with what
 is stored already.
 """
 
@@ -17,32 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIN_BYTES = 4 << 10  # only the last chunk of a payload is smaller
-AVERAGE_BYTES = (
-    16 << 10
-)  # where a cut becomes more likely; real text has chunks of 20 KiB on average
+AVERAGE_BYTES = 16 << 10  # a cut becomes more likely here; chunks of real text average 20 KiB
 MAX_BYTES = 64 << 10  # no chunk is larger, whatever the content
 
-_LOOK_BYTES = 8 << 10  # what `pays` compresses at one place
-_LOOKS = 4  # at how many places it looks
-_WORTH = 16  # it pays when at least one byte of so many is saved
+_SAMPLE_BYTES = 8 << 10  # of one sample that `pays` compresses
+_SAMPLES = 4
+_WORTH = 16  # chunking pays if compression saves at least one byte in so many
 
 
 class Chunker:
     """Cuts a stream of bytes at places that its content decides.
 
-    The chunks are those of `cut`, however the stream was fed. They are views of memory that nobody writes to again, so
-    the caller may reuse the buffer that was fed. Holds less than MAX_BYTES besides what was fed last.
+    The chunks are those of `cut`, however the stream was fed. They are views of memory that is not
+    written again, so the caller may reuse the buffer that was fed. It holds less than MAX_BYTES
+    besides what was fed last.
     """
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._rest = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[memoryview]:
-        """Take the next bytes of the stream; give the chunks that are complete by now."""
-        if len(self._held) + len(data) < MAX_BYTES:  # a cut may depend on so many bytes
-            self._held += data
+        """Take the next bytes of the stream; return the chunks that are complete now."""
+        if len(self._rest) + len(data) < MAX_BYTES:  # a cut may depend on so many bytes
+            self._rest += data
             return iter(())
-        whole = memoryview(b"".join((self._held, data)))
+        whole = memoryview(b"".join((self._rest, data)))
         done = 0
         chunks = []
         for chunk in cut(whole):
@@ -50,29 +50,29 @@ class Chunker:
                 break
             chunks.append(chunk)
             done += len(chunk)
-        self._held = bytearray(whole[done:])
+        self._rest = bytearray(whole[done:])
         return iter(chunks)
 
     def end(self) -> Iterator[memoryview]:
-        """Give the chunks of what is left; the chunker can then take another stream."""
-        rest, self._held = bytes(self._held), bytearray()
+        """Return the chunks of the rest; the chunker can then take another stream."""
+        rest, self._rest = bytes(self._rest), bytearray()
         return cut(rest)
 
 
 def cut(data: bytes | memoryview) -> Iterator[memoryview]:
-    """Give the chunks of a whole payload, as views of it."""
+    """Yield the chunks of a whole payload, as views of it."""
     cutter = FastCDC(AVERAGE_BYTES, min_size=MIN_BYTES, max_size=MAX_BYTES)
     return (chunk.data for chunk in cutter.cut_buf(data))
 
 
-def pays(sample: bytes | memoryview) -> bool:
-    """Say whether a payload that begins with `sample` is worth chunking: whether it compresses.
+def pays(head: bytes | memoryview) -> bool:
+    """Return whether a payload is worth chunking: whether its beginning, `head`, compresses.
 
-    What is random, encrypted or compressed already (an image, an archive) does not. Looks at a few places, so the
-    header of an image does not speak for all of it.
+    Random, encrypted or compressed bytes (an image, an archive) do not. Several samples are taken,
+    or the header of an image would decide for all of it.
     """
     compress = zstd.ZstdCompressor(level=1).compress
-    step = max(0, (len(sample) - _LOOK_BYTES) // (_LOOKS - 1))
-    looks = [sample[step * place : step * place + _LOOK_BYTES] for place in range(_LOOKS)]
-    raw = sum(map(len, looks))
-    return sum(len(compress(look)) for look in looks) < raw - raw // _WORTH
+    step = max(0, (len(head) - _SAMPLE_BYTES) // (_SAMPLES - 1))
+    samples = [head[step * n : step * n + _SAMPLE_BYTES] for n in range(_SAMPLES)]
+    raw = sum(map(len, samples))
+    return sum(len(compress(sample)) for sample in samples) < raw - raw // _WORTH

@@ -52,7 +52,7 @@ class EventqError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        """Give both halves in one line."""
+        """Return both halves in one line."""
         return f"{self.what} - {self.fix}"
 
 
@@ -70,7 +70,7 @@ class InputError(UsageError):
 
 
 class FilterError(UsageError):
-    """A filter is refused; `text` is the filter and `at` the offset, in characters, of the fault."""
+    """A filter is refused; `text` is the filter, `at` the offset of the fault in characters."""
 
     wire_code = 422
 
@@ -86,11 +86,11 @@ class FilterError(UsageError):
         self.at = at
 
     def __str__(self) -> str:
-        """Give the message, then the line of the filter at fault with a caret under it."""
+        """Return the message, then the line of the filter with a caret under the fault."""
         return f"{self.what} - {self.fix}\n{self.caret()}"
 
     def caret(self) -> str:
-        """Give the line of the filter at fault and, below it, a caret under the fault."""
+        """Return the line of the filter that has the fault, with a caret under it."""
         at = min(max(self.at, 0), len(self.text))
         start = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", at)
@@ -163,7 +163,7 @@ class AckError(LogicError):
 
 
 class TooLargeError(LogicError):
-    """An event or a blob is larger than the limit; a `size` of None is one that nobody read to its end."""
+    """An event or a blob is larger than the limit; `size` is None if it was not read to its end."""
 
     wire_code = 413
 
@@ -211,7 +211,7 @@ class UnknownContextError(LogicError):
 
 
 class UnknownRunError(LogicError):
-    """The context is no run of a workflow."""
+    """The context is not a run of a workflow."""
 
     wire_code = 404
 
@@ -244,7 +244,10 @@ class UnknownOutputError(LogicError):
 
 
 class ConflictError(LogicError):
-    """The store has moved on; `actual` is the head's turn id, the first turn of a key, or the owner of a name."""
+    """The store has changed.
+
+    `actual` is the head's turn id, the first turn of a key, or the owner of a name.
+    """
 
     def __init__(self, what: str, fix: str, actual: int) -> None:
         super().__init__(what, fix)
@@ -275,7 +278,7 @@ class PlatformError(LogicError):
 
 
 class StoreError(LogicError):
-    """The database or its directory does not do what it should."""
+    """The database or its directory cannot be used as it should."""
 
     wire_code = 500
 
@@ -285,7 +288,7 @@ class DamagedError(StoreError):
 
 
 class DamagedBlobError(DamagedError):
-    """Stored bytes do not have the hash that they are stored under; `ref` names the blob."""
+    """Stored bytes do not match their hash; `ref` names the blob."""
 
     def __init__(self, ref: str, what: str = "its stored bytes do not have its hash") -> None:
         super().__init__(

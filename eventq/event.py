@@ -152,17 +152,17 @@ def check_name(value: object, what: str, *, empty: bool = False) -> None:
 
 
 def check_whole(value: str, what: str) -> None:
-    """Raise InputError for text that holds half a character: it cannot be encoded."""
+    """Raise InputError for text with an unpaired surrogate: it cannot be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{what} holds half a character (a lone surrogate)", "give whole Unicode characters"
+            f"{what} holds an unpaired surrogate", "give whole Unicode characters"
         ) from error
 
 
 def check_natural(value: int, name: str) -> int:
-    """Give an id, a depth or a seq; raise UsageError for what cannot be one."""
+    """Return an id, a depth or a seq; raise UsageError for what cannot be one."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise UsageError(
             f"{name} must be a whole number from 0 to 2^63-1, not {value!r}",
@@ -172,7 +172,7 @@ def check_natural(value: int, name: str) -> int:
 
 
 def check_positive(value: int, name: str) -> int:
-    """Give a count; raise UsageError for what is none, or 0."""
+    """Return a count of at least 1; raise UsageError for anything else."""
     if type(value) is not int or not 1 <= value < 1 << 63:
         raise UsageError(
             f"{name} must be a whole number from 1 to 2^63-1, not {value!r}", "give 1 or more"
@@ -181,7 +181,7 @@ def check_positive(value: int, name: str) -> int:
 
 
 def refs_in(text: str) -> set[bytes]:
-    """Give the hashes of the blobs that a text names anywhere."""
+    """Return the hashes of all blobs that a text names."""
     found = set()
     at = text.find(REF)
     while at >= 0:

@@ -24,7 +24,7 @@ _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float(
 
 
 def writer(*, sort_keys: bool = False, allow_nan: bool = True) -> Callable[[object], str]:
-    """Return a function that writes a value as JSON, without blanks or a check for circles."""
+    """Return a function that writes a value as JSON, without blanks or a check for cycles."""
     if make_encoder is None:  # pragma: no cover
         return _package_writer(sort_keys=sort_keys, allow_nan=allow_nan)
     encode = make_encoder(
@@ -63,12 +63,10 @@ class Reader:
         self._scan = make_scanner(self)  # type: ignore[arg-type]  # it asks for these attributes
 
     def scan(self, text: str, at: int) -> tuple[Any, int]:
-        """Return the value that begins at a place, and its end; raise StopIteration for none."""
+        """Return the value that begins at an index, and its end; raise StopIteration for none."""
         try:
             return self._scan(text, at)
-        except (
-            SystemError
-        ):  # up to Python 3.12 the scanner wants its error's module to be there already
+        except SystemError:  # up to Python 3.12 the scanner needs its error's module to be imported
             import json.decoder  # noqa: F401
 
             return self._scan(text, at)
@@ -87,7 +85,7 @@ class Reader:
 
 
 def skip(text: str, at: int) -> int:
-    """Return the place of the first character from a place on that is no blank."""
+    """Return the index of the first character at or after `at` that is not blank."""
     while at < len(text) and text[at] in BLANKS:
         at += 1
     return at

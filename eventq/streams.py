@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from eventq.storage.base import Streams
     from eventq.storage.rows import StreamPiece
 
-READ_AHEAD = 1 << 20  # bytes, as they are kept, that one look into the storage brings
-_SECOND_LOOK = 1 << 14
+READ_AHEAD = 1 << 20  # stored bytes that one read of the storage returns at most
+_SECOND_READ = 1 << 14
 
 
 def pieces_from(streams: Streams[Any], number: int, position: int = 0) -> Iterator[StreamPiece]:
-    """Yield the pieces of a stream from a position on, as they are kept, up to the first gap.
+    """Yield the pieces of a stream from a position on, as they are stored, up to the first gap.
 
-    The first look brings one piece, each later one twice as much as the one before: whoever wants
-    some lines does not read a MiB.
+    The first read returns one piece, each later one twice as much as the one before: a caller that
+    wants some lines does not read a MiB.
     """
-    room = 0
-    while pieces := streams.read(number, position, room):
+    size = 0
+    while pieces := streams.read(number, position, size):
         yield from pieces
         position += len(pieces)
-        room = min(max(2 * room, _SECOND_LOOK), READ_AHEAD)
+        size = min(max(2 * size, _SECOND_READ), READ_AHEAD)
 
 
 def first_bytes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:

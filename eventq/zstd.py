@@ -1,6 +1,6 @@
 """The C part of `zstandard` by itself: the package around it imports `platform` and `typing`.
 
-Those take ten times as long as the C part. Where it is not there, the whole package is used.
+Those take ten times as long as the C part. Without the C part, the whole package is used.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Canonical JSON: equal values are the same bytes, whoever writes them, so that a hash names a value.
+"""Canonical JSON: equal values have equal bytes, so that a hash names a value.
 
-The rule `eventq-json-1`: UTF-8 without a byte order mark; keys sorted by code point; `,` and `:` without blanks; text
-escaped only where JSON asks for it; integers in full, of any size; floats as Python's `repr`, so `1`, `1.0` and `-0.0`
-differ; no NaN, no infinity, no lone surrogates, no key twice; at most DEEPEST arrays and objects within one another.
-A value is made of dict, list, tuple (an array too), str, int, float, bool and None, and of no classes derived from
-them, whose own idea of `repr` or of order could change the bytes. Other rules may be registered under other names.
+The rule `eventq-json-1`: UTF-8 without a byte order mark; keys sorted by code point; `,` and `:`
+without blanks; text escaped only where JSON requires it; integers in full, of any size; floats as
+Python's `repr`, so `1`, `1.0` and `-0.0` differ; no NaN, no infinity, no unpaired surrogates, no
+duplicate keys; arrays and objects nested at most DEEPEST deep. A value consists of dict, list,
+tuple (an array too), str, int, float, bool and None. Subclasses are refused, since their `repr` or
+order could change the bytes. Other rules may be registered under other names.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ _DIGITS = 512  # of a number that is converted at once; Python's own limit canno
 
 
 def dump(value: object) -> bytes:
-    """Give the canonical bytes of a value; raise InputError, with the place, for one that JSON cannot say."""
+    """Return the canonical bytes of a value.
+
+    Raises InputError, with the path of the fault, for a value that JSON cannot represent.
+    """
     if not _sound(value):
         _refuse(value)
     try:
         try:
             return _write(value).encode()
-        except ValueError:  # NaN, half a character, or an integer too long for Python's own `repr`
+        except ValueError:  # NaN, an unpaired surrogate, or an integer too long for `repr`
             _refuse(value)
             return _slow(value).encode()
     except RecursionError:
@@ -43,14 +47,15 @@ def dump(value: object) -> bytes:
 
 
 def parse(data: bytes | bytearray | str) -> Any:
-    """Give the value of one JSON text; raise InputError for what is not JSON and for what the rule refuses."""
+    """Return the value of one JSON text.
+
+    Raises InputError for invalid JSON and for what the rule refuses.
+    """
     text = _text_of(data)
     try:
         try:
             value = _read.decode(text)
-        except (
-            ValueError
-        ):  # an integer too long for Python's own `int`, or no JSON, which fails again
+        except ValueError:  # an integer too long for `int`, or invalid JSON, which fails again
             value = _reader(_whole).decode(text)
     except RecursionError:
         raise _no_stack() from None
@@ -58,15 +63,15 @@ def parse(data: bytes | bytearray | str) -> Any:
         raise _not_json(error) from None
     if text.count("[") + text.count("{") > DEEPEST and not _sound(value):
         _refuse(value)
-    if "\\ud" in text or "\\uD" in text:  # perhaps a lone surrogate
+    if "\\ud" in text or "\\uD" in text:  # perhaps an unpaired surrogate
         dump(value)
     return value
 
 
 def register(name: str, rule: Callable[[Any], bytes]) -> None:
-    """Add a rule, which gives the bytes to hash of whatever a caller of `apply` hands it.
+    """Add a rule: a function from the payload that `apply` gets to the bytes to hash.
 
-    Raises InputError for a name that another rule has. What a rule raises is its own affair: `apply` lets it through.
+    `apply` does not catch what a rule raises. Raises InputError for a name that is taken.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"{_shown(name)} cannot name a rule", "give a name of printable text")
@@ -81,10 +86,10 @@ def register(name: str, rule: Callable[[Any], bytes]) -> None:
 
 
 def apply(name: str, payload: object) -> bytes:
-    """Give the bytes to hash of a payload, by the rule of this name.
+    """Return the bytes to hash of a payload, by the rule of this name.
 
-    By `eventq-json-1` bytes are a JSON text, in any spelling, and everything else, a str too, is a value. Raises
-    UsageError for a name that nobody registered.
+    For `eventq-json-1` bytes are a JSON text in any spelling; everything else, a str too, is a
+    value. Raises UsageError for a name that is not registered.
     """
     rule = _RULES.get(name) if isinstance(name, str) else None
     if rule is None:
@@ -116,7 +121,7 @@ def _reader(parse_int: Callable[[str], int] | None = None) -> Reader:
 
 
 def _text_of(data: Any) -> str:
-    """Give the JSON text that was handed in as str; it is Unicode and begins with no byte order mark."""
+    """Return a JSON text as str; refuse invalid Unicode and a byte order mark."""
     try:
         if isinstance(data, str):
             data.encode()
@@ -130,7 +135,7 @@ def _text_of(data: Any) -> str:
     except UnicodeError as error:
         where = f"at position {error.start}"  # type: ignore[attr-defined]
         raise InputError(
-            f"the text is not UTF-8, {where}", "give JSON in UTF-8, without lone surrogates"
+            f"the text is not UTF-8, {where}", "give JSON in UTF-8, without unpaired surrogates"
         ) from None
     if text.startswith("\ufeff"):
         raise InputError("the text begins with a byte order mark", "leave the mark out")
@@ -138,9 +143,10 @@ def _text_of(data: Any) -> str:
 
 
 def _sound(value: object) -> bool:
-    """Say whether there are only the eight types, only keys of text, and no more than DEEPEST boxes in one another.
+    """Return whether a value has only the eight types, text keys, and at most DEEPEST levels.
 
-    Level by level, each box once a level: one that holds itself is too deep, however often it does.
+    It goes level by level and visits each container once a level, so one that contains itself is
+    found to be too deep without an endless loop.
     """
     if type(value) not in _BOXES:
         return type(value) in _LEAVES
@@ -165,14 +171,15 @@ def _sound(value: object) -> bool:
 
 
 def _refuse(root: object) -> None:
-    """Raise InputError for the first fault of a value, in the order of writing; give nothing when there is none.
+    """Raise InputError for the first fault of a value, in the order of writing; return if sound.
 
-    A path is a chain of steps, spelled out for a message only: long keys above many values would fill the memory.
+    A path is a chain of steps that is formatted only for a message: formatted for each value, long
+    keys above many values would fill the memory.
     """
-    ahead: list[tuple[_Path, Any, int]] = [(None, root, 0)]
+    pending: list[tuple[_Path, Any, int]] = [(None, root, 0)]
     seen = set()
-    while ahead:
-        path, value, depth = ahead.pop()
+    while pending:
+        path, value, depth = pending.pop()
         if type(value) not in _BOXES:
             _refuse_leaf(path, value)
         elif depth == DEEPEST:
@@ -181,18 +188,14 @@ def _refuse(root: object) -> None:
                 f" them holds itself"
             )
             raise InputError(what, f"nest no more than {DEEPEST} arrays and objects")
-        elif (
-            id(value),
-            depth,
-        ) not in seen:  # what stands in many places is looked at once for each depth
+        elif (id(value), depth) not in seen:  # a shared container is visited once a depth
             seen.add((id(value), depth))
-            ahead += reversed(
-                [((path, step), one, depth + 1) for step, one in _inside(path, value)]
-            )
+            inside = [((path, step), one, depth + 1) for step, one in _inside(path, value)]
+            pending += reversed(inside)
 
 
 def _inside(path: _Path, box: Any) -> Iterator[tuple[int | str, object]]:
-    """Give what is in a box, each with its step; raise InputError for a key that is no text."""
+    """Yield the items of a container with their steps; refuse a key that is not a str."""
     if type(box) is not dict:
         yield from enumerate(box)
         return
@@ -200,9 +203,10 @@ def _inside(path: _Path, box: Any) -> Iterator[tuple[int | str, object]]:
         if type(key) is not str:
             what = f"the object at {_spelled(path)} has a key of type {type(key).__name__}"
             raise InputError(what, "give every key as a plain str")
-        if not _whole_characters(key):
+        if not _is_encodable(key):
             raise InputError(
-                f"the key {_shown(key)} at {_spelled(path)} holds half a character", "leave it out"
+                f"the key {_shown(key)} at {_spelled(path)} holds an unpaired surrogate",
+                "leave it out",
             )
         yield key, one
 
@@ -214,12 +218,12 @@ def _refuse_leaf(path: _Path, value: object) -> None:
     if type(value) is float and value - value != 0:  # NaN and the infinities
         what = f"the value at {_spelled(path)} is {value}, for which JSON has no word"
         raise InputError(what, "give a finite number or None")
-    if type(value) is str and not _whole_characters(value):
-        what = f"the text at {_spelled(path)} holds half a character (a lone surrogate)"
+    if type(value) is str and not _is_encodable(value):
+        what = f"the text at {_spelled(path)} holds an unpaired surrogate"
         raise InputError(what, "leave it out")
 
 
-def _whole_characters(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -228,7 +232,7 @@ def _whole_characters(text: str) -> bool:
 
 
 def _spelled(path: _Path) -> str:
-    """Give a path as `.a[3]`, in the middle left out when it is long."""
+    """Return a path as `.a[3]`, without its middle if it is long."""
     steps: list[str] = []
     while path:
         path, step = path
@@ -239,7 +243,7 @@ def _spelled(path: _Path) -> str:
 
 
 def _shown(name: object) -> str:
-    """Give a name or a step for a message: on one line, and no longer than it helps."""
+    """Return a name or a step for a message: on one line, and cut if it is long."""
     if type(name) is int:
         return str(name)
     if type(name) is not str:
@@ -249,9 +253,9 @@ def _shown(name: object) -> str:
 
 def _not_json(error: Exception) -> InputError:
     what: str = getattr(error, "msg", "")
-    spot: int = getattr(error, "pos", 0)
+    at: int = getattr(error, "pos", 0)
     return InputError(
-        f"the text is not JSON: {what}, at character {spot}", "give exactly one JSON value"
+        f"the text is not JSON: {what}, at character {at}", "give exactly one JSON value"
     )
 
 
@@ -280,14 +284,16 @@ def _finite(text: str) -> float:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: set[str] = set()
-        twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        counts: dict[str, int] = {}
+        for key, _ in pairs:
+            counts[key] = counts.get(key, 0) + 1
+        twin = next(key for key, count in counts.items() if count > 1)
         raise InputError(f"the key {_shown(twin)} stands twice in one object", "give each key once")
     return made
 
 
 def _slow(value: Any) -> str:
-    """Write a sound value that holds integers of more digits than Python's `repr` gives; the same bytes otherwise."""
+    """Write a sound value with integers of more digits than `repr` allows; else the same text."""
     if type(value) is dict:
         return "{" + ",".join([f"{_slow(key)}:{_slow(value[key])}" for key in sorted(value)]) + "}"
     if type(value) in _BOXES:
@@ -298,7 +304,7 @@ def _slow(value: Any) -> str:
 
 
 def _digits(number: int) -> str:
-    """Give an integer in full: halved in binary, put together in decimal, where Python knows no limit."""
+    """Return an integer in full: split in binary and joined in decimal, which has no limit."""
     import decimal
 
     powers: dict[int, decimal.Decimal] = {}
@@ -329,7 +335,7 @@ def _digits(number: int) -> str:
 
 
 def _whole(text: str) -> int:
-    """Give the integer of a text of any length: of two halves, as Python reads no more than some digits at once."""
+    """Return the integer of a text of any length: `int` takes only so many digits at once."""
     powers: dict[int, int] = {}
 
     def power(digits: int) -> int:

@@ -1,4 +1,4 @@
-"""What is wrong with turns, contexts, blobs and runs."""
+"""The faults of turns, contexts, blobs and runs, for `check`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventq.dag.nodes import (
     StateNode,
     ancestors_after,
     decode,
-    told_refs,
+    listed_refs,
 )
 from eventq.dag.runs import COMPACTED
 from eventq.errors import LogicError, StoreError, UnknownRunError
@@ -29,36 +29,39 @@ _PAGE = 1_000
 
 
 def faults(runs: Runs) -> Iterator[str]:
-    """Say each broken invariant in one sentence: of the graph, of the bytes, all of which are read, of the runs."""
+    """Yield a sentence for each broken invariant of the graph, the bytes and the runs.
+
+    All bytes are read.
+    """
     turns = runs.turns
     rows = turns.database.turns
-    looks = (
+    searches = (
         rows.faults, turns.database.open_turns.faults, rows.root_faults, turns.blobs.faults,
         runs.engine.faults, _Nodes(runs).faults,
     )  # fmt: skip
-    for look in looks:
+    for search in searches:
         try:
-            yield from look()
-        except StoreError as error:  # too broken to be looked at
+            yield from search()
+        except StoreError as error:  # too broken to be searched
             yield error.what
 
 
 class _Nodes:
-    """The nodes of all runs, each looked at beside the one before it."""
+    """The nodes of all runs, each compared with the one before it."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._turns = runs.turns
         self._starts = runs.engine.starts()
-        self._near: dict[int, Node] = {}  # nodes by turn, of the pages read last
+        self._node_cache: dict[int, Node] = {}  # by turn, of the pages read last
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault of the nodes, then of the runs."""
         for rows in self._pages():
-            before, self._near = self._near, {}
+            before, self._node_cache = self._node_cache, {}
             refs = self._refs_of([row.digest or b"" for row in rows])
             for row in rows:
-                yield from self._look(row, refs.get(row.digest or b"", set()), before)
+                yield from self._of_turn(row, refs.get(row.digest or b"", set()), before)
         yield from self._of_attempts()
         for info in self._runs.list():
             yield from self._of_run(info.run_id)
@@ -82,19 +85,19 @@ class _Nodes:
                 yield from self._of_attempt(attempt, digest, refs[digest])
             after = rows[-1][0]
 
-    def _look(self, row: TurnRow, named: set[str], before: dict[int, Node]) -> Iterator[str]:
+    def _of_turn(self, row: TurnRow, named: set[str], before: dict[int, Node]) -> Iterator[str]:
         turn_id, parent, digest = row.turn, row.parent, row.digest or b""
         if not self._is_ours(turn_id, parent):
             return
         try:
             parent = self._nearest(parent)
             node = self._node(turn_id)
-            above = before.get(parent) or self._near.get(parent)
+            above = before.get(parent) or self._node_cache.get(parent)
             above = above or (self._node(parent) if parent else None)
         except (StoreError, LogicError) as error:
             yield f"turn {turn_id}: {error.what}"
             return
-        self._near[turn_id] = node
+        self._node_cache[turn_id] = node
         yield from self._refs(f"turn {turn_id}", digest, node, named)
         compacted = bool(row.flags & COMPACTED)
         if isinstance(node, StateNode) and (node.compact is not None) != compacted:
@@ -105,15 +108,15 @@ class _Nodes:
             yield f"turn {turn_id} is a start, {REF}{digest.hex()}, and no root"
 
     def _is_ours(self, turn_id: int, parent: int) -> bool:
-        """Say whether a turn comes from the start of a run: others may be of the same type and are what they are."""
-        ours = parent in self._near or turn_id in self._starts
+        """Return whether a turn descends from the start of a run; others may share its type."""
+        ours = parent in self._node_cache or turn_id in self._starts
         return ours or self._turns.ancestor(turn_id, 0) in self._starts
 
     def _refs(self, what: str, digest: bytes, node: Node, named: set[str]) -> Iterator[str]:
-        """Say where the refs of a node, of its bytes and of its row differ, of its content too."""
+        """Yield where the refs of a node, of its bytes and of its rows differ."""
         if missing := sorted(set(node.refs()) - named):
             yield f"{what} names {missing[0]}, and its row of refs does not"
-        if set(told_refs(self._runs.turns.blobs.get(digest) or b"")) != set(node.refs()):
+        if set(listed_refs(self._runs.turns.blobs.get(digest) or b"")) != set(node.refs()):
             yield f"{what} lists other refs than it names"
         if not isinstance(node, StateNode):
             return
@@ -125,7 +128,7 @@ class _Nodes:
             yield f"{what}: {error.what}"
             return
         if missing := sorted(set(found.refs()) - content):
-            yield f"{what} has made {missing[0]}, and the row of refs of its content does not say so"
+            yield f"{what} has made {missing[0]}, and its content's row of refs does not say so"
 
     def _of_attempt(self, attempt: int, digest: bytes, named: set[str]) -> Iterator[str]:
         try:
@@ -136,8 +139,8 @@ class _Nodes:
         yield from self._refs(f"attempt {attempt}", digest, node, named)
 
     def _nearest(self, turn_id: int) -> int:
-        """Give the nearest turn at or above one that is a node, 0 for none."""
-        while turn_id and turn_id not in self._near:
+        """Return the nearest turn at or above one that is a node, 0 for none."""
+        while turn_id and turn_id not in self._node_cache:
             turn = self._turns.turn(turn_id, payload=False, as_of=0)
             if turn.type_id in (START_TYPE, STATE_TYPE):
                 break
@@ -169,7 +172,8 @@ class _Nodes:
         head, start = state.head, state.start
         try:
             if not head or not self._turns.is_above(start, head):
-                yield f"run {run_id} stands at turn {head}, which does not come from its start, turn {start}"
+                what = f"turn {head}, which does not come from its start, turn {start}"
+                yield f"run {run_id} stands at {what}"
                 return
             node = self._node(self._nearest(head)) if state.status == "active" else None
         except (StoreError, LogicError) as error:

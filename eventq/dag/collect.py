@@ -1,4 +1,4 @@
-"""Collection of what nothing leads to any more: explicit, a dry run first, and only in a store that checks out."""
+"""Collection of unreachable turns and blobs: explicit, with a dry run, only in a sound store."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database
     from eventq.storage.rows import BlobRow
 
-GRACE = 3600.0  # seconds that what was stored, put or left by a head stays, whatever leads to it
+GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 
 
 def collect(
     db: Database, check: Callable[[], list[str]], *, apply: bool, grace: float
 ) -> Collected:
-    """Find the turns and blobs that nothing leads to and, with `apply`, delete them; say what they are.
+    """Return the unreachable turns and blobs and, with `apply`, delete them.
 
-    Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so writers wait only for the
-    search and the deletion; afterwards the space is given back.
+    Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so
+    writers wait only for the search and the deletion. Afterwards the space is released.
     """
     if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1 << 40:
         raise UsageError(
@@ -34,24 +34,23 @@ def collect(
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise DamagedError(
             f"nothing was deleted, as the thread does not check out: {faults[0]}{more}",
-            "run 'eventq check', mend what it says, then collect again",
+            "run 'eventq check', fix what it reports, then collect again",
         )
     found = _result(*db.blobs.sweep(int(grace * 1000), apply=apply), applied=apply)
     if not apply:
         return found
     if found.turns or found.blobs or db.free_bytes():
-        _give_back(db, found)
+        _release(db, found)
     return found
 
 
-def _give_back(db: Database, found: Collected) -> None:
+def _release(db: Database, found: Collected) -> None:
     try:
         db.compact()
     except DiskError as error:
         raise DiskError(
             f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not"
-            f" be given back:"
-            f" {error.what}",
+            f" be given back: {error.what}",
             "free some space, then collect again",
         ) from error
 

@@ -1,4 +1,4 @@
-"""Contexts: heads over turns that move, fork and are deleted, and open turns that are still being written."""
+"""Contexts: heads over turns that move, fork and are deleted, and open turns being written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Contexts:
     def create(self, name: str | None = None, *, base: int = 0) -> Context:
         """Make a context that is empty, or whose head is any turn there is, and return it.
 
-        A name is unique, and no number. Raises ConflictError for one that is taken,
+        A name is unique and not a number. Raises ConflictError for one that is taken,
         UnknownTurnError.
         """
         if name is not None:
@@ -111,10 +111,10 @@ class Contexts:
         return self.turns.database.turns.children(turn_id, check_positive(limit, "limit"))
 
     def patch(self, turn_id: int, payload: object) -> int:
-        """Lay another payload over a turn's, wherever it is read; return the patch's number.
+        """Patch a turn with another payload, wherever it is read; return the patch's number.
 
-        Both payloads are kept; see `View.last`. Of a `NewTurn` the type is not looked at: a turn
-        keeps its own. Raises UnknownTurnError.
+        Both payloads are kept; see `View.last`. A turn keeps its type: that of a `NewTurn` is
+        ignored. Raises UnknownTurnError.
         """
         turns, new = self.turns, new_turn(payload)
         prepared, ready = turns.prepare(new)
@@ -134,10 +134,10 @@ class Contexts:
         return self.turns.database.turns.patch(check_natural(turn_id, "turn"), None, flags)
 
     def attach(self, turn_id: int, root: Name) -> None:
-        """Give a turn the root of a file tree, by hash, in place of its own if it has one.
+        """Set the root of a file tree on a turn, by hash, in place of an earlier one.
 
-        What follows the turn has it too, down to the next turn with one of its own. A blob of that
-        hash is kept as long as the turn is; it need not be stored. Raises UnknownTurnError,
+        Its descendants inherit the root, down to the next turn with one of its own. A blob of that
+        hash need not be stored; if it is, it is kept as long as the turn. Raises UnknownTurnError,
         InputError.
         """
         digest = digest_of(root)
@@ -151,27 +151,30 @@ class Contexts:
         return self.turns.database.turns.root(check_natural(turn_id, "turn"))
 
     def open_turns(self) -> Iterator[OpenInfo]:
-        """Give the turns of all contexts that are still being written."""
+        """Yield the turns of all contexts that are still being written."""
         return _open_turns(self.turns.database.open_turns, None)
 
     def open_turn(self, open_id: int) -> OpenTurn:
-        """Give a turn that is still being written, to go on with it or to seal it. Raises ConflictError for none."""
+        """Return a turn that is still being written, to continue or to seal it.
+
+        Raises ConflictError for none.
+        """
         opened = OpenTurn(self.turns, check_natural(open_id, "open turn"))
         opened.info()
         return opened
 
 
 class Context(View):
-    """A branch: a head that moves over turns. It stays usable while others move it; each reading asks for its head."""
+    """A branch: a head that moves over turns. Others may move it: each read looks the head up."""
 
     def __init__(self, turns: Turns, context_id: int) -> None:
-        """Stand for the context of an id; nothing is read."""
+        """Represent the context of an id; nothing is read."""
         super().__init__(turns, 0)
         self.id = context_id
         self._engine = turns.database.contexts
 
     def __repr__(self) -> str:
-        """Name the context."""
+        """Return the context's id in brackets."""
         return f"<eventq.Context {self.id}>"
 
     def head_id(self) -> int:
@@ -188,7 +191,7 @@ class Context(View):
             raise UnknownContextError(self.id)
         return info
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------
 
     def append(
         self,
@@ -205,14 +208,14 @@ class Context(View):
         The turn goes after `parent` instead of the head if one is given. With `expected_head` it is
         appended only if the head is there. With a `key` that was used in the last 24 hours the
         first turn is returned and nothing is stored. With a `source` an event of type `record`,
-        subtype `turn` tells of it, in the same transaction. Raises ConflictError, UnknownTurnError,
+        subtype `turn` reports it, in the same transaction. Raises ConflictError, UnknownTurnError,
         UnknownBlobError, InputError, TooLargeError.
         """
         to = AppendTo(parent, expected_head, key, b"", source)
         return self.turns.append(self.id, new_turn(payload), to)
 
     def patch(self, turn_id: int, payload: object) -> int:
-        """Lay another payload over that of a turn of this chain; see `Contexts.patch`."""
+        """Patch a turn of this chain with another payload; see `Contexts.patch`."""
         self._check_on(turn_id)
         return Contexts(self.turns).patch(turn_id, payload)
 
@@ -222,7 +225,7 @@ class Context(View):
         return Contexts(self.turns).tombstone(turn_id)
 
     def fork(self, *, at: int | None = None, name: str | None = None) -> Context:
-        """Make a context at the head or at a turn of this chain, and return it: nothing is copied."""
+        """Make a context at the head or at a turn of this chain, and return it; copy nothing."""
         if at is not None:
             check_natural(at, "turn")
         if name is not None:
@@ -230,7 +233,7 @@ class Context(View):
         return Context(self.turns, self._engine.create(name, at, self.id))
 
     def move(self, to: int, *, expected_head: int | None = None) -> ContextInfo:
-        """Move the head to any turn, 0 for none, and log it; return where it stands then.
+        """Move the head to any turn, 0 for none, and log the move; return the context's new state.
 
         With `expected_head` only if it is there now. The head of a run is not moved: fork the run.
         Raises ConflictError with the actual head, UnknownTurnError.
@@ -253,18 +256,18 @@ class Context(View):
             raise UnknownContextError(self.id)
 
     def delete(self) -> None:
-        """Delete the context; its turns stay until a collection, and forks of it do not notice.
+        """Delete the context; its turns stay until a collection, and its forks are not affected.
 
         Raises ConflictError while turns of it are open, UnknownContextError.
         """
         self._engine.delete(self.id)
 
-    # --- open turns -----------------------------------------------------------------------------------------------
+    # --- open turns ------------------------------------------------------------------------------
 
     def open_turn(
         self, *, type_id: str = "message", type_version: int = 1, encoding: int = 0
     ) -> OpenTurn:
-        """Begin a turn that is written delta by delta; all of it becomes a turn when it is sealed.
+        """Start a turn that is written delta by delta and becomes a turn when it is sealed.
 
         Raises UnknownContextError, ConflictError for a context of a run.
         """
@@ -292,10 +295,10 @@ def _open_turns(streams: OpenTurns, context: int | None) -> Iterator[OpenInfo]:
 
 
 class OpenTurn:
-    """A turn that is still being written; other processes see its bytes, and may go on with it."""
+    """A turn that is still being written; other processes see its bytes, and may continue it."""
 
     def __init__(self, turns: Turns, open_id: int) -> None:
-        """Stand for the open turn of an id; nothing is read."""
+        """Represent the open turn of an id; nothing is read."""
         self.turns = turns
         self.id = open_id
         self._streams = turns.database.open_turns
@@ -311,7 +314,7 @@ class OpenTurn:
         return open_conflict(self.id, growing=False)
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
-        """Append bytes, or text as UTF-8, durably, and return how many there are now.
+        """Append bytes, or text as UTF-8, durably, and return the size so far in bytes.
 
         Raises TooLargeError, and stores nothing, when they would be more than a payload may have.
         """
@@ -354,7 +357,7 @@ class OpenTurn:
         return self.turns.append(info.context_id, new, to)
 
     def discard(self) -> None:
-        """Drop what was written. Raises ConflictError when it was sealed or discarded already."""
+        """Discard what was written. Raises ConflictError if it was sealed or discarded already."""
         if self._streams.end(self.id, Ending("discarded")) is None:
             raise self._gone()
 
@@ -368,7 +371,7 @@ def _growth(delta: memoryview) -> Growth:
 
 
 class _Pieces:
-    """Pieces as a binary file."""
+    """Adapts pieces to a binary file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

@@ -1,7 +1,8 @@
-"""The messages that a model should see, rebuilt from the steps of a run: a pure function, the same bytes every time.
+"""The messages that a model should see, rebuilt from the steps of a run by a pure function.
 
-`messages(visit k)` followed by the assistant's answer is a byte-identical prefix of `messages(visit k + 1)`, so that a
-provider's prompt cache hits. Nothing here reads a clock, an environment or a database.
+`messages(visit k)` followed by the assistant's answer is a byte-identical prefix of
+`messages(visit k + 1)`, so that a provider's prompt cache hits. Nothing here reads a clock, an
+environment or a database.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def rebuild(
     compact: str = "",
     cap: int | None = None,
 ) -> Iterator[dict[str, str]]:
-    """Give the messages, as chat APIs take them: the system's, a pair for each visit of the role, and the current one.
+    """Yield the messages as chat APIs take them: the system's, a pair a visit, and the current one.
 
-    `steps` are those since the last compaction, oldest first, and `compact` is its summary. `cap` bounds the
-    characters of one step in a summary.
+    `steps` are those since the last compaction, oldest first, and `compact` is its summary. `cap`
+    bounds the characters of one step in a summary.
     """
     yield {"role": "system", "content": system}
     between: list[Step] = []
@@ -47,24 +48,24 @@ def rebuild(
 
 
 def join(*parts: str) -> str:
-    """Give the parts that are not empty, with a blank line between."""
+    """Return the parts that are not empty, with a blank line between."""
     return "\n\n".join(part for part in parts if part)
 
 
 def output(step: Step) -> str:
-    """Give what a step put out as canonical JSON: its text and its structured part."""
+    """Return the output of a step as canonical JSON: its text and its structured part."""
     return canonical.dump({"content": step.content, "meta": step.meta}).decode()
 
 
 def summary(steps: Sequence[Step], cap: int | None = None) -> str:
-    """Give what happened in some steps, numbered from the start of the run; nothing for none."""
+    """Return a summary of steps, numbered from the start of the run; "" for none."""
     if not steps:
         return ""
-    return "\n\n".join([HEADING, *(_told(step, cap) for step in steps)])
+    return "\n\n".join([HEADING, *(_summarized(step, cap) for step in steps)])
 
 
-def _told(step: Step, cap: int | None) -> str:
-    told = output(step)
-    if cap is not None and len(told) > cap:
-        told = f"{told[:cap]}… ({len(told) - cap} characters more)"
-    return f"### Step {step.number}: {step.role}\nOutput: {told}\nAgent: {step.agent}"
+def _summarized(step: Step, cap: int | None) -> str:
+    text = output(step)
+    if cap is not None and len(text) > cap:
+        text = f"{text[:cap]}… ({len(text) - cap} characters more)"
+    return f"### Step {step.number}: {step.role}\nOutput: {text}\nAgent: {step.agent}"

@@ -1,7 +1,8 @@
-"""The nodes of a workflow run: pure values, and the canonical bytes that name them. No clock, no file, no database.
+"""The nodes of a workflow run: pure values, and the canonical bytes that name them.
 
-A node is the canonical JSON of `{"type", "payload", "refs"}`. The payload is the truth; `refs` is derived from the
-payload's named fields and is what keeps other blobs alive. Refs are written `blob:blake3:<64 hex>`.
+A node is the canonical JSON of `{"type", "payload", "refs"}`. The payload is the truth; `refs` is
+derived from the payload's named fields and is what keeps other blobs. Refs are written
+`blob:blake3:<64 hex>`. Nothing here reads a clock, a file or a database.
 """
 
 from __future__ import annotations
@@ -21,11 +22,7 @@ else:
 
 END = "__end__"
 COMPACT = "__compact__"
-NO_ROLES = (
-    END,
-    COMPACT,
-    "",
-)  # of steps that no role took; the last one of a turn that is no node of ours
+NO_ROLES = (END, COMPACT, "")  # of steps that no role took; "" is that of an unknown turn
 ANCESTORS = 11  # the parent and ten more
 START_TYPE, STATE_TYPE = "eventq.start", "eventq.state"  # of the turns that carry them
 VERSION = 1
@@ -35,10 +32,10 @@ _STATE = ("role", "meta", "start", "content", "ancestors", "compact", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class StartNode:
-    """How a run begins: the workflow, the task, and the system text of each role, frozen.
+    """The start of a run: the workflow, the task, and the system text of each role, frozen.
 
-    It does not name the run. `task_in_system` says that the system texts state the task, so that it
-    is not added to them; None stands in the starts of older programs, which did not say.
+    It does not name the run. With `task_in_system` the system texts state the task, so it is not
+    added to them; None is the value of nodes of older versions, which lack the field.
     """
 
     name: str
@@ -53,13 +50,13 @@ class StartNode:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> list[str]:
-        """Give what the node names: the prompt first, then systems by role, then the caller's state."""
+        """Return what the node names: prompt, system texts by role, the caller's state."""
         systems = [self.system[role] for role in sorted(self.system)]
         caller = [self.parent_state] if self.parent_state else []
         return list(dict.fromkeys([self.prompt, *systems, *caller]))
 
     def encode(self) -> bytes:
-        """Give the canonical bytes."""
+        """Return the canonical bytes."""
         payload = {
             **self.more,
             "name": self.name,
@@ -79,17 +76,17 @@ class StartNode:
 
 @dataclass(frozen=True, slots=True)
 class ContentNode:
-    """What a role put out: a text, whatever it looks like, and the refs of what it made."""
+    """The output of a role: a text, whatever it looks like, and the refs of what it made."""
 
     text: str
     artifacts: tuple[str, ...] = ()
 
     def refs(self) -> list[str]:
-        """Give what the node names: the artifacts, nothing that stands in the text."""
+        """Return what the node names: the artifacts, but no ref that the text contains."""
         return list(dict.fromkeys(self.artifacts))
 
     def encode(self) -> bytes:
-        """Give the canonical bytes."""
+        """Return the canonical bytes."""
         return canonical.dump({"type": "content", "payload": self.text, "refs": self.refs()})
 
 
@@ -111,14 +108,14 @@ class StateNode:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> list[str]:
-        """Give what the node names: start, content, ancestors, compact, attempts and the child's end."""
+        """Return what the node names: start, content, ancestors, compact, attempts, child."""
         rest = (self.compact, *self.attempts, self.child)
         found = dict.fromkeys((self.start, self.content, *self.ancestors, *rest))
         found.pop(None, None)
         return list(found)  # type: ignore[arg-type]  # None is out
 
     def encode(self) -> bytes:
-        """Give the canonical bytes."""
+        """Return the canonical bytes."""
         payload = {
             **self.more,
             "role": self.role,
@@ -142,22 +139,22 @@ Node = StartNode | StateNode | ContentNode
 
 
 def decode(data: bytes, ref: str) -> Node:
-    """Give the node that bytes spell; fields that are missing get their defaults, unknown ones are kept in `more`.
+    """Return the node of its bytes: missing fields get defaults, unknown ones are kept in `more`.
 
     Raises DamagedError, naming `ref`, for what is no node.
     """
     try:
-        told = canonical.parse(data)
-        kind, payload = told["type"], told["payload"]
-        return _DECODERS[kind](payload, told["refs"])  # type: ignore[no-any-return]
+        found = canonical.parse(data)
+        kind, payload = found["type"], found["payload"]
+        return _DECODERS[kind](payload, found["refs"])  # type: ignore[no-any-return]
     except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(
             f"{ref} is no node of a run ({error})", "run 'eventq check' on the thread"
         ) from error
 
 
-def told_refs(data: bytes) -> list[str]:
-    """Give the refs that a node's bytes list, of bytes that `decode` takes."""
+def listed_refs(data: bytes) -> list[str]:
+    """Return the refs that a node's bytes list; `decode` must accept them."""
     return list(canonical.parse(data)["refs"])
 
 
@@ -205,7 +202,7 @@ _DECODERS: dict[str, Any] = {"start": _start, "state": _state, "content": _conte
 
 
 def ancestors_after(ref: str, node: Node) -> tuple[str, ...]:
-    """Give the ancestors of the step after a node: none after the start."""
+    """Return the ancestors of the step after a node: none after the start."""
     return (ref, *node.ancestors)[:ANCESTORS] if isinstance(node, StateNode) else ()
 
 

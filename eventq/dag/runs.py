@@ -262,7 +262,7 @@ class Run:
             raise UnknownRunError(self.id)
         return info
 
-    # --- steps ----------------------------------------------------------------------------------------------------
+    # --- steps -----------------------------------------------------------------------------------
 
     def step(
         self,
@@ -495,7 +495,7 @@ class Run:
         body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
         return self._step(body, _How("compact", AppendTo(), source))
 
-    # --- status ---------------------------------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def end(self, return_code: int = 0, summary: str = "", *, source: str | None = None) -> Step:
         """Complete the run with an end node, and give it. Raises ConflictError unless the run is active."""
@@ -529,7 +529,7 @@ class Run:
             self._turns.check_source(source)
         return self._engine.set_status(self.id, status, op, source)
 
-    # --- forks ----------------------------------------------------------------------------------------------------
+    # --- forks -----------------------------------------------------------------------------------
 
     def fork(
         self,
@@ -598,7 +598,7 @@ class Run:
                 return found[:count]
             page = self.context.before(page.next_cursor, 64, as_of=0)
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def start_node(self) -> StartNode:
         """Give the node that the run began with."""

@@ -1,4 +1,4 @@
-"""Turns: appending one, reading chains of them, and finding one's way through the graph."""
+"""Turns: appending one, reading chains of them, and navigating the graph."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PAGE_TURNS = 256
 PAGE_BYTES = 4 << 20  # payloads that are held at once while a chain is replayed
-_KNOWN = 1_000  # type ids that are remembered
-# Of a turn's fields, in order: the `__init__` of a frozen dataclass takes half as long again.
+_KNOWN = 1_000  # type ids that are cached
+# The setters of a turn's fields, in order: a frozen dataclass's `__init__` takes 1.5 times as long.
 _SETTERS = [getattr(Turn, name).__set__ for name in Turn.__slots__]
 
 
@@ -40,12 +40,12 @@ class Turns:
         self.blobs = blobs
         self._engine = db.turns
         self.check_source = check_source
-        self._types: set[str] = set()  # those that were found good
+        self._types: set[str] = set()  # accepted before
 
-    # --- appending --------------------------------------------------------------------------------
+    # --- appending -------------------------------------------------------------------------------
 
     def prepare(self, new: NewTurn) -> tuple[PreparedTurn, Prepared]:
-        """Check and hash what is to be appended; nothing that can be seen is stored."""
+        """Check and hash a turn that is to be appended; nothing visible is stored."""
         self.database.check_writable()
         self._check(new)
         payload = new.payload
@@ -71,14 +71,14 @@ class Turns:
             if type(value) is not int or not 0 <= value <= U32:
                 check_u32(value, name)
         if new.expect_size is not None and type(new.expect_size) is not int:
-            raise UsageError("expect_size is no whole number", "give a number of bytes")
+            raise UsageError("expect_size must be a whole number", "give a number of bytes")
 
     def append(self, context_id: int, new: NewTurn, to: AppendTo) -> Turn:
         """Store a turn and move the head to it, all or nothing."""
         return self.store(context_id, *self.prepare(new), to)
 
     def store(self, context_id: int, turn: PreparedTurn, ready: Prepared, to: AppendTo) -> Turn:
-        """Store a turn that was prepared, as `append` does."""
+        """Store a prepared turn, as `append` does."""
         if to.key is not None:
             check_name(to.key, "key")
             to = to._replace(key_digest=digest_of_key(turn))
@@ -99,7 +99,7 @@ class Turns:
         """Return the turn of a row that was just stored, without its payload."""
         return _turn(row, {})
 
-    # --- reading ----------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def turn(self, turn_id: int, *, payload: bool = True, as_of: int | None = None) -> Turn:
         """Return one turn. Raises UnknownTurnError."""
@@ -122,7 +122,7 @@ class Turns:
         rows.reverse()
         if rows and len(rows) < count and rows[0].parent:
             raise DamagedError(
-                f"turn {rows[0].parent} (depth {rows[0].depth - 1}) is not there",
+                f"turn {rows[0].parent} (depth {rows[0].depth - 1}) is missing",
                 "run 'eventq check', or restore a backup",
             )
         return rows
@@ -130,7 +130,7 @@ class Turns:
     def payloads(
         self, rows: list[TurnRow], *, payload: bool, limit: int = PAGE_BYTES
     ) -> Iterator[Turn]:
-        """Make turns of rows, their payloads fetched together, within a number of bytes at once."""
+        """Yield the turns of rows; payloads are fetched together, up to `limit` bytes at once."""
         start = 0
         while start < len(rows):
             end, size = start, 0
@@ -144,7 +144,7 @@ class Turns:
             start = end
 
     def _load(self, rows: list[TurnRow]) -> dict[bytes, bytes]:
-        """Return the payloads of rows; an error says at which turn."""
+        """Return the payloads of rows; an error names the turn."""
         try:
             return self.blobs.load(rows)
         except DamagedBlobError as error:
@@ -154,10 +154,10 @@ class Turns:
             raise
 
     def last_patch(self) -> int:
-        """Return the number of the newest patch there ever was."""
+        """Return the number of the newest patch ever stored."""
         return self._engine.last_patch()
 
-    # --- the graph --------------------------------------------------------------------------------
+    # --- the graph -------------------------------------------------------------------------------
 
     def depth(self, turn_id: int) -> int:
         """Return the depth of a turn. Raises UnknownTurnError."""
@@ -172,7 +172,7 @@ class Turns:
         return link.parent if link else 0
 
     def ancestor(self, turn_id: int, depth: int) -> int:
-        """Return the turn at a depth at or above a turn, 0 when it does not reach so deep."""
+        """Return the turn at a depth at or above a turn, 0 if the chain is not so long."""
         return self._engine.ancestor(turn_id, depth)
 
     def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
@@ -180,7 +180,7 @@ class Turns:
         return self._engine.nearest(turn_id, flag)
 
     def is_above(self, turn_id: int, below: int) -> bool:
-        """Return whether a turn is another or its ancestor. Raises UnknownTurnError for the first."""
+        """Return whether a turn is `below` or an ancestor of it. Raises UnknownTurnError."""
         return self.ancestor(below, self.depth(turn_id)) == turn_id
 
     def common(self, one: int, other: int) -> int:
@@ -227,41 +227,44 @@ class Chain:
 
 
 class Diff:
-    """How two branches differ: `ancestor` is the turn they share last, 0 for none; `mine` and `theirs` come after it.
+    """The difference of two branches: `ancestor` is the last turn they share, 0 for none.
 
-    Both are lazy and know their length.
+    `mine` and `theirs` come after it. Both are lazy and have a length.
     """
 
     def __init__(self, ancestor: int, mine: Chain, theirs: Chain) -> None:
-        """Hold the three."""
+        """Store the three."""
         self.ancestor = ancestor
         self.mine = mine
         self.theirs = theirs
 
 
 class View:
-    """A chain from its root to a head that stands still; every reading gives turns oldest first."""
+    """A chain from its root to a fixed head; every read returns turns oldest first."""
 
     def __init__(self, turns: Turns, head: int) -> None:
-        """Read the chain that ends at a turn, 0 for the empty one."""
+        """Represent the chain that ends at a turn, 0 for the empty one."""
         self.turns = turns
         self._fixed = head
 
     def head_id(self) -> int:
-        """Give the id of the newest turn, 0 for none."""
+        """Return the id of the newest turn, 0 for none."""
         return self._fixed
 
     def last(self, limit: int = 64, *, payload: bool = True, as_of: int | None = None) -> Page:
-        """Give the newest turns; `next_cursor` goes to `before` for those above them.
+        """Return the newest turns; pass `next_cursor` to `before` for those above them.
 
-        `as_of` is the seq of an overlay: later ones do not show; 0 shows every turn as it was appended.
+        `as_of` is the seq of a patch: later ones are not applied; with 0 none is.
         """
         return self._page(self.head_id(), limit, payload=payload, as_of=as_of)
 
     def before(
         self, turn_id: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None
     ) -> Page:
-        """Give the turns above one of this chain. Raises UnknownTurnError, ConflictError for one that is not on it."""
+        """Return the turns above one of this chain.
+
+        Raises UnknownTurnError, and ConflictError for a turn that is not on the chain.
+        """
         self._check_on(turn_id)
         above = self.turns.parent(turn_id)
         return self._page(above, limit, payload=payload, as_of=as_of)
@@ -277,7 +280,7 @@ class View:
     def range(
         self, start_depth: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None
     ) -> Page:
-        """Give the turns from a depth on, the root's is 0; `next_cursor` is the depth to go on at."""
+        """Return the turns from a depth on (0: the root); `next_cursor` is the depth to go on at."""
         check_natural(start_depth, "start_depth")
         check_positive(limit, "limit")
         head = self.head_id()
@@ -291,7 +294,7 @@ class View:
     def replay(
         self, *, payload: bool = True, as_of: int | None = None, start_depth: int = 0
     ) -> Chain:
-        """Give the whole chain, from the root or a depth on, lazily and in bounded memory."""
+        """Return the whole chain, from the root or a depth on, lazily and in bounded memory."""
         head = self.head_id()
         start = check_natural(start_depth, "start_depth")
         return Chain(self.turns, head, start, self._length(head), payload=payload, as_of=as_of)
@@ -300,17 +303,20 @@ class View:
         return self.turns.depth(head) + 1 if head else 0
 
     def at(self, turn_id: int) -> View:
-        """Give the chain up to a turn of this one. Raises UnknownTurnError, ConflictError for one not on it."""
+        """Return the chain up to a turn of this one.
+
+        Raises UnknownTurnError, and ConflictError for a turn that is not on the chain.
+        """
         self._check_on(turn_id)
         return View(self.turns, turn_id)
 
     def ancestor(self, depth: int) -> int:
-        """Give the id of the turn at a depth of this chain, 0 where there is none."""
+        """Return the id of the turn at a depth of this chain, 0 for none."""
         head = self.head_id()
         return self.turns.ancestor(head, check_natural(depth, "depth")) if head else 0
 
     def has(self, turn_id: int) -> bool:
-        """Say whether a turn is on this chain. Raises UnknownTurnError when there is none of that id."""
+        """Return whether a turn is on this chain. Raises UnknownTurnError for an unknown id."""
         return self.turns.is_above(check_natural(turn_id, "turn"), self.head_id())
 
     def _check_on(self, turn_id: int) -> None:
@@ -318,11 +324,11 @@ class View:
             raise chain_conflict(turn_id, self.head_id())
 
     def common_ancestor(self, other: View) -> int:
-        """Give the id of the last turn that two chains share, 0 for none."""
+        """Return the id of the last turn that two chains share, 0 for none."""
         return self.turns.common(self.head_id(), other.head_id())
 
     def diff(self, other: View, *, payload: bool = True, as_of: int | None = None) -> Diff:
-        """Say what each of two chains has after the turn they share last."""
+        """Return what each of two chains has after the last turn that they share."""
         mine, theirs = self.head_id(), other.head_id()
         shared = self.turns.common(mine, theirs)
         start = self._length(shared)
@@ -334,12 +340,12 @@ class View:
 
 
 def new_turn(payload: object) -> NewTurn:
-    """Return what is given in place of a payload, or a turn of that payload alone."""
+    """Return a `NewTurn` as it is, or one of a payload alone."""
     return payload if type(payload) is NewTurn else NewTurn(payload)
 
 
 def encoded(payload: object, canonical: str | None, what: str = "the payload") -> object:
-    """Give a payload as bytes or a binary file: text as UTF-8, a value through the rule that was named."""
+    """Return a payload as bytes or a binary file: text as UTF-8, a value by a canonical rule."""
     if canonical is not None:
         from eventq.dag.canonical import apply
 
@@ -353,7 +359,7 @@ def encoded(payload: object, canonical: str | None, what: str = "the payload") -
 
 
 def digest_of_key(turn: PreparedTurn) -> bytes:
-    """Return what an idempotency key stands for: the same bytes of the same type."""
+    """Return the digest that an idempotency key is bound to: that of the bytes and the type."""
     from blake3 import blake3
 
     of_type = f"{turn.type_version}\n{turn.encoding}\n{turn.flags}\n{turn.type_id}"
@@ -365,7 +371,7 @@ def _has(row: TurnRow, ref: str) -> bool:
 
 
 def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
-    """Make a turn of its row."""
+    """Return the turn of a row."""
     (
         turn_id, parent, depth, type_id, version, encoding, flags, created, canonical, patch,
         digest, size, _,
@@ -386,7 +392,7 @@ def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
 
 
 def check_u32(value: object, name: str) -> None:
-    """Raise InputError for what is no unsigned number of 32 bits."""
+    """Raise InputError unless a value is an unsigned 32-bit integer."""
     if type(value) is not int or not 0 <= value <= U32:
         raise InputError(
             f"{name} must be a whole number from 0 to 2^32-1, not {value!r}",

@@ -26,7 +26,7 @@ class BlobRow(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes as they are kept, at most 1 MiB: cut, hashed and compressed by the domain."""
+    """Bytes as they are stored, at most 1 MiB: cut, hashed and compressed by the domain."""
 
     digest: bytes
     size: int
@@ -35,9 +35,9 @@ class Piece(NamedTuple):
 
 
 class PreparedBlob(NamedTuple):
-    """A blob that is one piece, or the list `parts`; `pieces` brings what is not stored ahead.
+    """A blob that is one piece, or the list `parts`; `pieces` are those that are not stored yet.
 
-    With neither it is one that was found stored, and verified.
+    With neither it is a blob that was found stored, and verified.
     """
 
     digest: bytes
@@ -66,7 +66,7 @@ class TurnRow(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Where a turn stands in the graph; `parent` is 0 for a root."""
+    """The position of a turn in the graph; `parent` is 0 for a root."""
 
     parent: int
     depth: int
@@ -86,7 +86,7 @@ class PreparedTurn(NamedTuple):
 class AppendTo(NamedTuple):
     """Where a turn goes, under which conditions, and what changes with it.
 
-    `key_digest` stands for the payload of the `key`. An event from `source` tells of the turn.
+    `key_digest` identifies the payload of the `key`. An event from `source` reports the turn.
     The open turn `seals`, if it is as long as the payload, becomes this one. It gets the `root`
     of a file tree, which is a stored blob unless it is a `foreign_root`.
     """
@@ -102,10 +102,10 @@ class AppendTo(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """Where a run stands: its head (0 for none) and the digest of the head's payload.
+    """The state of a run: its head (0 for none) and the digest of the head's payload.
 
     `tried` grows with each attempt after the head, 0 for none; `keyed` is the turn that has the
-    key that was asked for, 0 for none.
+    requested key, 0 for none.
     """
 
     status: str
@@ -129,7 +129,7 @@ class PreparedRun(NamedTuple):
 
 
 class PreparedAttempt(NamedTuple):
-    """A step that failed where `after` says; `blobs` are stored ahead of its node."""
+    """A step that failed after the head of `after`; `blobs` are stored ahead of its node."""
 
     after: RunState
     blobs: tuple[PreparedBlob, ...]
@@ -138,11 +138,11 @@ class PreparedAttempt(NamedTuple):
 
 
 class PreparedStep(NamedTuple):
-    """A step that can be taken if the run stands where `after` says.
+    """A step that can be taken if the state of the run is still `after`.
 
-    `blobs` are stored ahead of it, `attempts` kept beside the chain. With `replaces` it takes
-    the place of the last step, which becomes an attempt. The run's status `becomes` another, or
-    stays. An event from `source` tells of it as `op`.
+    `blobs` are stored ahead of it, `attempts` beside the chain. With `replaces` it replaces the
+    last step, which becomes an attempt. The run's status changes to `becomes`, or stays. An event
+    from `source` reports it as `op`.
     """
 
     turn: PreparedTurn
@@ -157,7 +157,7 @@ class PreparedStep(NamedTuple):
 
 
 class StreamPiece(NamedTuple):
-    """Some bytes of a stream, at most 1 MiB, as they are kept.
+    """Some bytes of a stream, at most 1 MiB, as they are stored.
 
     `position` counts from 0; None lets the engine choose the next one, or join the bytes to the
     last piece while that is small. `newlines` counts those before it, where lines are counted.
@@ -185,7 +185,7 @@ class Ending(NamedTuple):
 
 
 class ArtifactRow(NamedTuple):
-    """An artifact as it is kept; `owner` names the writer of an open one, who may be dead."""
+    """An artifact as it is stored; `owner` names the writer of an open one, who may be dead."""
 
     number: int
     tool: str
@@ -200,7 +200,7 @@ class ArtifactRow(NamedTuple):
 
 
 class GoneError(BusyError):
-    """What was found or stored ahead of a transaction was collected before it."""
+    """A collection deleted what was found or stored ahead of a transaction."""
 
     def __init__(self) -> None:
         super().__init__(

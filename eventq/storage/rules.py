@@ -1,6 +1,6 @@
-"""What every engine does alike in the middle of a change: pure functions, without an engine.
+"""What all engines do alike in the middle of a change: pure functions.
 
-The place of a turn in the graph, the event that tells of it, and the errors of heads and keys.
+The link of a turn to its ancestors, the event that reports it, and the errors of heads and keys.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from eventq.storage.rows import TurnRow
 
 U32 = (1 << 32) - 1
-KEY_MS = 24 * 3600 * 1000  # that the idempotency key of an append is honoured for
+KEY_MS = 24 * 3600 * 1000  # for which the idempotency key of an append is honoured
 
 
-def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | None]:
+def link(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | None]:
     """Return a child's depth, jump and jump's depth.
 
     `above` is the parent's depth and jump depth, then jump and jump depth of where it jumps to.
@@ -40,8 +40,8 @@ def place(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | Non
 
 
 def event_of(context_id: int, turn: TurnRow) -> str:
-    """Return the content of the event that tells of a turn; it names the payload's blob."""
-    told = {
+    """Return the content of the event that reports a turn; it names the payload's blob."""
+    content = {
         "context_id": context_id,
         "turn_id": turn.turn,
         "parent_turn_id": turn.parent,
@@ -52,12 +52,12 @@ def event_of(context_id: int, turn: TurnRow) -> str:
         "size": turn.size,
         "payload": f"blob:blake3:{(turn.digest or b'').hex()}",
     }
-    return writer()(told)
+    return writer()(content)
 
 
 def event_of_run(op: str, info: RunInfo) -> str:
-    """Return the content of the event that tells of a change of a run."""
-    told = {
+    """Return the content of the event that reports a change of a run."""
+    content = {
         "op": op,
         "run_id": info.run_id,
         "name": info.name,
@@ -67,7 +67,7 @@ def event_of_run(op: str, info: RunInfo) -> str:
         "head": info.head,
         "start": info.start,
     }
-    return writer()(told)
+    return writer()(content)
 
 
 def head_conflict(context_id: int, head: int, expected: int) -> ConflictError:
@@ -98,7 +98,7 @@ def key_conflict(key: str, turn_id: int) -> ConflictError:
 
 
 def run_conflict(context_id: int) -> ConflictError:
-    """Return the error for what only a run does with its context."""
+    """Return the error for a change of a context that only its run may make."""
     return ConflictError(
         f"context {context_id} is that of a run, whose turns are steps",
         "use 'eventq run step' or 'run fork'",
@@ -114,7 +114,7 @@ def name_conflict(name: str, owner: int) -> ConflictError:
 
 
 def open_conflict(open_id: int, *, growing: bool) -> ConflictError:
-    """Return the error for an open turn that has ended, or is still `growing`."""
+    """Return the error for an open turn that has ended, or that is still `growing`."""
     if growing:
         return ConflictError(
             f"somebody is still writing to open turn {open_id}", "seal it again", open_id

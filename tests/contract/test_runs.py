@@ -1795,10 +1795,13 @@ BAD: dict[str, tuple[Callable[[Thread, Run], object], str]] = {
         "JSON has no word",
     ),
     "content that is bytes": (lambda _, run: run.step("a", content=b"x"), "content must be text"),  # type: ignore[arg-type]
-    "half a character": (lambda _, run: run.step("a", content="\ud800"), "half a character"),
-    "half a character in an edge prompt": (
+    "an unpaired surrogate": (
+        lambda _, run: run.step("a", content="\ud800"),
+        "an unpaired surrogate",
+    ),
+    "an unpaired surrogate in an edge prompt": (
         lambda _, run: run.step(NewStep("a", edge_prompt="\ud800")),
-        "half a character",
+        "an unpaired surrogate",
     ),
     "an agent that is none": (
         lambda _, run: run.step(NewStep("a", agent=None)),  # type: ignore[arg-type]

@@ -215,7 +215,7 @@ def test_an_empty_batch_is_a_success(inbox: str) -> None:
         ('{"source":"","type":"b","content":"c"}', "source is empty"),
         ('{"source":"a","type":"b","content":"c","subtype":1}', "subtype is not a string"),
         ('{"source":"a","type":"b","content":"c","key":[]}', "key is not a string"),
-        ('{"source":"a","type":"b","content":"\\ud800"}', "lone surrogate"),
+        ('{"source":"a","type":"b","content":"\\ud800"}', "unpaired surrogate"),
         ('{"source":"a","type":"b","content":NaN}', "NaN"),
         (
             '{"source":"a","type":"b","content":' + "[" * 100_000 + "]" * 100_000 + "}",

@@ -20,7 +20,7 @@ from eventq.storage.copied import (
     RunCopy,
     TurnCopy,
 )
-from eventq.storage.rules import place
+from eventq.storage.rules import link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Copies:
         above = self._db.turns.spot(new.parent) if new.parent else ()
         if above is None:
             raise UnknownTurnError(new.parent)
-        depth, jump, jump_depth = place(new.parent, above)
+        depth, jump, jump_depth = link(new.parent, above)
         self._run(
             _ADD_TURN,
             (new.digest, new.turn, new.parent or None, depth, jump, jump_depth, new.type_id,

@@ -13,9 +13,9 @@ from eventq.storage.rules import (
     event_of,
     head_conflict,
     key_conflict,
+    link,
     no_more_ids,
     open_conflict,
-    place,
     run_conflict,
 )
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES, ADD_REFS
@@ -59,7 +59,7 @@ _ANCESTOR = (
     " ON t.turn_id = CASE WHEN h.jump_depth >= ?2 THEN h.jump_id ELSE h.parent_id END WHERE h.depth > ?2)"
     " SELECT turn_id FROM hop WHERE depth = ?2"
 )
-# Of a parent, and of where its jump goes: what the place of a child follows from.
+# Of a parent, and of where its jump goes: what the link of a child follows from.
 _SPOT = "p.depth, p.jump_depth, j.jump_id, j.jump_depth"
 _JUMP = "LEFT JOIN turns j ON j.turn_id = p.jump_id"
 _STATE = (  # head, version, whether it is a run's, turn and digest of the key, `_SPOT` of the head
@@ -173,7 +173,7 @@ class Turns:
         parent = to.parent or head
         if parent != head:
             above = self._above(parent)
-        depth, jump, jump_depth = place(parent, above)
+        depth, jump, jump_depth = link(parent, above)
         cursor = self.database.cursor
         execute, connection = cursor.execute, cursor.connection
         blob, type_id, type_version, encoding, flags, canonical = new
@@ -293,7 +293,7 @@ class Turns:
         return Link(*rows[0]) if rows else None
 
     def spot(self, turn_id: int) -> tuple[Any, ...] | None:
-        """Return what a child's place follows from, see `place`, or None."""
+        """Return what the link of a child follows from, see `link`, or None."""
         rows = self._run(f"SELECT {_SPOT} FROM turns p {_JUMP} WHERE p.turn_id = ?", (turn_id,))  # noqa: S608
         return rows[0] if rows else None
 
