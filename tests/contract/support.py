@@ -115,3 +115,20 @@ def left_behind(thread: eventq.Thread, data: bytes, tool: str = "tool") -> None:
             writer.tick()
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def fill(path: str) -> str:
+    """Fill a thread with five events, keys and a consumer; it is sound. Return its path."""
+    with eventq.open(path) as thread:
+        for number in range(1, 6):
+            thread.push("self", "note", str(number), key=f"k{number}")
+        thread.subscribe("w", "true", filter="type = 'note'")
+        thread.ack("w", 2)
+    assert found(path) == []
+    return path
+
+
+def mirror_lines(path: str) -> list[str]:
+    """Return the lines of a thread's mirror."""
+    with open(os.path.join(path, "events.jsonl"), encoding="utf-8") as file:
+        return file.readlines()
