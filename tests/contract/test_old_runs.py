@@ -107,7 +107,7 @@ def old(thread: eventq.Thread, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("role", GAVE)
 def test_an_old_run_gives_the_messages_that_it_gave(old: Run, role: str) -> None:
-    """Row 71: a start that does not say where the task stands is read by the rule of its day, to the byte."""
+    """A start that does not say where the task stands is read by the rule of its day, to the byte."""
     assert said(old, role) == GAVE[role]
 
 

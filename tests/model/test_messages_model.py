@@ -1,4 +1,4 @@
-"""The messages of a role beside an independent program that follows the contract; prefixes, forks, and purity."""
+"""The messages of a role beside an independent program; prefixes, forks, and purity."""
 
 from __future__ import annotations
 
@@ -39,25 +39,15 @@ SYSTEM = {
 TASK = "the task ☃"
 BUDGET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
-TEXTS = st.sampled_from(
-    [
-        "",
-        "",
-        "x",
-        "two\nlines\n",
-        " ",
-        "ä ☃ 😀 \u2028 \x00",
-        '{"type":"state"}',
-        "## What Happened Since Your Last Turn",
-        "\n\n",
-    ]
-)
+SPECIAL = ['{"type":"state"}', "## What Happened Since Your Last Turn", "ä ☃ 😀 \u2028 \x00"]
+TEXTS = st.sampled_from(["", "", "x", "two\nlines\n", " ", "\n\n", *SPECIAL])
 METAS: st.SearchStrategy[Any] = st.sampled_from(
     [None, {}, 0, 1.0, "é", [], {"b": 1, "a": {"ü": [1.5, None, True]}, "😀": -0.0, "\uffff": 1}]
 )
+COMPACT = st.one_of(st.none(), st.none(), st.none(), st.none(), TEXTS)
 STEPS = st.tuples(
-    st.just("step"), st.sampled_from(ROLES), METAS, TEXTS, TEXTS, TEXTS, st.integers(0, 2), st.integers(0, 1),
-    st.one_of(st.none(), st.none(), st.none(), st.none(), TEXTS),
+    st.just("step"), st.sampled_from(ROLES), METAS, TEXTS, TEXTS, TEXTS, st.integers(0, 2),
+    st.integers(0, 1), COMPACT,
 )  # fmt: skip
 OTHERS = st.one_of(
     st.tuples(st.just("attempt"), st.sampled_from(ROLES), METAS, TEXTS),
@@ -69,7 +59,7 @@ OTHERS = st.one_of(
 HISTORIES = st.lists(st.one_of(STEPS, STEPS, STEPS, OTHERS), min_size=1, max_size=18)
 
 
-# --- the contract, in plain Python ---
+# --- the contract, in plain Python ----------------------------------------------------------------
 
 
 @dataclass
@@ -142,12 +132,12 @@ def compacted(chain: list[Done]) -> int:
     return max((done.number for done in chain if done.compact is not None), default=0)
 
 
-# --- a run beside it ---
+# --- a run beside it ------------------------------------------------------------------------------
 
 
 @dataclass
 class Pair:
-    """A run, and what was done in it; `asked` is what each visit was shown, `shown` what each role sees after a step."""
+    """A run beside a list: what each visit was shown (`asked`), what each role sees (`shown`)."""
 
     thread: Thread
     run: Run
@@ -168,33 +158,14 @@ class Pair:
             assert expected(self.chain, role, "now", self.cap) == messages
         self.shown[len(self.chain)] = seen
 
-    def step(
-        self,
-        role: str,
-        meta: Any,
-        content: str,
-        edge: str,
-        agent: str,
-        things: int,
-        attempts: int,
-        compact: str | None,
-    ) -> None:
+    def step(self, role: str, meta: Any, content: str, edge: str, *more: Any) -> None:
+        agent, things, attempts, compact = more
         self.asked[len(self.chain) + 1] = self.run.messages(role, edge)
         refs = [self.thread.blobs.put(b"thing %d" % number).ref for number in range(things)]
         words: dict[str, Any] = {"edge_prompt": edge} if edge else {}  # a missing one is ""
         tried = [NewStep(role, content="no")] * attempts
-        step = self.run.step(
-            NewStep(
-                role,
-                meta,
-                content,
-                refs=refs,
-                agent=agent,
-                compact=compact,
-                attempts=tried,
-                **words,
-            )
-        )
+        words |= {"refs": refs, "agent": agent, "compact": compact, "attempts": tried}
+        step = self.run.step(NewStep(role, meta, content, **words))
         self.chain.append(Done(step.number, role, deepcopy(meta), content, edge, agent, compact))
         assert step.number == len(self.chain)
 
@@ -224,15 +195,9 @@ class Pair:
         if not self.chain or self.chain[-1].role is None or self.chain[-1].compact is not None:
             return
         old = self.chain.pop()
-        new = Done(
-            old.number,
-            old.role,
-            deepcopy(meta),
-            content,
-            old.edge if edge is None else edge,
-            old.agent,
-        )
         assert old.role is not None
+        asked = old.edge if edge is None else edge
+        new = Done(old.number, old.role, deepcopy(meta), content, asked, old.agent)
         self.asked[old.number] = expected(self.chain, old.role, new.edge, self.cap)
         self.run.poke(meta, content, edge_prompt=edge)
         self.chain.append(new)
@@ -251,7 +216,7 @@ class Pair:
         self.run, self.chain = fork, self.chain[:at]
 
     def prefixes(self) -> int:
-        """See that what a visit was shown and its answer begin what the next one was shown; give how many there were."""
+        """Check that what a visit was shown begins what the next one was; return their number."""
         compared = 0
         for role in ROLES:
             visits = [done for done in self.chain if done.role == role]
@@ -299,9 +264,10 @@ def begin(thread: Thread, cap: int | None) -> Pair:
 def test_messages_are_those_of_the_contract(
     shared: Thread, history: list[Any], cap: int | None
 ) -> None:
-    """Rows 58 to 68, 70, 71: any history shows each role what the contract's own words give, at every moment of it;
-    what a visit was shown, and what it answered, is a byte-identical prefix of all that follows until a compaction.
-    """  # noqa: D205
+    """Any history shows each role what the contract says, at every moment.
+
+    What a visit was shown, and its answer, are a prefix of all that follows until a compaction.
+    """
     pair = begin(shared, cap)
     with shared.write():  # one commit for all of them
         for action in history:
@@ -315,7 +281,7 @@ def test_messages_are_those_of_the_contract(
 
 
 def test_the_prefix_law_compares_something(shared: Thread) -> None:
-    """Row 60: of three roles that take turns each visit begins with all of those before it."""
+    """Of three roles that take turns each visit begins with all of those before it."""
     pair = begin(shared, None)
     for number in range(12):
         pair.do(
@@ -328,7 +294,7 @@ def test_the_prefix_law_compares_something(shared: Thread) -> None:
 
 
 def test_the_messages_to_the_byte(shared: Thread) -> None:
-    """Rows 58, 59, 62, 63, 64, 66, 70, 71: a short history, written out."""
+    """A short history, written out."""
     run = shared.runs.start("w", TASK, system=SYSTEM)
     first = [
         {"role": "system", "content": f"You code.\n\n{TASK}"},
@@ -336,13 +302,11 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     ]
     assert first == run.messages("coder", " do\n")
     assert run.messages("tester") == [
-        {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"}, {"role": "user", "content": ""},
-    ]  # fmt: skip
-    assert (
-        {"role": "system", "content": TASK}
-        == run.messages("Prüfer ☃")[0]
-        == run.messages("nobody")[0]
-    )
+        {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"},
+        {"role": "user", "content": ""},
+    ]
+    for role in ("Prüfer ☃", "nobody"):
+        assert run.messages(role)[0] == {"role": "system", "content": TASK}
     run.step(NewStep("coder", {"b": 1, "a": [1.0]}, 'é"', edge_prompt=" do\n", agent="claude"))
     run.step("tester", None, "")
     run.step(NewStep("tester", "no", "x", agent="y"))
@@ -355,14 +319,12 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
         *first,
         {"role": "assistant", "content": '{"content":"é\\"","meta":{"a":[1.0],"b":1}}'},
     ]
-    assert [*given, {"role": "user", "content": f"again\n\n{told}"}] == run.messages(
-        "coder", "again"
-    )
+    again = {"role": "user", "content": f"again\n\n{told}"}
+    assert run.messages("coder", "again") == [*given, again]
     assert [*given, {"role": "user", "content": told}] == run.messages("coder")
     run.compact("So far.")
-    assert [first[0], {"role": "user", "content": "So far.\n\nagain"}] == run.messages(
-        "coder", "again"
-    )
+    again = {"role": "user", "content": "So far.\n\nagain"}
+    assert run.messages("coder", "again") == [first[0], again]
     run.step(NewStep("coder", 1, edge_prompt="go"))
     assert [
         first[0],
@@ -370,11 +332,14 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
         {"role": "assistant", "content": '{"content":"","meta":1}'},
         {"role": "user", "content": ""},
     ] == run.messages("coder")
-    told = '## What Happened Since Your Last Turn\n\n### Step 5: coder\nOutput: {"content":"","meta":1}\nAgent: '
+    told = (
+        "## What Happened Since Your Last Turn\n\n"
+        '### Step 5: coder\nOutput: {"content":"","meta":1}\nAgent: '
+    )
     assert {"role": "user", "content": f"So far.\n\n{told}"} == run.messages("tester")[1]
 
 
-# --- purity ---
+# --- purity ---------------------------------------------------------------------------------------
 
 ELSEWHERE = """
 import json, os, sys
@@ -384,33 +349,15 @@ with eventq.open(path, read_only=True) as thread:
     told = {role: thread.runs.get(run).messages(role, "now \\u2603") for role in roles}
     sys.stdout.buffer.write(json.dumps(told).encode())
 """
-PLACES: list[dict[str, str]] = [
-    {
-        "PYTHONHASHSEED": "1",
-        "LANG": "C",
-        "LC_ALL": "C",
-        "TZ": "Asia/Tokyo",
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-    },
-    {
-        "PYTHONHASHSEED": "77",
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "America/New_York",
-        "HOME": "/nowhere",
-    },
-    {
-        "PYTHONHASHSEED": "0",
-        "TZ": "Pacific/Kiritimati",
-        "USER": "somebody",
-        "EVENTQ_BLOB_CACHE": "0",
-    },
+PLACES = [
+    "PYTHONHASHSEED=1 LANG=C LC_ALL=C TZ=Asia/Tokyo PYTHONUTF8=0 PYTHONCOERCECLOCALE=0",
+    "PYTHONHASHSEED=77 LANG=C.UTF-8 LC_ALL=C.UTF-8 TZ=America/New_York HOME=/nowhere",
+    "PYTHONHASHSEED=0 TZ=Pacific/Kiritimati USER=somebody EVENTQ_BLOB_CACHE=0",
 ]
 
 
 def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 61: the same head gives the same bytes in any process, whatever its environment; no row, no file changes."""
+    """The same head is the same bytes in any process and environment; nothing is changed."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "off")
     path = eventq.init(str(tmp_path / "thread"))
     roles = [*ROLES, "nobody"]
@@ -419,19 +366,8 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with thread.write():
             for number in range(30):
                 meta = {"ü": number, "b": [1.5], "😀": None}
-                pair.do(
-                    (
-                        "step",
-                        ROLES[number * 7 % 5 % 3],
-                        meta,
-                        "x" * number,
-                        f"ask {number}",
-                        "",
-                        1,
-                        number % 2,
-                        None,
-                    )
-                )
+                role, ask = ROLES[number * 7 % 5 % 3], f"ask {number}"
+                pair.do(("step", role, meta, "x" * number, ask, "", 1, number % 2, None))
             pair.do(("compact", "so far ☃"))
             pair.do(("step", "coder", {"z": 1, "a": 2}, "done", "", "agent", 0, 0, None))
             pair.do(("end",))
@@ -449,10 +385,14 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for number, place in enumerate(PLACES):
         folder = tmp_path / f"cwd {number}"
         folder.mkdir()
+        more = dict(word.split("=") for word in place.split())
         done = subprocess.run(
             [sys.executable, "-c", ELSEWHERE, path, str(run_id), json.dumps(roles)],
-            cwd=folder, env={**os.environ, "PYTHONPATH": ROOT, **place}, capture_output=True, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": ROOT, **more},
+            capture_output=True,
+            timeout=60,
+        )
         assert (done.returncode, done.stderr) == (0, b"")
         assert json.dumps(here).encode() == done.stdout
         assert list(folder.iterdir()) == []
@@ -469,7 +409,7 @@ def rows(thread: Thread) -> dict[str, list[Any]]:
 
 
 def everything(path: str) -> dict[str, bytes]:
-    """Give every file of a thread but SQLite's shared memory and its log, which are empty of data."""
+    """Return every file of a thread but SQLite's shared memory and log, which are empty."""
     found = {}
     for folder, _, names in os.walk(path):
         for name in names:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import eventq
 from eventq import InputError, LogicError, UsageError
 from eventq.errors import AckError, ConsumerExistsError, UnknownConsumerError
+from tests.model.support import Beside, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,22 +155,13 @@ class _UndoError(Exception):
     """Ends a block that is to be undone."""
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Beside):
     """The rules: one for each thing that may happen to a thread."""
 
     @initialize()
     def begin(self) -> None:
-        self.folder = tempfile.mkdtemp()
-        self.path = eventq.init(os.path.join(self.folder, "thread"))
-        self.thread = eventq.open(self.path)
+        self.make_thread()
         self.model = Model()
-
-    def teardown(self) -> None:
-        if hasattr(self, "thread"):
-            found = self.thread.check()
-            self.thread.close()
-            shutil.rmtree(self.folder)
-            assert found == []
 
     # --- writing ---
 
@@ -207,10 +189,17 @@ class Machine(RuleBasedStateMachine):
         with pytest.raises(InputError):
             self.thread.push_many([*good, bad, *more])
 
-    @rule(before=st.lists(NEW, max_size=2), inner=st.lists(NEW, max_size=3), after=st.lists(NEW, max_size=2),
-          undo_inner=st.booleans(), undo_outer=st.booleans(), consumer=st.sampled_from(CONSUMERS), chosen=FILTERS)  # fmt: skip
-    def block(self, before: list[Any], inner: list[Any], after: list[Any], undo_inner: bool, undo_outer: bool,
-              consumer: str, chosen: Filter) -> None:  # fmt: skip
+    @rule(
+        news=st.tuples(*[st.lists(NEW, max_size=most) for most in (2, 3, 2)]),
+        undo_inner=st.booleans(),
+        undo_outer=st.booleans(),
+        consumer=st.sampled_from(CONSUMERS),
+        chosen=FILTERS,
+    )
+    def block(
+        self, news: Any, undo_inner: bool, undo_outer: bool, consumer: str, chosen: Filter
+    ) -> None:
+        before, inner, after = news
         outermost = self.model.copy()
         try:
             with self.thread.write():
@@ -263,21 +252,13 @@ class Machine(RuleBasedStateMachine):
     def pop(self, consumer: str, share: float, limit: int, only_ack: bool) -> None:
         number = round(self.model.newest * share)
         chosen = self.model.subscriptions.get(consumer)
-        refused = (
-            UnknownConsumerError
-            if chosen is None
-            else AckError
-            if number > self.model.newest
-            else None
-        )
-        if refused:
-            with pytest.raises(refused):
+        if chosen is None or number > self.model.newest:
+            with pytest.raises(UnknownConsumerError if chosen is None else AckError):
                 self.thread.pop(consumer, number, limit=limit)
             return
         if only_ack:
             self.thread.ack(consumer, number)
         else:
-            assert chosen is not None
             got = [Row.of(event) for event in self.thread.pop(consumer, number, limit=limit)]
             assert got == self.model.after(number, chosen)[:limit]
         self.model.acked[consumer] = number
@@ -336,8 +317,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.thread.close()
-        self.thread = eventq.open(self.path)
+        self.open_again()
 
     @rule(share=st.floats(0, 1))
     def tear_the_mirror(self, share: float) -> None:
@@ -371,15 +351,12 @@ class Machine(RuleBasedStateMachine):
         self.same_events()
         model, info = self.model, self.thread.info()
         assert (info.last_id, info.event_count) == (model.newest, len(model.events))
+        acked = {name: model.acked.get(name, 0) for name in model.subscriptions}
         assert [
-            (c.consumer_id, c.filter, c.last_acked_id, c.pending) for c in info.subscriptions
+            (one.consumer_id, one.filter, one.last_acked_id, one.pending)
+            for one in info.subscriptions
         ] == [
-            (
-                name,
-                chosen.sql,
-                model.acked.get(name, 0),
-                len(model.after(model.acked.get(name, 0), chosen)),
-            )
+            (name, chosen.sql, acked[name], len(model.after(acked[name], chosen)))
             for name, chosen in model.subscriptions.items()
         ]
 
@@ -389,18 +366,5 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is done to a thread, in whatever order, it gives what the model gives, and checks out at the end."""
-    monkeypatch.setenv(
-        "EVENTQ_SYNCHRONOUS", "normal"
-    )  # no power is cut here, and it is three times as fast
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=120,
-            stateful_step_count=35,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    """Whatever is done to a thread, it is what the model is, and checks out at the end."""
+    drive(Machine, monkeypatch, 120, 35)

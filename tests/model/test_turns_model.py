@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, rule
 
 import eventq
 from eventq.dag import turns as turns_module
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
 from eventq.storage.copied import TurnCopy
+from tests.model.support import Beside, bounded, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,23 +94,15 @@ def seen(turn: Turn) -> Shown:
     return turn.turn_id, turn.parent_turn_id, turn.depth, turn.patch, turn.payload
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Beside):
     """The rules: one for each thing that may happen to turns and contexts."""
 
     @initialize()
     def begin(self) -> None:
-        self.folder = tempfile.mkdtemp()
-        self.thread = eventq.open(eventq.init(os.path.join(self.folder, "thread")))
+        self.make_thread()
         self.contexts = self.thread.contexts
         self.model = Model()
         self.create(0.0)
-
-    def teardown(self) -> None:
-        if hasattr(self, "thread"):
-            found = self.thread.check()
-            self.thread.close()
-            shutil.rmtree(self.folder)
-            assert found == []
 
     def some_turn(self, share: float) -> int:
         """Give one of the turns that there are, or 0."""
@@ -127,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         return int(share * (self.model.newest + 1))
 
     def handle(self, context: int) -> Context | None:
-        """Give the handle of a context, None, after a look that it is refused, where there is none."""
+        """Return the handle of a context; None, once it was refused, where there is none."""
         if context in self.model.heads:
             return self.contexts.get(context)
         with pytest.raises(UnknownContextError):
@@ -233,9 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        path = self.thread.path
-        self.thread.close()
-        self.thread = eventq.open(path)
+        self.open_again()
         self.contexts = self.thread.contexts
 
     # --- reading ---
@@ -286,17 +270,10 @@ class Machine(RuleBasedStateMachine):
         ancestor = mine[shared - 1] if shared else 0
         assert one.common_ancestor(other) == ancestor
         diff = one.diff(other, as_of=seq)
-        assert (diff.ancestor, len(diff.mine), len(diff.theirs)) == (
-            ancestor,
-            len(mine) - shared,
-            len(theirs) - shared,
-        )
-        assert [seen(turn) for turn in diff.mine] == [
-            self.model.shown(turn, seq) for turn in mine[shared:]
-        ]
-        assert [seen(turn) for turn in diff.theirs] == [
-            self.model.shown(turn, seq) for turn in theirs[shared:]
-        ]
+        assert diff.ancestor == ancestor
+        for found, turns in ((diff.mine, mine[shared:]), (diff.theirs, theirs[shared:])):
+            assert len(found) == len(turns)
+            assert [seen(turn) for turn in found] == [self.model.shown(turn, seq) for turn in turns]
 
     # --- after every step ---
 
@@ -306,18 +283,16 @@ class Machine(RuleBasedStateMachine):
             return
         model = self.model
         found = list(self.contexts)
-        assert [(info.context_id, info.head_turn_id) for info in found] == sorted(
-            model.heads.items()
-        )
+        heads = [(info.context_id, info.head_turn_id) for info in found]
+        assert heads == sorted(model.heads.items())
         for info in found:
             number = info.context_id
             chain = model.chain(info.head_turn_id)
             assert info.head_depth == max(0, len(chain) - 1)
             assert (info.fork_of, info.base_turn_id) == model.forks[number]
             assert info.version == len(model.moves[number]) - 1
-            assert [seen(turn) for turn in self.contexts.get(number).last(1000)] == [
-                *map(model.shown, chain)
-            ]
+            last = self.contexts.get(number).last(1000)
+            assert [seen(turn) for turn in last] == [*map(model.shown, chain)]
         assert self.thread.database.turns.last_id() == len(model.parents)
         assert self.thread.database.turns.last_patch() == len(model.overlays)
 
@@ -325,31 +300,18 @@ class Machine(RuleBasedStateMachine):
     def history(self, context: float) -> None:
         number = self.some_context(context)
         if number:
-            moves = [
-                (move.op, move.old_turn_id, move.new_turn_id)
-                for move in self.contexts.history(number)
-            ]
-            assert moves == self.model.moves[number]
+            moves = self.contexts.history(number)
+            found = [(move.op, move.old_turn_id, move.new_turn_id) for move in moves]
+            assert found == self.model.moves[number]
 
 
 def test_turns_are_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is done to contexts, in whatever order, every reading gives what plain lists give. Rows 27, 30-33, 37."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
+    """Whatever is done to contexts, every reading is what plain lists say."""
     monkeypatch.setattr(turns_module, "PAGE_TURNS", 7)
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=35,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    drive(Machine, monkeypatch, 40, 35)
 
 
-# --- jump pointers ---
+# --- jump pointers --------------------------------------------------------------------------------
 
 
 def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
@@ -369,7 +331,7 @@ def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
 
 
 def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
-    """Walk to a depth by jumps and parents as `Turns.ancestor` does; give where that ends and the rows read."""
+    """Walk to a depth by jumps and parents; return where that ends, and how many rows were read."""
     sql = "SELECT parent_id, depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
     read = 0
     while True:
@@ -381,15 +343,9 @@ def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
 
 
 def test_ancestors_in_any_tree(quick: None) -> None:
-    """Row 32: in any tree the ancestor at every depth, and every common ancestor, is what walking up gives."""
+    """In any tree the ancestor at every depth, and every common ancestor, is what a walk finds."""
 
-    @settings(
-        max_examples=25,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @bounded(25)
     @given(
         st.lists(SHARES, min_size=1, max_size=300),
         st.sampled_from([0.0, 0.5, 0.9, 0.99]),
@@ -417,10 +373,8 @@ def test_ancestors_in_any_tree(quick: None) -> None:
                     walk.append(at)
                     at = parents[at]
                 above[turn] = walk[::-1]
-                assert [turns.ancestor(turn, depth) for depth in range(len(walk) + 1)] == [
-                    *walk[::-1],
-                    0,
-                ]
+                depths_above = range(len(walk) + 1)
+                assert [turns.ancestor(turn, at) for at in depths_above] == [*walk[::-1], 0]
                 for depth in range(len(walk)):
                     assert hops(thread, turn, depth)[0] == walk[-1 - depth]
             for turn in chosen:
@@ -434,7 +388,7 @@ def test_ancestors_in_any_tree(quick: None) -> None:
 def test_a_deep_chain_is_short_to_cross(
     quick: None, thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row 32: on 100,000 turns every depth is found in at most 40 rows, and so is where two branches part."""
+    """On 100,000 turns any depth, and where two branches part, is found in at most 40 rows."""
     plant(thread, iter([*range(DEEP), DEEP // 2, *range(DEEP + 1, DEEP + DEEP // 2)]))
     turns = thread.contexts.turns
     steps = [
@@ -458,22 +412,18 @@ def test_a_deep_chain_is_short_to_cross(
     assert turns.common(tip, DEEP - 3) == DEEP // 2
     assert read_links() <= 4 * MOST_HOPS
     view = thread.contexts.at(tip)
-    assert [turn.turn_id for turn in view.range(DEEP // 2 - 2, 4)] == [
-        DEEP // 2 - 1,
-        DEEP // 2,
-        DEEP + 1,
-        DEEP + 2,
-    ]
+    ids = [turn.turn_id for turn in view.range(DEEP // 2 - 2, 4)]
+    assert ids == [DEEP // 2 - 1, DEEP // 2, DEEP + 1, DEEP + 2]
     assert view.has(1)
     assert not view.has(DEEP)
 
 
 def test_the_library_reads_no_more(quick: None, thread: Thread) -> None:
-    """Row 32: the database itself takes no more steps for an ancestor on 100,000 turns than those few rows need."""
+    """The engine takes no more steps for an ancestor on 100,000 turns than those rows need."""
     plant(thread, iter(range(DEEP)))
     depths = (0, 1, 2, 3, DEEP // 3, DEEP // 2, DEEP - 2, *range(7, DEEP, 9973))
     assert max(work(thread, DEEP, depth) for depth in depths) <= MOST_HOPS * 40
-    # One hop each, to its parent and by its jump, which is the root; a step or two is for the choice.
+    # One hop each, to its parent and by its jump, the root; a step or two is for the choice.
     assert work(thread, 65_536, 0) <= work(thread, 65_536, 65_534) + 2
 
 

@@ -282,7 +282,7 @@ def test_few_statements_are_run(traced: Traced, name: str, most: int) -> None:
 
 
 def test_an_ancestor_takes_few_steps(traced: Traced) -> None:
-    """Row 32: the way to any depth goes over jumps: its rows grow with the logarithm of the depth, not with the depth."""
+    """The way to any depth goes over jumps: its rows grow with the logarithm of the depth, not with the depth."""
     thread = traced.thread
     context = thread.contexts.create()
     with thread.write():

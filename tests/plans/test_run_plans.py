@@ -124,7 +124,7 @@ LOOKS: dict[str, tuple[Callable[[eventq.Thread], list[object]], int, str]] = {
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_lists_use_their_indexes(traced: Traced, name: str) -> None:
-    """Rows 18 and 20: what is under way, and a day, are found by their indexes among 30,000 runs that are finished."""
+    """What is under way, and a day, are found by their indexes among 30,000 runs that are finished."""
     look, count, index = LOOKS[name]
     found: list[object] = []
     steps = traced.of(lambda: found.extend(look(traced.thread)))
@@ -138,7 +138,7 @@ def test_lists_use_their_indexes(traced: Traced, name: str) -> None:
 
 
 def test_all_runs_are_read_in_pages(traced: Traced) -> None:
-    """Row 18: the list of all runs goes by id, in pages, and sorts nothing."""
+    """The list of all runs goes by id, in pages, and sorts nothing."""
     steps = traced.of(lambda: list(itertools.islice(traced.thread.runs.list(), 1_500)))
     assert [(sql, step) for sql, step in steps if bad(sql, step)] == []
     assert effort(traced, lambda: next(traced.thread.runs.list())) < 1_000
@@ -178,7 +178,7 @@ def undone(thread: eventq.Thread, call: Callable[[eventq.Thread], object]) -> No
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_step_scans_nothing(traced: Traced, name: str) -> None:
-    """Rows 19 and 32: whatever is run for a step, a status, a fork or the messages goes by an index or an id."""
+    """Whatever is run for a step, a status, a fork or the messages goes by an index or an id."""
     traced.statements.clear()
     undone(traced.thread, CALLS[name])
     ran = [
@@ -195,7 +195,7 @@ def test_a_step_scans_nothing(traced: Traced, name: str) -> None:
     ("name", "most"), [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45)]
 )
 def test_a_step_is_little_work(traced: Traced, name: str, most: int) -> None:
-    """Row 19: a step takes a few statements and little work, however many runs are finished."""
+    """A step takes a few statements and little work, however many runs are finished."""
     traced.statements.clear()
     undone(traced.thread, CALLS[name])
     assert len(traced.statements) <= most + 4
