@@ -1,4 +1,4 @@
-"""The chunks of a payload: all of it, of bounded size, cut where the content says, and mostly kept by an edit."""
+"""The chunks of a payload: all of it, of bounded size, and mostly kept by an edit."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def text(size: int, seed: int = 0) -> bytes:
     lines: list[bytes] = []
     while size > 0:
         words = " ".join(dice.choices(WORDS, k=dice.randrange(3, 12)))
-        lines.append(
-            b"%d %s id=%x\n" % (dice.randrange(10**6), words.encode(), dice.getrandbits(40))
-        )
+        numbers = dice.randrange(10**6), dice.getrandbits(40)
+        lines.append(b"%d %s id=%x\n" % (numbers[0], words.encode(), numbers[1]))
         size -= len(lines[-1])
     return b"".join(lines)[: size or None]
 
@@ -166,9 +165,8 @@ def test_growing_costs_little() -> None:
     """Forty versions of a growing output take less than a fifth of what they take one by one."""
     versions = [MEGABYTE[: 100_000 + 5_000 * turn] for turn in range(40)]
     unique = {bytes(chunk) for version in versions for chunk in cut(version)}
-    assert sum(len(zlib.compress(chunk)) for chunk in unique) * 5 < sum(
-        len(zlib.compress(data)) for data in versions
-    )
+    shared, alone = (sum(len(zlib.compress(data)) for data in some) for some in (unique, versions))
+    assert shared * 5 < alone
 
 
 def test_cut_copies_nothing() -> None:
@@ -192,7 +190,7 @@ def test_a_stream_is_not_held() -> None:
 
 
 def test_a_buffer_can_be_used_again() -> None:
-    """A caller may read the next piece into the buffer of the last one: chunks given and bytes held are not touched."""
+    """A caller may read the next piece into the buffer of the last one."""
     data = KINDS["text"]
     for size in (8_192, 300_000):
         buffer = bytearray(size)
@@ -223,9 +221,7 @@ def test_an_ended_chunker_begins_anew() -> None:
 
 @pytest.mark.parametrize("run", [b"\0", b"\n", b"x", b"ab\n"])
 def test_dull_input_is_not_slow(run: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of zeros, of newlines and of no newline there are no more chunks than of anything else, and no byte is looked at
-    many times, however small the pieces are that are fed.
-    """  # noqa: D205
+    """Zeros and newlines make no more chunks than anything else, and are looked at few times."""
     data = run * (2_000_000 // len(run))
     looked = 0
 
@@ -250,7 +246,7 @@ def test_what_compresses_pays() -> None:
 
 
 def test_what_does_not_compress_does_not_pay() -> None:
-    """Random bytes and what is compressed already are not worth chunking, behind a header either; nor is nothing."""
+    """Random and compressed bytes are not worth chunking, behind a header either."""
     packed = zlib.compress(MEGABYTE)
     for size in (0, 1, 100, 8_192, 8_193, 65_536, 131_072):
         assert not pays(KINDS["random"][:size])
