@@ -17,18 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORDS = [
-    "request",
-    "response",
-    "worker",
-    "error",
-    "timeout",
-    "cache",
-    "session",
-    "token",
-    "chunk",
-    "retry",
-    "select",
-]
+    "request", "response", "worker", "error", "timeout", "cache", "session", "token", "chunk",
+    "retry", "select",
+]  # fmt: skip
 
 
 def text(size: int, seed: int = 0) -> bytes:

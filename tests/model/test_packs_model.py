@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     from eventq.storage.copied import TurnCopy
 
 FILES = [
-    "blobs.idx",
-    "blobs.pack",
-    "eventq.ndjson",
-    "heads.tbl",
-    "turns.idx",
-    "turns.log",
+    "blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log",
     "turns.meta",
-]
+]  # fmt: skip
 KINDS = [*["append"] * 4, "create", "fork", "move", "patch", "attach", "delete", "pin"]
 STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 50), st.integers(0, 6))
 STEPS = st.lists(STEP, min_size=1, max_size=25)
