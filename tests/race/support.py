@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -104,6 +104,23 @@ class Box:
             env={**os.environ, **environ},
         )
 
+    def push(self, **options: str) -> None:
+        """Push an event by the command line, which says nothing."""
+        words = ("--source", "self", "--type", "t", "--content", "x")
+        done = self.run("push", "--thread", self.path, *words, **options)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def hang(self, **options: Any) -> None:
+        """Push an event whose handler waits at the gate, and wait for it."""
+        os.mkfifo(os.path.join(self.folder, "gate"))
+        self.thread.subscribe("w", self.handler("hang"), **options)
+        self.thread.push("self", "test", "x")
+        until(lambda: self.trace("start"), "the handler runs")
+
+    def open_gate(self) -> None:
+        """Let the handler at the gate go on."""
+        os.close(os.open(os.path.join(self.folder, "gate"), os.O_WRONLY))
+
     def start(self, code: str, *words: str) -> subprocess.Popen[str]:
         """Start a small program."""
         return subprocess.Popen(
@@ -187,6 +204,23 @@ class Box:
             return not left
 
         until(end, "what is left dies")
+
+
+def together(path: str, programs: list[str], *words: str) -> list[str]:
+    """Run programs that all begin when their stdin ends, and return what each printed; none may be refused."""
+    gate, opener = os.pipe()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, path, str(n), *words], cwd=ROOT, text=True,
+            env={**os.environ, "PYTHONPATH": ROOT}, stdin=gate, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for n, program in enumerate(programs)
+    ]  # fmt: skip
+    os.close(gate)
+    os.close(opener)
+    ended = [(process.communicate(timeout=DEADLINE), process.returncode) for process in started]
+    assert [(complaint, code) for (_, complaint), code in ended] == [("", 0)] * len(programs)
+    return [said for (said, _), _ in ended]
 
 
 def _pids() -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from tests.conftest import ROOT
+from tests.race.support import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,24 +64,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
-def together(path: str, bodies: list[str]) -> list[list[str]]:
-    """Run programs at once and give the lines that each printed; none may be refused."""
-    gate, opener = os.pipe()
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", FRAME + body, path, str(n), str(EACH)], cwd=ROOT, text=True,
-            env={**os.environ, "PYTHONPATH": ROOT}, stdin=gate, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for n, body in enumerate(bodies)
-    ]  # fmt: skip
-    os.close(gate)
-    os.close(opener)
-    said = []
-    for process in started:
-        found, complaint = process.communicate(timeout=120)
-        assert (complaint, process.returncode) == ("", 0)
-        said.append(found.splitlines())
-    return said
+def said(path: str, bodies: list[str]) -> list[list[str]]:
+    """Run programs at once and give the lines that each printed."""
+    found = together(path, [FRAME + body for body in bodies], str(EACH))
+    return [lines.splitlines() for lines in found]
 
 
 @pytest.mark.parametrize(
@@ -90,16 +77,14 @@ def together(path: str, bodies: list[str]) -> list[list[str]]:
 )
 def test_each_number_is_given_once(thread: eventq.Thread, bodies: list[str]) -> None:
     """Row 87: four processes with fifty allocations each get 0 to 199, each once, each its own content."""
-    said = together(thread.path, bodies)
-    assert sorted(int(line) for lines in said for line in lines) == list(range(PROCESSES * EACH))
-    for name, (body, lines) in enumerate(zip(bodies, said, strict=True)):
+    found = said(thread.path, bodies)
+    assert sorted(int(line) for lines in found for line in lines) == list(range(PROCESSES * EACH))
+    for name, (body, lines) in enumerate(zip(bodies, found, strict=True)):
         assert [int(line) for line in lines] == sorted(map(int, lines))
         for n, line in enumerate(lines):
             info = thread.artifacts.get(line)
-            assert (info.tool, info.status) == (
-                f"t{name}",
-                "partial" if body == REOPEN else "sealed",
-            )
+            status = "partial" if body == REOPEN else "sealed"
+            assert (info.tool, info.status) == (f"t{name}", status)
             expected = {ALLOCATE: f"{line} {name} {n}", PUT: f"{name} {n}", REOPEN: ""}[body]
             assert thread.artifacts.open(line).read() == expected.encode()
     assert thread.artifacts.allocate().artifact_id == str(PROCESSES * EACH)
@@ -107,15 +92,13 @@ def test_each_number_is_given_once(thread: eventq.Thread, bodies: list[str]) -> 
 
 def test_each_name_is_given_once(thread: eventq.Thread) -> None:
     """Rows 87, 102: names of outputs are given once too, each parent counting for itself."""
-    said = together(thread.path, [NAMES] * PROCESSES)
-    pairs = [line.split() for lines in said for line in lines]
+    found = said(thread.path, [NAMES] * PROCESSES)
+    pairs = [line.split() for lines in found for line in lines]
     everything = list(range(PROCESSES * EACH))
     assert sorted(int(top.partition("-")[0]) for top, _ in pairs) == everything
-    assert (
-        sorted(int(child.removeprefix("0-p.").partition("-")[0]) for _, child in pairs)
-        == everything
-    )
-    for name, lines in enumerate(said):
+    children = [child.removeprefix("0-p.").partition("-")[0] for _, child in pairs]
+    assert sorted(map(int, children)) == everything
+    for name, lines in enumerate(found):
         assert [line.split()[0].partition("-")[2] for line in lines] == [f"x{name}"] * EACH
         assert [thread.outputs.read(line.split()[1]) for line in lines] == [
             b"%d %d" % (name, n) for n in range(EACH)
@@ -124,17 +107,16 @@ def test_each_name_is_given_once(thread: eventq.Thread) -> None:
 
 def test_each_version_is_given_once(thread: eventq.Thread) -> None:
     """Row 103: processes that publish under one id make versions one after another; the first stays the first."""
-    said = together(thread.path, [VERSIONS] * PROCESSES)
-    found = {
+    found = said(thread.path, [VERSIONS] * PROCESSES)
+    versions = {
         int(line): b"%d %d" % (name, n)
-        for name, lines in enumerate(said)
+        for name, lines in enumerate(found)
         for n, line in enumerate(lines)
     }
-    assert sorted(found) == list(range(1, PROCESSES * EACH + 1))
-    assert [thread.outputs.read("0-a", version) for version in sorted(found)] == [
-        found[v] for v in sorted(found)
-    ]
-    assert thread.read("agent://0-a").data == found[1]
+    assert sorted(versions) == list(range(1, PROCESSES * EACH + 1))
+    for version, data in versions.items():
+        assert thread.outputs.read("0-a", version) == data
+    assert thread.read("agent://0-a").data == versions[1]
 
 
 def expected(count: int) -> bytes:

@@ -31,8 +31,10 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
-def rounds(box: Box, count: int, mode: str) -> None:
-    """Let pushers push while the handler finishes, again and again; what they started carries on by itself."""
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mode", ["all", "one"])
+def test_no_event_waits_for_the_next_push(mode: str, count: int, box: Box) -> None:
+    """Pushes while real handlers finish: all is handled, in order, once, and no two handlers overlap."""
     box.thread.subscribe("w", box.handler(mode))
     for number in range(count):
         pushers = [box.start(PUSHER, str(1 + (number + n) % 3)) for n in range(2)]
@@ -46,19 +48,6 @@ def rounds(box: Box, count: int, mode: str) -> None:
     box.settle()
     got = [int(line.split()[3]) for line in box.trace("got")]
     assert got == list(range(1, box.thread.last_id() + 1))
-
-
-@pytest.mark.parametrize("mode", ["all", "one"])
-def test_no_event_waits_for_the_next_push(mode: str, box: Box) -> None:
-    """Pushes while real handlers finish: all is handled, in order, once, and no two handlers overlap."""
-    rounds(box, 12, mode)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("mode", ["all", "one"])
-def test_no_event_waits_for_the_next_push_in_many_rounds(mode: str, box: Box) -> None:
-    """The same, many times."""
-    rounds(box, 300, mode)
 
 
 def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Box) -> None:
@@ -187,20 +176,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     place = tmp_path / "a place"
     place.mkdir()
     box.thread.subscribe("w", f"exec {quote(sys.executable)} -c {quote(code)} {quote(found)}")
-    done = box.run(
-        "push",
-        "--thread",
-        box.path,
-        "--source",
-        "self",
-        "--type",
-        "t",
-        "--content",
-        "x",
-        cwd=str(place),
-        COLOUR="blue",
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    box.push(cwd=str(place), COLOUR="blue")
     until(box.all_handled, "the handler has run")
     box.settle()
     with open(found, encoding="utf-8") as file:
@@ -250,7 +226,7 @@ def test_dispatch_returns_at_once_though_its_output_is_a_pipe(box: Box, tmp_path
     until(lambda: box.trace("start"), "the handler runs")
     assert box.held()
     assert box.consumer().running
-    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    box.open_gate()
     until(box.all_handled, "the handler goes on")
 
 
@@ -275,29 +251,19 @@ def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
     box.thread.unsubscribe("bad")
 
 
-def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(
-    box: Box, tmp_path: Path
-) -> None:
+def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: Box) -> None:
     """Supervisor and handler end, and no file of the thread comes back."""
-    os.mkfifo(tmp_path / "gate")
-    box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang(max_attempts=2)
     box.thread.close()
     eventq.destroy(box.path)
-    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    box.open_gate()
     box.settle()
     assert not os.path.exists(box.path)
 
 
-def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(
-    box: Box, tmp_path: Path
-) -> None:
+def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box) -> None:
     """The supervisor of a deleted thread does not touch, nor hold back, the one that takes its place."""
-    os.mkfifo(tmp_path / "gate")
-    box.thread.subscribe("w", box.handler("hang"), max_attempts=2)
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang(max_attempts=2)
     box.thread.close()
     shutil.rmtree(box.path)
     eventq.init(box.path)
@@ -306,7 +272,7 @@ def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(
     box.thread.push("self", "test", "new")
     until(lambda: box.all_handled("other"), "the new thread's handler runs")
     assert box.thread.last_id() == 1
-    os.close(os.open(tmp_path / "gate", os.O_WRONLY))
+    box.open_gate()
     box.settle()
     assert [info.consumer_id for info in box.thread.info().subscriptions] == ["other"]
 
@@ -332,10 +298,7 @@ def test_a_clock_that_goes_backwards_hurts_nobody(
 
 def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box) -> None:
     """It says so in the journal and lets go of the lock, so that a newer one can look after the consumer."""
-    os.mkfifo(os.path.join(box.folder, "gate"))
-    box.thread.subscribe("w", box.handler("hang"))
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang()
     raw = apsw.Connection(os.path.join(box.path, "events.db"))
     raw.set_busy_timeout(30_000)
     change = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,111 +29,64 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     made.close()
 
 
-def finishing(play: Play) -> None:
-    """A handler finishes while somebody pushes."""
-    play.stage.add("push", play.push)
-    play.stage.add("push", play.push)
+@dataclass(frozen=True)
+class Case:
+    """Who acts: `opening` begins, and meets the others; what the handlers are like."""
+
+    actors: str  # separated by blanks
+    opening: str = ""
+    stored: bool = False  # an event waits from the start
+    page: int = 100  # events that a handler does in one run
+    failing: int = 0  # runs without progress
+    removing: bool = False  # handlers remove their lock file, and go on for a while
+
+    def begin(self, play: Play) -> None:
+        """Bring the actors in."""
+        acts: dict[str, Callable[[], None]] = {
+            "push": play.push, "push-other": lambda: play.push("only 1"), "dispatch": play.dispatch,
+            "start": play.start, "look": play.look, "remove": lambda: play.remove("w0"), "older": lambda: play.older("w0"),
+        }  # fmt: skip
+        play.page, play.failing, play.removing = self.page, self.failing, self.removing
+        if self.stored:
+            play.store()
+        if self.opening:
+            play.stage.opening = play.stage.add(self.opening, acts[self.opening])
+        for name in self.actors.split():
+            play.stage.add(name, acts[name])
 
 
-def two_pushers(play: Play) -> None:
-    """Three pushes meet."""
-    for _ in range(3):
-        play.stage.add("push", play.push)
+CASES = {
+    "a handler finishes while somebody pushes": Case("push push"),
+    "three pushes meet": Case("push push push"),
+    "somebody dispatches by hand": Case("push dispatch push"),
+    "a dispatch is started though nobody is due": Case("push", opening="start"),
+    "the dispatch is slower than all that follows": Case("push", opening="dispatch", stored=True),
+    "somebody looks at the lock": Case("push look push look"),
+    "the handler does one event a run": Case("push push push", page=1),
+    "the first run makes no progress": Case("push push", failing=1),
+    "handlers remove their lock file": Case("push push push", removing=True),
+    "somebody removes the lock file": Case("push remove push dispatch"),
+    "a supervisor of an older eventq runs": Case("push push", opening="older", stored=True),
+}
 
 
-def with_a_dispatch(play: Play) -> None:
-    """Somebody runs dispatch by hand meanwhile."""
-    play.stage.add("push", play.push)
-    play.stage.add("dispatch", play.dispatch)
-    play.stage.add("push", play.push)
-
-
-def with_one_too_many(play: Play) -> None:
-    """A dispatch is started in the background though nobody is due."""
-    play.stage.opening = play.stage.add("start", play.start)
-    play.stage.add("push", play.push)
-
-
-def with_a_slow_dispatch(play: Play) -> None:
-    """The dispatch that starts a supervisor may be slower than all that follows."""
-    play.store()
-    play.stage.opening = play.stage.add("dispatch", play.dispatch)
-    play.stage.add("push", play.push)
-
-
-def with_a_look(play: Play) -> None:
-    """Somebody looks at the lock meanwhile."""
-    play.stage.add("push", play.push)
-    play.stage.add("look", play.look)
-    play.stage.add("push", play.push)
-    play.stage.add("look", play.look)
-
-
-def one_at_a_time(play: Play) -> None:
-    """The handler does one event a run."""
-    play.page = 1
-    for _ in range(3):
-        play.stage.add("push", play.push)
-
-
-def with_a_failure(play: Play) -> None:
-    """The first run of the handler makes no progress."""
-    play.failing = 1
-    play.stage.add("push", play.push)
-    play.stage.add("push", play.push)
-
-
-def with_removed_locks(play: Play) -> None:
-    """The handlers remove their lock file when they have done their work, and go on for a while."""
-    play.removing = True
-    for _ in range(3):
-        play.stage.add("push", play.push)
-
-
-def with_a_tidy_mind(play: Play) -> None:
-    """Somebody removes the lock file, whoever holds it."""
-    play.stage.add("push", play.push)
-    play.stage.add("remove", lambda: play.remove("w0"))
-    play.stage.add("push", play.push)
-    play.stage.add("dispatch", play.dispatch)
-
-
-def with_an_older_eventq(play: Play) -> None:
-    """A supervisor of an eventq that knows of no guards runs the handler."""
-    play.store()
-    play.stage.opening = play.stage.add("older", lambda: play.older("w0"))
-    play.stage.add("push", play.push)
-    play.stage.add("push", play.push)
-
-
-CASES = [
-    finishing, two_pushers, with_a_dispatch, with_one_too_many, with_a_slow_dispatch, with_a_look, one_at_a_time,
-    with_a_failure, with_removed_locks, with_a_tidy_mind, with_an_older_eventq,
-]  # fmt: skip
-
-
-def perform(
-    play: Play, case: Callable[[Play], None], consumers: int = 1
-) -> Callable[[dict[int, int]], list[int]]:
+def perform(play: Play, case: Case, consumers: int = 1) -> Callable[[dict[int, int]], list[int]]:
     """Give a function that plays a case by a schedule and holds what must hold when all is quiet."""
     with eventq.open(play.path) as thread:
         for number in range(consumers):
-            thread.subscribe(
-                f"w{number}", "handler", filter=None if number == 0 else f"type = 'only {number}'"
-            )
+            where = None if number == 0 else f"type = 'only {number}'"
+            thread.subscribe(f"w{number}", "handler", filter=where)
 
     def once(schedule: dict[int, int]) -> list[int]:
         stage = play.reset(schedule)
-        case(play)
+        case.begin(play)
         stage.run()
         thread = play.open()
         last = thread.last_id()
         for state in thread.consumers.states():
             assert not thread.consumers.due(state), f"{state.consumer} was not woken: {schedule}"
             assert not locks.held(thread.layout.consumer(state.consumer))
-            if (
-                case is not with_an_older_eventq
-            ):  # whoever meets that one may leave a guard to the next push
+            if case.opening != "older":  # whoever meets it may leave a guard to the next push
                 assert locks.guards(thread.layout.guards) == []
             assert state.stalled is None
             if state.filter is None:
@@ -145,29 +99,16 @@ def perform(
     return once
 
 
+MANY = [pytest.param(1500, seed, marks=pytest.mark.soak) for seed in range(2, 5)]
+
+
+@pytest.mark.parametrize(("count", "seed"), [(400, 1), *MANY])
 @pytest.mark.parametrize("case", CASES)
 def test_no_wake_up_is_lost_and_no_handler_runs_twice(
-    case: Callable[[Play], None], play: Play
+    case: str, count: int, seed: int, play: Play
 ) -> None:
     """Wherever one actor cuts in on another, every event is handled, once, and handlers never overlap."""
-    assert explore(perform(play, case), 400, 1) == 400
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(2, 5))
-@pytest.mark.parametrize("case", CASES)
-def test_no_wake_up_is_lost_in_tens_of_thousands_of_interleavings(
-    case: Callable[[Play], None], seed: int, play: Play
-) -> None:
-    """The same, with many more cuts."""
-    assert explore(perform(play, case), 1500, seed) == 1500
-
-
-def two_consumers(play: Play) -> None:
-    """One supervisor looks after two consumers, one of which is released while the other's handler is started."""
-    play.stage.add("push", lambda: play.push("only 1"))
-    play.stage.add("push", play.push)
-    play.stage.add("push", lambda: play.push("only 1"))
+    assert explore(perform(play, CASES[case]), count, seed) == count
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(4000, marks=pytest.mark.soak)])
@@ -175,7 +116,8 @@ def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
     count: int, play: Play
 ) -> None:
     """What one consumer's handler does never hides an event from another consumer of the same supervisor."""
-    assert explore(perform(play, two_consumers, 2), count, 1) == count
+    case = Case("push-other push push-other")
+    assert explore(perform(play, case, 2), count, 1) == count
 
 
 # --- the tests have teeth: each of these mistakes is found ------------------------------------------------------------
@@ -269,20 +211,21 @@ def a_look_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = [
-    (no_last_look, finishing), (a_look_counts_as_held, with_a_look), (no_lock, with_a_dispatch),
-    (only_closed, with_a_slow_dispatch), (a_late_leave, with_one_too_many), (a_look_before_the_commit, finishing),
-    (no_guard, with_removed_locks),
-]  # fmt: skip
+    (no_last_look, "a handler finishes while somebody pushes"),
+    (a_look_counts_as_held, "somebody looks at the lock"),
+    (no_lock, "somebody dispatches by hand"),
+    (only_closed, "the dispatch is slower than all that follows"),
+    (a_late_leave, "a dispatch is started though nobody is due"),
+    (a_look_before_the_commit, "a handler finishes while somebody pushes"),
+    (no_guard, "handlers remove their lock file"),
+]
 
 
 @pytest.mark.parametrize(("mistake", "case"), MISTAKES)
 def test_the_plays_find_the_mistakes_that_they_are_made_for(
-    mistake: Callable[[pytest.MonkeyPatch], None],
-    case: Callable[[Play], None],
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mistake: Callable[[pytest.MonkeyPatch], None], case: str, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """With a mistake in the protocol, some interleaving loses a wake-up or runs two handlers at once."""
     mistake(monkeypatch)
     with pytest.raises(AssertionError, match=r"was not woken|two handlers|handled twice"):
-        explore(perform(play, case), 2000, 1)
+        explore(perform(play, CASES[case]), 2000, 1)

@@ -80,10 +80,7 @@ def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: B
     subscribe(box)
     install(box, body)
     box.patch.setenv("PATH", "/usr/bin:/bin")
-    done = box.run(
-        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    box.push()
     until(box.all_handled, "the deferred dispatch has run")
     box.settle()
     assert len(box.trace("start")) == 1
@@ -162,14 +159,11 @@ def test_a_deferred_dispatch_is_nobodys_child_and_keeps_nothing_open(box: Box) -
 def _zombies() -> set[int]:
     """Return our children that have ended and that nobody has waited for."""
     listed = subprocess.run(
-        ["ps", "-axo", "ppid=,pid=,stat="], capture_output=True, text=True, check=True
+        ["ps", "-axo", "ppid=,pid=,stat="], stdout=subprocess.PIPE, text=True, check=True
     )
     rows = [line.split() for line in listed.stdout.splitlines()]
-    return {
-        int(pid)
-        for parent, pid, state in rows
-        if int(parent) == os.getpid() and state.startswith("Z")
-    }
+    mine = str(os.getpid())
+    return {int(pid) for parent, pid, state in rows if parent == mine and state.startswith("Z")}
 
 
 def _killed(box: Box) -> bool:
@@ -223,23 +217,16 @@ def test_a_deferred_dispatch_has_its_place_until_it_looks(done: str, box: Box) -
     box.settle()
     assert len(box.trace("start")) == (0 if done else 1)
     said = [line.partition("] [")[2] for line in box.journal("dispatch: ")]
-    assert [line for line in said if "still due" in line] == (
-        []
-        if done
-        else ["INFO] dispatch: consumer=w still due 30s after the notifier took the task"]
-    )
+    due = "INFO] dispatch: consumer=w still due 30s after the notifier took the task"
+    assert [line for line in said if "still due" in line] == ([] if done else [due])
     assert not done or said == []
 
 
 def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
     """It ignores no signal, and finds no variable of ours that is for a dispatch."""
     found = os.path.join(box.folder, "found")
-    ack = " ".join(
-        map(
-            quote,
-            system.python("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1"),
-        )
-    )
+    words = ("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1")
+    ack = " ".join(map(quote, system.python(*words)))
     box.thread.subscribe("w", f"env > {quote(found)}; kill -s INT $$; echo deaf >> {quote(found)}")
     install(box, "exit 0")
     box.patch.setattr(notifier, "DEFERRED_SECONDS", 0.01)
@@ -319,10 +306,7 @@ def test_a_missing_notifier_starts_the_built_in_dispatch(command: str, box: Box)
     """A command that is not there is one warning, and the push succeeds."""
     subscribe(box)
     box.patch.setenv("EVENTQ_NOTIFIER", command)
-    done = box.run(
-        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    box.push()
     until(box.all_handled, "the built-in dispatch has run")
     assert len(box.journal("[WARN] notifier:")) == 1
 
@@ -345,10 +329,7 @@ def test_a_grandchild_that_keeps_a_pipe_open_does_not_hold_the_push(box: Box) ->
     pipe = os.path.join(box.folder, "pipe")
     os.mkfifo(pipe)
     install(box, f"(read x < {quote(pipe)}; echo noise) & echo noise; exit 0")
-    done = box.run(
-        "push", "--thread", box.path, "--source", "self", "--type", "t", "--content", "x"
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    box.push()
     assert not box.quiet()
     os.close(os.open(pipe, os.O_WRONLY))
     box.settle()
@@ -383,18 +364,12 @@ def test_none_starts_nothing(box: Box) -> None:
     until(box.all_handled, "the dispatch has run")
 
 
-@pytest.fixture(
-    params=[
-        "a b",
-        "x;touch pwned",
-        'it\'s "quoted"',
-        "$(touch pwned)",
-        "`touch pwned`",
-        "-n",
-        "ü\nline",
-        "*&|<>",
-    ]
-)
+ODD = [
+    "a b", "x;touch pwned", 'it\'s "quoted"', "$(touch pwned)", "`touch pwned`", "-n", "ü\nline", "*&|<>",
+]  # fmt: skip
+
+
+@pytest.fixture(params=ODD)
 def odd(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Box]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from tests.race.support import until
+from tests.race.support import together, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,26 +58,6 @@ def program(body: str) -> str:
     return FRAME + "".join(f"    {line}\n" for line in body.strip().splitlines())
 
 
-def together(box: Box, bodies: list[str], count: int, rotate: int = 0) -> None:
-    """Let pushers push at once and wait for them; none may be refused."""
-    import subprocess
-    import sys
-
-    gate, opener = os.pipe()
-    pushers = [
-        subprocess.Popen(
-            [sys.executable, "-c", program(body), box.path, str(n), str(count), str(rotate)],
-            stdin=gate, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for n, body in enumerate(bodies)
-    ]  # fmt: skip
-    os.close(gate)
-    os.close(opener)
-    for pusher in pushers:
-        assert pusher.communicate(timeout=120) == ("", "")
-        assert pusher.returncode == 0
-
-
 def mirror(box: Box) -> list[str]:
     """Give all lines of the mirror in the order of their files."""
     names = [n for n in os.listdir(box.path) if n.startswith("events") and n.endswith(".jsonl")]
@@ -99,46 +79,32 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("rotate", [0, 7, 100])
+MANY = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    ("count", "rotate"),
+    [(40, 0), (40, 7), (40, 100), *(pytest.param(2000, n, marks=MANY) for n in (0, 50, 1000))],
+)
 @pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
-def test_eight_processes_push_at_once(bodies: list[str], rotate: int, box: Box) -> None:
+def test_eight_processes_push_at_once(bodies: list[str], count: int, rotate: int, box: Box) -> None:
     """Nobody is refused, ids are contiguous, each event is in the mirror once and in order, journal lines are whole."""
-    pushing(box, bodies, 40, rotate)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("rotate", [0, 50, 1000])
-@pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
-def test_eight_processes_push_much_at_once(bodies: list[str], rotate: int, box: Box) -> None:
-    """The same, with thousands of events."""
-    pushing(box, bodies, 2000, rotate)
-
-
-def pushing(box: Box, bodies: list[str], count: int, rotate: int) -> None:
-    """Push and look."""
-    together(box, bodies, count, rotate)
-    total = len(bodies) * count
+    together(box.path, list(map(program, bodies)), str(count), str(rotate))
     events = list(box.thread.peek(limit=None))
-    assert [event.id for event in events] == list(range(1, total + 1))
+    assert [event.id for event in events] == list(range(1, len(bodies) * count + 1))
     for name in range(len(bodies)):
-        mine = [
-            event.content.split()[1] for event in events if event.content.startswith(f"{name} ")
-        ]
+        mine = [one.content.split()[1] for one in events if one.content.startswith(f"{name} ")]
         assert mine == [str(n) for n in range(count)]
-    if rotate:
-        box.thread.push(
-            "self", "test", "the last"
-        )  # heals what a process that ended between two steps has left
-    lines = mirror(box)
-    assert [json.loads(line)["id"] for line in lines] == list(range(1, box.thread.last_id() + 1))
+    if rotate:  # heals what a process that ended between two steps has left
+        box.thread.push("self", "test", "the last")
+    last = box.thread.last_id()
+    assert [json.loads(line)["id"] for line in mirror(box)] == list(range(1, last + 1))
     assert box.thread.check() == []
     facts = box.journal()
     assert [line for line in facts if not JOURNAL_LINE.fullmatch(line)] == []
-    pushes = sum(
-        int(m[1]) if (m := re.search(r"push batch: count=(\d+)", line)) else "push: " in line
-        for line in facts
-    )
-    assert pushes == box.thread.last_id()
+    batches = [re.search(r"push batch: count=(\d+)", line) for line in facts]
+    singles = sum("push: " in line for line in facts)
+    assert singles + sum(int(one[1]) for one in batches if one) == last
     if rotate:
         assert len(os.listdir(box.path)) > 6
 
@@ -175,19 +141,12 @@ def test_of_several_inits_one_wins(box: Box) -> None:
 
 def test_of_several_subscribes_one_wins(box: Box) -> None:
     """One subscribe is stored, with its own handler; the others get the ordinary error."""
+    words = ["subscribe", "--thread", box.path, "--consumer"]
     for number in range(5):
         name = f"w{number}"
         first, *others = race(
             box,
-            lambda n, name=name: [
-                "subscribe",
-                "--thread",
-                box.path,
-                "--consumer",
-                name,
-                "--handler",
-                f"echo {n}",
-            ],  # type: ignore[misc]
+            lambda n, name=name: [*words, name, "--handler", f"echo {n}"],  # type: ignore[misc]
             4,
         )
         assert first == (0, f"Subscribed consumer '{name}'\n", "")
@@ -228,7 +187,7 @@ for n in range(count):
     if n % 5 == 0:
         thread.rebuild_mirror()
 """
-    together(box, [body] * 4, 40)
+    together(box.path, [program(body)] * 4, "40", "0")
     assert [json.loads(line)["id"] for line in mirror(box)] == list(range(1, 161))
     assert box.thread.check() == []
     assert [name for name in os.listdir(box.path) if "jsonl" in name] == ["events.jsonl"]
@@ -260,7 +219,7 @@ def test_fast_pushes_start_few_dispatches(box: Box) -> None:
     for number in range(200):
         box.thread.push("self", "test", str(number))
     assert len(began) == 1, "a consumer whose lock is held needs no dispatch"
-    os.close(os.open(os.path.join(box.folder, "gate"), os.O_WRONLY))
+    box.open_gate()
     until(box.all_handled, "all is handled")
 
 
