@@ -53,23 +53,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 NAMES: list[Any] = ["", "x" * 65536, "x" * 65537, "a\nb", "\ud800", 5, None]
 ODD: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    1 << 63,
-    1 << 64,
-    0.5,
-    "",
-    "x",
-    "\ud800",
-    b"",
-    b"x" * 32,
-    [],
-    [1],
-    (),
-    "a" * 64,
-]
+    None, True, 0, -1, 1 << 63, 1 << 64, 0.5, "", "x", "\ud800", b"", b"x" * 32, [], [1], (), "a" * 64,
+]  # fmt: skip
 NOISE = random.Random(1).randbytes(MIB)
 MISSING = "blob:blake3:" + "0" * 64
 
@@ -146,10 +131,8 @@ def of_contexts(memory: Any) -> Iterator[Any]:
         yield lambda at=at: main.fork(at=at)
         yield lambda at=at: contexts.create(base=at)
     for to, expected in ((3, 5), (3, 4), (99, 5), (0, 3), (5, 0), (-1, 5), (5, "x")):
-        yield lambda to=to, expected=expected: contexts.compare_and_set(
-            "main", to, expected_head=expected
-        )
-        yield lambda to=to, expected=expected: main.move(to, expected_head=expected)
+        yield partial(contexts.compare_and_set, "main", to, expected_head=expected)
+        yield partial(main.move, to, expected_head=expected)
     yield lambda: main.move(5)
     for after in ODD:
         yield lambda after=after: contexts.list(after)
@@ -166,15 +149,8 @@ def of_contexts(memory: Any) -> Iterator[Any]:
     gone = contexts.create("gone", base=3)
     gone.append("last words")
     yield gone.delete
-    yield from (
-        gone.delete,
-        gone.info,
-        gone.head_id,
-        gone.history,
-        gone.last,
-        gone.replay,
-        gone.open_turns,
-    )
+    for method in ("delete", "info", "head_id", "history", "last", "replay", "open_turns"):
+        yield getattr(gone, method)
     yield lambda: gone.append("x")
     yield lambda: contexts.history(gone.id)
     yield lambda: contexts.delete("main")
@@ -182,12 +158,9 @@ def of_contexts(memory: Any) -> Iterator[Any]:
     for wrong in ({}, {"nonsense": 1}, {"context": 1, "at": 2, "who": 3}):
         yield lambda wrong=wrong: contexts.fork(**wrong)
     yield lambda: contexts.turns.common(3, 5)
-    yield lambda: [
-        contexts.turns.depth(5),
-        contexts.turns.ancestor(5, 1),
-        contexts.turns.ancestor(5, 9),
-    ]
-    yield lambda: contexts.turns.depth(99)
+    turns = contexts.turns
+    yield lambda: [turns.depth(5), turns.ancestor(5, 1), turns.ancestor(5, 9)]
+    yield lambda: turns.depth(99)
 
 
 def of_appending(memory: Any) -> Iterator[Any]:
@@ -203,18 +176,11 @@ def of_appending(memory: Any) -> Iterator[Any]:
         yield lambda payload=payload: context.patch(1, payload)
         yield lambda payload=payload: memory.contexts.patch(2, payload)
         yield lambda: context.last(1)
-    for value in (
-        {"b": 1, "a": [1, 2.5, None, True]},
-        b'{"z": 1, "y": 2}',
-        "text",
-        b"{",
-        {1: 2},
-        float("nan"),
-        object(),
-        10**5000,
-        "\ud800",
-        [[]] * 9,
-    ):
+    values: list[Any] = [
+        {"b": 1, "a": [1, 2.5, None, True]}, b'{"z": 1, "y": 2}', "text", b"{", {1: 2}, float("nan"), object(), 10**5000,
+        "\ud800", [[]] * 9,
+    ]  # fmt: skip
+    for value in values:
         yield lambda value=value: context.append(NewTurn(value, canonical="eventq-json-1"))
         yield lambda value=value: context.patch(1, NewTurn(value, canonical="eventq-json-1"))
         yield lambda: context.last(1)
@@ -225,26 +191,9 @@ def of_appending(memory: Any) -> Iterator[Any]:
         yield lambda: context.last(1)
     yield lambda: context.append(io.StringIO("text"))
     several: list[Any] = [
-        refs,
-        tuple(refs),
-        set(refs),
-        iter(refs),
-        (ref for ref in refs),
-        dict.fromkeys(refs),
-        [],
-    ]
-    several += [
-        [bytes.fromhex(refs[0][-64:])],
-        refs[0],
-        b"x",
-        5,
-        None,
-        [MISSING],
-        ["x"],
-        [5],
-        [refs[0], None],
-        [[]],
-    ]
+        refs, tuple(refs), set(refs), iter(refs), (ref for ref in refs), dict.fromkeys(refs), [],
+        [bytes.fromhex(refs[0][-64:])], refs[0], b"x", 5, None, [MISSING], ["x"], [5], [refs[0], None], [[]],
+    ]  # fmt: skip
     for given in several:
         yield lambda given=given: context.append(NewTurn("with refs", refs=given))
     for odd in ODD:
@@ -297,29 +246,24 @@ def of_reading(memory: Any) -> Iterator[Any]:
         yield chain.head_id
         for payload in (True, False):
             for as_of in (None, 0, 1, 2, 99):
-                yield lambda chain=chain, p=payload, s=as_of: chain.last(3, payload=p, as_of=s)
-                yield lambda chain=chain, p=payload, s=as_of: chain.before(5, payload=p, as_of=s)
-                yield lambda chain=chain, p=payload, s=as_of: chain.range(2, 2, payload=p, as_of=s)
-                yield lambda chain=chain, p=payload, s=as_of: chain.replay(payload=p, as_of=s)
-                yield lambda chain=chain, p=payload, s=as_of: memory.contexts.turn(
-                    3, payload=p, as_of=s
-                )
+                named = {"payload": payload, "as_of": as_of}
+                yield partial(chain.last, 3, **named)
+                yield partial(chain.before, 5, **named)
+                yield partial(chain.range, 2, 2, **named)
+                yield partial(chain.replay, **named)
+                yield partial(memory.contexts.turn, 3, **named)
         for odd in ODD:
-            yield lambda chain=chain, odd=odd: chain.last(odd)
-            yield lambda chain=chain, odd=odd: chain.last(as_of=odd)
-            yield lambda chain=chain, odd=odd: chain.before(odd)
-            yield lambda chain=chain, odd=odd: chain.before(3, odd)
-            yield lambda chain=chain, odd=odd: chain.range(odd)
-            yield lambda chain=chain, odd=odd: chain.range(1, odd)
-            yield lambda chain=chain, odd=odd: chain.replay(start_depth=odd)
-            yield lambda chain=chain, odd=odd: chain.replay(as_of=odd)
-            yield lambda chain=chain, odd=odd: chain.ancestor(odd)
-            yield lambda chain=chain, odd=odd: chain.has(odd)
-            yield lambda chain=chain, odd=odd: chain.at(odd)
+            for method in ("last", "before", "range", "ancestor", "has", "at"):
+                yield partial(getattr(chain, method), odd)
+            yield partial(chain.last, as_of=odd)
+            yield partial(chain.before, 3, odd)
+            yield partial(chain.range, 1, odd)
+            yield partial(chain.replay, start_depth=odd)
+            yield partial(chain.replay, as_of=odd)
         for against in (main, other, empty, view):
-            yield lambda chain=chain, against=against: chain.common_ancestor(against)
-            yield lambda chain=chain, against=against: chain.diff(against)
-            yield lambda chain=chain, against=against: chain.diff(against, payload=False, as_of=0)
+            yield partial(chain.common_ancestor, against)
+            yield partial(chain.diff, against)
+            yield partial(chain.diff, against, payload=False, as_of=0)
         yield lambda chain=chain: chain.last(1 << 62)
         yield lambda chain=chain: [chain.at(5), chain.at(5).has(6), chain.ancestor(2), chain.has(2)]
         yield lambda chain=chain: chain.replay(start_depth=4)
@@ -334,20 +278,11 @@ def of_open_turns(memory: Any) -> Iterator[Any]:
         yield lambda odd=odd: context.open_turn(type_id=odd)
     yield lambda: context.open_turn(type_version=-1)
     one, two = context.open_turn(type_id="t"), context.open_turn()
-    for delta in (
-        "text",
-        b"bytes",
-        bytearray(b"x"),
-        memoryview(b"a-b-")[::2],
-        "",
-        b"",
-        "\ud800",
-        None,
-        5,
-        [b"x"],
-        io.BytesIO(b"x"),
+    deltas: list[Any] = [
+        "text", b"bytes", bytearray(b"x"), memoryview(b"a-b-")[::2], "", b"", "\ud800", None, 5, [b"x"], io.BytesIO(b"x"),
         b"y" * (3 * MIB),
-    ):
+    ]  # fmt: skip
+    for delta in deltas:
         yield lambda delta=delta: one.append_delta(delta)
     yield one.info
     yield one.read
@@ -373,28 +308,16 @@ def of_blobs(memory: Any) -> Iterator[Any]:
     """Put, get, hold and check blobs."""
     blobs = memory.blobs
     given: list[Any] = [
-        b"",
-        b"a",
-        b"a",
-        bytearray(b"b"),
-        memoryview(b"a-b-")[::2],
-        b"text " * 300_000,
-        io.BytesIO(b"file"),
-    ]
-    for data in [*given, "text", None, 5, io.StringIO("x")]:
+        b"", b"a", b"a", bytearray(b"b"), memoryview(b"a-b-")[::2], b"text " * 300_000, io.BytesIO(b"file"), "text", None, 5,
+        io.StringIO("x"),
+    ]  # fmt: skip
+    for data in given:
         yield lambda data=data: blobs.put(data)
     yield lambda: len(blobs)
     yield lambda: bool(blobs)
     one, two = blobs.put(b"one"), blobs.put(b"two")
-    names: list[Any] = [
-        one.ref,
-        one.hash,
-        bytes.fromhex(one.hash),
-        MISSING,
-        one.hash.upper(),
-        (one.ref,),
-    ]
-    for name in [*names, *ODD]:
+    names: list[Any] = [one.ref, one.hash, bytes.fromhex(one.hash), MISSING, one.hash.upper()]
+    for name in [*names, (one.ref,), *ODD]:
         for method in ("get", "has", "stat", "stream", "refs", "holders", "verify"):
             yield lambda method=method, name=name: getattr(blobs, method)(name)
         yield lambda name=name: blobs.pin(name, "me")
@@ -425,11 +348,8 @@ def of_large_bytes(memory: Any) -> Iterator[Any]:
     context, blobs = memory.contexts.create("main"), memory.blobs
     data = bytes(range(256)) * (20 << 10) + b"the end"  # 5 MiB
     yield lambda: blobs.put(data)
-    for given in (
-        lambda: memoryview(data),
-        lambda: io.BytesIO(data),
-        lambda: io.BytesIO(data[: 2 * MIB]),
-    ):
+    short = data[: 2 * MIB]
+    for given in (lambda: memoryview(data), partial(io.BytesIO, data), partial(io.BytesIO, short)):
         yield lambda given=given: blobs.put(given())
         yield lambda given=given: context.append(given())
         yield lambda given=given: context.patch(1, given())
@@ -486,28 +406,26 @@ def test_damage_is_told_where_it_is(
     with eventq.open(path) as thread:
         context = thread.contexts.create("main")
         hashes = [context.append(f"turn {number}").hash for number in range(600)]
-        raw.execute(
-            "UPDATE blobs SET raw_len = raw_len + 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),)
-        )
+    bad = hashes[550]
+    sql = f"UPDATE blobs SET raw_len = raw_len + ? WHERE hash = x'{bad}'"
+    raw.execute(sql, (1,))
+    calls: list[Callable[[Any], Any]] = [
+        lambda memory: memory.contexts.get("main").replay(),
+        lambda memory: memory.contexts.get("main").last(100),
+        lambda memory: memory.blobs.get(bad),
+        lambda memory: memory.blobs.stream(bad),
+        lambda memory: memory.blobs.verify(),
+        lambda memory: memory.blobs.verify(bad),
+        lambda memory: memory.blobs.faults(),
+    ]
     try:
         with eventq.open(path) as thread, connect(serve().url) as connection:
-            calls: list[Callable[[Any], Any]] = [
-                lambda memory: memory.contexts.get("main").replay(),
-                lambda memory: memory.contexts.get("main").last(100),
-                lambda memory: memory.blobs.get(hashes[550]),
-                lambda memory: memory.blobs.stream(hashes[550]),
-                lambda memory: memory.blobs.verify(),
-                lambda memory: memory.blobs.verify(hashes[550]),
-                lambda memory: memory.blobs.faults(),
-            ]
             for call in calls:
                 home = seen(partial(call, thread))
                 assert seen(partial(call, connection)) == home
-                assert hashes[550] in repr(home)
+                assert bad in repr(home)
     finally:
-        raw.execute(
-            "UPDATE blobs SET raw_len = raw_len - 1 WHERE hash = ?", (bytes.fromhex(hashes[550]),)
-        )
+        raw.execute(sql, (-1,))
 
 
 def test_methods_look_like_those_at_home(connection: Connection) -> None:
@@ -515,11 +433,8 @@ def test_methods_look_like_those_at_home(connection: Connection) -> None:
     for kind, methods in CALLS.items():
         for name in ("__iter__",) if kind == "chain" else methods if kind in LOCAL else ():
             mine, local = getattr(client.REMOTE[kind], name), getattr(LOCAL[kind], name)
-            assert (mine.__name__, mine.__doc__, inspect.signature(mine)) == (
-                name,
-                local.__doc__,
-                inspect.signature(local),
-            )
+            assert (mine.__name__, mine.__doc__) == (name, local.__doc__)
+            assert inspect.signature(mine) == inspect.signature(local)
     assert connection.contexts.__doc__ == LOCAL["contexts"].__doc__
     for name in ("_add", "move_inside", "load", "prepare"):
         assert not hasattr(connection.contexts, name)
@@ -553,18 +468,17 @@ def test_long_names(connection: Connection) -> None:
     """Names as long as they may be, of any characters, have room in a call; what has none is refused in clear words."""
     context = connection.contexts.create("x")
     for letter in ("x", "é", "😀"):
-        name = letter * 65_536
-        turn = context.append(NewTurn("y", type_id=name), key=name, source=name)
-        assert turn.type_id == name
-        assert context.append(NewTurn("y", type_id=name), key=name).turn_id == turn.turn_id
-        assert list(connection.contexts.get("x").replay())[-1].type_id == name
+        new = NewTurn("y", type_id=letter * 65_536)
+        turn = context.append(new, key=new.type_id, source=new.type_id)
+        assert turn.type_id == new.type_id
+        assert context.append(new, key=new.type_id).turn_id == turn.turn_id
+        assert list(connection.contexts.get("x").replay())[-1].type_id == new.type_id
     lone = "\ud800" * 65_536
     with pytest.raises(InputError, match="type_id"):
         context.append(NewTurn("y", type_id=lone), key=lone)
-    with pytest.raises(
-        TooLargeError, match=r"the call is too large .* the limit is 1048576\) - give fewer refs"
-    ):
-        connection.blobs.put(b"x", refs=["blob:blake3:" + "0" * 64] * 20_000)
+    why = r"the call is too large .* the limit is 1048576\) - give fewer refs"
+    with pytest.raises(TooLargeError, match=why):
+        connection.blobs.put(b"x", refs=[MISSING] * 20_000)
     one = connection.blobs.put(b"one")
     blob = connection.blobs.put(b"x", refs=[one.ref] * 13_000)
     assert connection.blobs.refs(blob.ref) == [one.ref]
@@ -573,20 +487,20 @@ def test_long_names(connection: Connection) -> None:
 # Where it goes.
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("eventq://127.0.0.1:9009", ("127.0.0.1", 9009)),
-        ("eventq://host.example:1", ("host.example", 1)),
-        ("eventq://[::1]:65535", ("::1", 65535)),
-        ("unix:/run/eventq.sock", "/run/eventq.sock"),
-        ("unix:x", "x"),
-        ("unix:/a b:c", "/a b:c"),
-    ],
-)
-def test_an_address(url: str, address: object) -> None:
+ADDRESSES = {
+    "eventq://127.0.0.1:9009": ("127.0.0.1", 9009),
+    "eventq://host.example:1": ("host.example", 1),
+    "eventq://[::1]:65535": ("::1", 65535),
+    "unix:/run/eventq.sock": "/run/eventq.sock",
+    "unix:x": "x",
+    "unix:/a b:c": "/a b:c",
+}
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+def test_an_address(url: str) -> None:
     """A URL is host and port, or the path of a socket."""
-    assert parse(url) == address
+    assert parse(url) == ADDRESSES[url]
 
 
 @pytest.mark.parametrize(
@@ -600,9 +514,8 @@ def test_an_address(url: str, address: object) -> None:
 )  # fmt: skip
 def test_what_is_no_address(url: Any) -> None:
     """Anything else is refused, with the form."""
-    with pytest.raises(
-        UsageError, match="is not the address of a server - give eventq://HOST:PORT or unix:PATH"
-    ):
+    why = "is not the address of a server - give eventq://HOST:PORT or unix:PATH"
+    with pytest.raises(UsageError, match=why):
         connect(url)
 
 
@@ -610,23 +523,18 @@ def test_nobody_is_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
     """Where nobody listens, the error says where, why and what to run; no socket is left behind."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-        with pytest.raises(
-            LogicError,
-            match=f"no server answers at eventq://127.0.0.1:{port} .* - run 'eventq serve'",
-        ):
-            connect(f"eventq://127.0.0.1:{port}")
-    for path in (tmp_path / "nothing", tmp_path / ("x" * 200)):
-        with pytest.raises(LogicError, match="no server answers at unix:"):
-            connect(f"unix:{path}")
+        url = f"eventq://127.0.0.1:{one.getsockname()[1]}"
+        for place in (url, f"unix:{tmp_path}/nothing", f"unix:{tmp_path}/{'x' * 200}"):
+            why = f"no server answers at {place} .* - run 'eventq serve'"
+            with pytest.raises(LogicError, match=why):
+                connect(place)
 
     def unknown(*_: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(
-        LogicError, match=r"no server answers at eventq://nowhere:1 \(Name or service not known\)"
-    ):
+    why = r"no server answers at eventq://nowhere:1 \(Name or service not known\)"
+    with pytest.raises(LogicError, match=why):
         connect("eventq://nowhere:1")
 
 
@@ -797,6 +705,15 @@ def sending(data: bytes) -> Callable[[socket.socket, Frame], None]:
     return lambda mine, _: mine.sendall(data)
 
 
+def with_contexts(thread: Thread, count: int, *, turns: int = 0) -> None:
+    """Store contexts, more than one page of them holds, and turns in the first."""
+    with thread.write():
+        for _ in range(count):
+            thread.contexts.create()
+        for number in range(turns):
+            thread.contexts.get("main").append(str(number))
+
+
 @pytest.fixture
 def peer(thread: Thread) -> Iterator[Peer]:
     """Give a peer with a fresh thread that has a context."""
@@ -828,11 +745,23 @@ def test_a_connection_that_was_closed_in_between(peer: Peer) -> None:
     assert [turn.payload for turn in peer.thread.contexts.get("main").last()] == [b"x"]
 
 
+class File(io.BytesIO):
+    """A file in whose middle something happens."""
+
+    def __init__(self, size: int, middle: Callable[[], object]) -> None:
+        super().__init__(os.urandom(size))
+        self._half, self._middle = size // 2, middle
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read on."""
+        if self.tell() > self._half:
+            self._middle()
+        return super().read(size)
+
+
 def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
     """An iteration and an upload end with their connection, with an error that says so; nothing else is taken for them."""
-    with peer.thread.write():
-        for _ in range(600):
-            peer.thread.contexts.create()
+    with_contexts(peer.thread, 600)
     with peer.connect() as connection:
         items = iter(connection.contexts)
         again = iter(connection.contexts)
@@ -840,9 +769,8 @@ def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
         peer.cut()
         assert connection.contexts.head(1) == 0
         others = iter(connection.contexts)
-        with pytest.raises(
-            LogicError, match=r"broke, and with it what was begun on it: .* - begin it again"
-        ):
+        why = r"broke, and with it what was begun on it: .* - begin it again"
+        with pytest.raises(LogicError, match=why):
             next(items)
         assert list(items) == []
         assert len(list(others)) == 601
@@ -850,22 +778,9 @@ def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
         connection.contexts.head(1)
         assert "pages.close" not in peer.asked  # that number is another's now
         assert connection.session_id == 2
-
-        class File(io.BytesIO):
-            """A file in whose middle the connection is lost."""
-
-            def read(self, size: int | None = -1) -> bytes:
-                """Read on."""
-                if self.tell() > 2 * MIB:
-                    peer.cut()
-                return super().read(size)
-
-        for call in (
-            lambda: connection.blobs.put(File(bytes(4 * MIB))),
-            lambda: connection.contexts.get(1).append(File(bytes(4 * MIB))),
-        ):
+        for call in (connection.blobs.put, lambda file: connection.contexts.get(1).append(file)):
             with pytest.raises(LogicError, match="and with it what was begun on it"):
-                call()
+                call(File(4 * MIB, peer.cut))
     assert not list(peer.thread.blobs)
 
 
@@ -876,14 +791,12 @@ def test_a_connection_that_breaks_under_a_call(
     peer: Peer, fault: Callable[[socket.socket, Frame], object]
 ) -> None:
     """What reads is asked once more; what writes is not, and nobody says that it was or was not done."""
-    peer.faults = {2: fault, 5: fault, 7: fault, 9: fault}
+    peer.faults = dict.fromkeys((2, 5, 7, 9), fault)
     with peer.connect() as connection:
         context = connection.contexts.get("main")  # the second request and, again, the fourth
         assert context.id == 1
-        with pytest.raises(
-            LogicError,
-            match=r"whether the call was done is not known: .* - look at the head, or .* same key",
-        ):
+        why = r"whether the call was done is not known: .* - look at the head, or .* same key"
+        with pytest.raises(LogicError, match=why):
             context.append("x")
         assert peer.thread.contexts.get("main").head_id() == 0
         with pytest.raises(LogicError, match="broke twice"):
@@ -950,16 +863,12 @@ def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
 
     def refuse() -> None:
         with ends[1]:
-            hello = ends[1].recv(1 << 16)
-            ends[1].sendall(
-                encode_reply(Welcome(9), struct.unpack_from("<Q", hello, 8)[0], Type.HELLO)
-            )
-            head = ends[1].recv(16, socket.MSG_WAITALL)
+            req_id = struct.unpack_from("<Q", ends[1].recv(1 << 16), 8)[0]
+            ends[1].sendall(encode_reply(Welcome(9), req_id, Type.HELLO))
+            req_id = struct.unpack_from("<Q", ends[1].recv(16, socket.MSG_WAITALL), 8)[0]
             error = TooLargeError(4 << 20, 1 << 20, "frame", "send less at once")
             if refused:
-                ends[1].sendall(
-                    encode_reply(failure(error, as_json=True), struct.unpack_from("<Q", head, 8)[0])
-                )
+                ends[1].sendall(encode_reply(failure(error, as_json=True), req_id))
 
     def reach() -> socket.socket:
         if ends:
@@ -971,9 +880,7 @@ def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
     runner = threading.Thread(target=refuse)
     with Connection("eventq://peer:1", reach) as connection:
         if refused:
-            with pytest.raises(
-                TooLargeError, match=r"the frame is too large .* - send less at once"
-            ):
+            with pytest.raises(TooLargeError, match=r"the frame is too large .* - send less"):
                 connection.blobs.put(NOISE * 3)
         else:
             assert connection.blobs.put(NOISE * 3).size == 3 * MIB
@@ -1090,6 +997,9 @@ def closed_under(
     return errors
 
 
+CLOSED = "the connection is closed - connect again with eventq.connect"
+
+
 class Silent:
     """A fault: a request is not answered before the connection has gone."""
 
@@ -1115,16 +1025,13 @@ class Silent:
 )
 def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], object]) -> None:
     """A call that is under way in another thread ends at once, says that the connection is closed, and connects no more."""
-    with peer.thread.write():
-        for _ in range(600):
-            peer.thread.contexts.create()
-            peer.thread.contexts.get("main").append("x")
+    with_contexts(peer.thread, 600, turns=600)
     silent = Silent()
     peer.faults = {number: silent}
     connection = peer.connect()
     (error,) = closed_under(connection, lambda: call(connection), silent.reached)
     assert isinstance(error, ClosedError)
-    assert str(error) == "the connection is closed - connect again with eventq.connect"
+    assert str(error) == CLOSED
     assert peer.count == number
     assert connection.session_id == 0
     assert connection._newest is not None
@@ -1168,9 +1075,7 @@ def test_closing_at_the_beginning_of_a_call(
     peer: Peer, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is closed just before it is looked at, or where nobody answers, is closed and nothing else."""
-    with peer.thread.write():
-        for _ in range(600):
-            peer.thread.contexts.create()
+    with_contexts(peer.thread, 600)
     connection = peer.connect()
     items = iter(connection.contexts)
     farewell = client._Link.farewell
@@ -1190,7 +1095,7 @@ def test_closing_at_the_beginning_of_a_call(
         monkeypatch.setattr(connection, "_make_socket", nobody)
     with pytest.raises(ClosedError) as caught:
         list(items) if place == "next" else connection.contexts.get("main")
-    assert str(caught.value) == "the connection is closed - connect again with eventq.connect"
+    assert str(caught.value) == CLOSED
     assert len(peer.sockets) == 1
 
 
@@ -1253,28 +1158,23 @@ def test_an_interrupt(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
 # Uploads and iterations.
 
 
+def fail() -> None:
+    """Fail as a disk does."""
+    raise OSError(5, "Input/output error")
+
+
 def test_a_file_that_fails(peer: Peer) -> None:
     """A file that fails in the middle leaves nothing, at the server neither, and the error is its own."""
-
-    class File(io.BytesIO):
-        """A file that cannot be read to its end."""
-
-        def read(self, size: int | None = -1) -> bytes:
-            """Read on."""
-            if self.tell() > 3 * MIB:
-                raise OSError(5, "Input/output error")
-            return super().read(size)
-
     with peer.connect() as connection:
         for call in (connection.blobs.put, connection.contexts.get("main").append):
             with pytest.raises(OSError, match="Input/output error"):
-                call(File(os.urandom(5 * MIB)))
+                call(File(5 * MIB, fail))
         assert len(peer.calls[0]._uploads) == 1
         assert len(connection.blobs) == 0
         assert not peer.calls[0]._uploads
         for _ in range(20):  # more than may be under way
             with pytest.raises(OSError, match="Input/output error"):
-                connection.blobs.put(File(os.urandom(5 * MIB)))
+                connection.blobs.put(File(5 * MIB, fail))
     assert list(peer.thread.blobs) == []
 
 
@@ -1304,14 +1204,11 @@ def test_large_bytes_of_another_size_than_was_declared(peer: Peer, size: int, by
 
 def test_an_iteration_that_breaks_under_a_call(peer: Peer) -> None:
     """An iteration whose connection breaks while its next page is awaited is not asked for on another connection."""
-    with peer.thread.write():
-        for _ in range(600):
-            peer.thread.contexts.create()
+    with_contexts(peer.thread, 600)
     peer.faults = {3: silently}
     with peer.connect() as connection:
-        with pytest.raises(
-            LogicError, match=r"with it what was begun on it: the server closed .* - begin it again"
-        ):
+        why = r"with it what was begun on it: the server closed .* - begin it again"
+        with pytest.raises(LogicError, match=why):
             list(connection.contexts)
         assert peer.count == 3
 
@@ -1340,9 +1237,7 @@ def test_memory_is_bounded(peer: Peer) -> None:
 
 def test_an_iteration_that_is_dropped(peer: Peer) -> None:
     """An iterator that is closed or let go of, begun or not, is forgotten by the server with the next call."""
-    with peer.thread.write():
-        for _ in range(1100):
-            peer.thread.contexts.create()
+    with_contexts(peer.thread, 1100)
     with peer.connect() as connection:
         for drop in range(3):
             items: Any = iter(connection.contexts)
@@ -1365,9 +1260,7 @@ def test_an_iteration_that_is_dropped(peer: Peer) -> None:
 
 def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
     """A connection that breaks while the server is told of a dropped iterator had the call after it not sent yet."""
-    with peer.thread.write():
-        for _ in range(1100):
-            peer.thread.contexts.create()
+    with_contexts(peer.thread, 1100)
     peer.faults = {3: silently}
     with peer.connect() as connection:
         items: Any = iter(connection.contexts)
@@ -1440,20 +1333,17 @@ def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.Mon
         for at in range(0, len(sizes), max(1, len(sizes) // 10)):
             for start in (0, 3):
                 for bad[:] in ([bytes.fromhex(hashes[at]), 0], [b"", at + 1]):
-                    call = lambda memory, start=start: memory.contexts.get("main").replay(  # noqa: E731
-                        start_depth=start
+                    away, home = (
+                        repr(seen(partial(memory.contexts.get("main").replay, start_depth=start)))
+                        for memory in (connection, peer.thread)
                     )
-                    assert repr(seen(partial(call, connection))) == repr(
-                        seen(partial(call, peer.thread))
-                    )
+                    assert away == home
 
 
 def test_a_chain_whose_connection_breaks(peer: Peer) -> None:
     """A chain has nothing begun at the server: it goes on over another connection, as of the same overlay."""
     context = peer.thread.contexts.get("main")
-    with peer.thread.write():
-        for number in range(700):
-            context.append(str(number))
+    with_contexts(peer.thread, 0, turns=700)
     home = list(context.replay())
     peer.faults = {5: silently}
     with peer.connect() as connection:
@@ -1488,14 +1378,11 @@ def test_after_close(peer: Peer) -> None:
     connection.close()
     connection.close()
     assert connection.session_id == 0
-    for call in (
-        context.head_id,
-        lambda: list(connection.contexts),
-        lambda: connection.blobs.put(b"x"),
-    ):
-        with pytest.raises(
-            ClosedError, match=r"the connection is closed - connect again with eventq.connect"
-        ):
+    calls: list[Callable[[], object]] = [
+        context.head_id, lambda: list(connection.contexts), lambda: connection.blobs.put(b"x"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ClosedError, match=CLOSED):
             call()
     assert len(list(items)) == 1  # which had come already
     with pytest.raises(ZeroDivisionError), peer.connect() as connection:
@@ -1510,11 +1397,9 @@ def test_after_a_fork(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     context = connection.contexts.get("main")
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    why = "was made before this process was forked - connect again after the fork"
     with connection._lock:
-        with pytest.raises(
-            ClosedError,
-            match="was made before this process was forked - connect again after the fork",
-        ):
+        with pytest.raises(ClosedError, match=why):
             context.head_id()
         connection.close()
     monkeypatch.undo()
