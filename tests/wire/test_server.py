@@ -112,6 +112,12 @@ def zstd(data: bytes, level: int = 3) -> bytes:
     return zstandard.ZstdCompressor(level=level).compress(data)
 
 
+def compressed(data: bytes, packed: bytes | None = None) -> AppendTurn:
+    """Give an append to context 1 of bytes that come as a zstd frame."""
+    about: dict[str, Any] = {"hash": hashed(data), "uncompressed_len": len(data), "compression": 1}
+    return append(1, zstd(data) if packed is None else packed, **about)
+
+
 def counts(raw: apsw.Connection) -> dict[str, int]:
     """Give how many rows each table has."""
     names = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -142,26 +148,22 @@ def test_what_a_hello_says_of_its_sender_is_free(meta: str, peer: Peer) -> None:
 
 def test_contexts_are_numbered_and_begin_where_they_are_told(told: Peer) -> None:
     """CTX_CREATE and CTX_FORK give id, head and depth: of an empty context, or of one at any turn."""
-    asked: list[Message] = [
-        CreateContext(0),
-        ForkContext(0),
-        CreateContext(2),
-        ForkContext(3),
-        GetHead(3),
-        GetHead(5),
-    ]
-    assert told.talk(asked) == [
-        Head(3, 0, 0), Head(4, 0, 0), Head(5, 2, 1), Head(6, 3, 1), Head(3, 0, 0), Head(5, 2, 1),
-    ]  # fmt: skip
+    asked: dict[Message, Head] = {
+        CreateContext(0): Head(3, 0, 0),
+        ForkContext(0): Head(4, 0, 0),
+        CreateContext(2): Head(5, 2, 1),
+        ForkContext(3): Head(6, 3, 1),
+        GetHead(3): Head(3, 0, 0),
+        GetHead(5): Head(5, 2, 1),
+    }
+    assert told.talk(asked) == list(asked.values())
 
 
 def test_turns_count_from_one_and_roots_have_depth_nought(told: Peer) -> None:
     """Ids are 1, 2, 3 … over all contexts; the head moves with each append."""
     assert told.talk([GetHead(1), GetHead(2)]) == [Head(1, 2, 1), Head(2, 3, 1)]
-    assert told.talk([CreateContext(0), append(3, b"")]) == [
-        Head(3, 0, 0),
-        Appended(3, 4, 0, hashed(b"")),
-    ]
+    replies = [Head(3, 0, 0), Appended(3, 4, 0, hashed(b""))]
+    assert told.talk([CreateContext(0), append(3, b"")]) == replies
 
 
 def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
@@ -200,17 +202,12 @@ def test_the_last_turns_come_oldest_first(told: Peer) -> None:
 def test_turns_before_one_come_oldest_first(told: Peer) -> None:
     """GET_BEFORE gives those above a turn of the chain, nearest last; none above a root."""
     told.ask(append(1, b"three"))
-    before = [(4, 1), (4, 2), (4, 9), (2, 1), (1, 5), (4, 0)]
-    found = told.talk([GetBefore(1, *one, include_payload=False) for one in before])
     one, two = turn(1, 0, 0, ONE, included=False), turn(2, 1, 1, TWO, included=False)
-    assert found == [
-        Turns((two,)),
-        Turns((one, two)),
-        Turns((one, two)),
-        Turns((one,)),
-        Turns(()),
-        Turns(()),
-    ]
+    before = {
+        (4, 1): (two,), (4, 2): (one, two), (4, 9): (one, two), (2, 1): (one,), (1, 5): (), (4, 0): (),
+    }  # fmt: skip
+    found = told.talk([GetBefore(1, *each, include_payload=False) for each in before])
+    assert found == [Turns(each) for each in before.values()]
     assert told.ask(GetBefore(1, 2, 1, include_payload=True)) == Turns((turn(1, 0, 0, ONE),))
 
 
@@ -219,14 +216,12 @@ def test_turns_from_a_depth_come_with_the_heads_depth(told: Peer) -> None:
     one, two = turn(1, 0, 0, ONE), turn(2, 1, 1, TWO)
     told.ask(CreateContext(0))
     most = (1 << 32) - 1
-    asked = [
-        (1, 0, 1), (1, 1, 1), (1, 0, most), (1, 1, most), (1, 2, 1), (1, most, most), (1, 0, 0), (1, 5, 0), (3, 0, 9),
-    ]  # fmt: skip
-    found = told.talk([GetRange(*each, include_payload=True) for each in asked])
-    windows: list[tuple[WireTurn, ...]] = [(one,), (two,), (one, two), (two,), (), (), (), (), ()]
-    assert found == [
-        Turns(window, 0 if each[0] == 3 else 1) for each, window in zip(asked, windows, strict=True)
-    ]
+    windows: dict[tuple[int, int, int], tuple[WireTurn, ...]] = {
+        (1, 0, 1): (one,), (1, 1, 1): (two,), (1, 0, most): (one, two), (1, 1, most): (two,), (1, 2, 1): (),
+        (1, most, most): (), (1, 0, 0): (), (1, 5, 0): (), (3, 0, 9): (),
+    }  # fmt: skip
+    found = told.talk([GetRange(*each, include_payload=True) for each in windows])
+    assert found == [Turns(window, int(each[0] == 1)) for each, window in windows.items()]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
@@ -238,21 +233,18 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
     peer.talk([append(2, b"fork %d" % number) for number in range(9)])
     whole = peer.ask(GetLast(2, 100, include_payload=True))
     assert isinstance(whole, Turns)
-    assert [one.payload for one in whole.turns] == [
-        *(b"%d" % n for n in range(7)),
-        *(b"fork %d" % n for n in range(9)),
-    ]
+    data = [*(b"%d" % n for n in range(7)), *(b"fork %d" % n for n in range(9))]
+    assert [one.payload for one in whole.turns] == data
     back = peer.ask(GetLast(2, size, include_payload=True))
     found: tuple[WireTurn, ...] = ()
     while isinstance(back, Turns) and back.turns:
         found = back.turns + found
         back = peer.ask(GetBefore(2, found[0].turn_id, size, include_payload=True))
     assert found == whole.turns
-    found = ()
-    while (
-        isinstance(page := peer.ask(GetRange(2, len(found), size, include_payload=True)), Turns)
-        and page.turns
-    ):
+    found, page = (), whole
+    while page.turns:
+        asked = GetRange(2, len(found), size, include_payload=True)
+        page = peer.ask(asked)  # type: ignore[assignment]
         assert page.head_depth == 15
         found += page.turns
     assert found == whole.turns
@@ -260,13 +252,8 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
 
 def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
     """PUT_BLOB says whether the bytes are new, also to what turns hold; GET_BLOB gives bytes of either."""
-    for data, new in (
-        (b"", True),
-        (b"", False),
-        (b"x" * 100_000, True),
-        (b"x" * 100_000, False),
-        (TWO, False),
-    ):
+    long = b"x" * 100_000
+    for data, new in ((b"", True), (b"", False), (long, True), (long, False), (TWO, False)):
         assert told.ask(PutBlob(hashed(data), data)) == BlobPut(hashed(data), new)
         assert told.ask(GetBlob(hashed(data))) == BlobBytes(data)
     assert told.ask(GetBlob(hashed(ONE))) == BlobBytes(ONE)
@@ -302,24 +289,17 @@ def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
     peer = serve().peer()
     a, b = "0100000000000000", "0000000000000000"
     digest, hidden = hashed(b"hi").hex(), "01000000 74 01000000 00000000 00000000 02000000"
+    one = f"01000000 {a} {b} 00000000 {hidden} {digest}"
     asked: list[tuple[Message, int, str]] = [
         (Hello(), 1, f"{a} 0100"),
         (CreateContext(0), 2, f"{a} {b} 00000000"),
         (append(1, b"hi"), 5, f"{a} {a} 00000000 {digest}"),
         (ForkContext(1), 3, f"0200000000000000 {a} 00000000"),
         (GetHead(1), 4, f"{a} {a} 00000000"),
-        (
-            GetLast(1, 1, include_payload=True),
-            6,
-            f"01000000 {a} {b} 00000000 {hidden} {digest} 02000000 6869",
-        ),
-        (GetLast(1, 1, include_payload=False), 6, f"01000000 {a} {b} 00000000 {hidden} {digest}"),
+        (GetLast(1, 1, include_payload=True), 6, f"{one} 02000000 6869"),
+        (GetLast(1, 1, include_payload=False), 6, one),
         (GetBefore(1, 1, 1, include_payload=True), 7, "00000000"),
-        (
-            GetRange(1, 0, 1, include_payload=False),
-            8,
-            f"00000000 01000000 {a} {b} 00000000 {hidden} {digest}",
-        ),
+        (GetRange(1, 0, 1, include_payload=False), 8, f"00000000 {one}"),
         (GetBlob(hashed(b"hi")), 9, "02000000 6869"),
         (AttachFs(1, hashed(b"hi")), 10, f"{a} {digest}"),
         (PutBlob(hashed(b"hi"), b"hi"), 11, f"{digest} 00"),
@@ -328,12 +308,8 @@ def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
     for number, (message, kind, payload) in enumerate(asked, 1):
         peer.send(message)
         found = peer.raw()
-        assert (found.type, found.flags, found.req_id, bytes(found.payload)) == (
-            kind,
-            0,
-            number,
-            bytes.fromhex(payload),
-        )
+        assert (found.type, found.flags, found.req_id) == (kind, 0, number)
+        assert bytes(found.payload) == bytes.fromhex(payload)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -344,9 +320,8 @@ def _bare(
 ) -> tuple[int, bytes]:
     """Give an APPEND_TURN to context 1 that need not be right."""
     fixed = struct.pack("<QQI1sIIII", 1, 0, 1, b"t", 1, 0, compression, length)
-    return 5, fixed + (digest or hashed(ONE)) + len(payload).to_bytes(
-        4, "little"
-    ) + payload + bytes(4)
+    length_of = len(payload).to_bytes(4, "little")
+    return 5, fixed + (digest or hashed(ONE)) + length_of + payload + bytes(4)
 
 
 REFUSED: list[tuple[str, Message, int]] = [
@@ -461,9 +436,8 @@ def test_a_large_append_that_is_refused_leaves_nothing_for_long(
     before = counts(raw)
     for message in (append(99, data), append(1 << 63, data), append(1, data, 99)):
         assert told.refused(message) == 404
-    assert {name: counts(raw)[name] for name in ("turns", "blobs")} == {
-        name: before[name] for name in ("turns", "blobs")
-    }
+    after = counts(raw)
+    assert (after["turns"], after["blobs"]) == (before["turns"], before["blobs"])
     assert told.ask(GetHead(1)) == Head(1, 2, 1)
 
 
@@ -524,12 +498,9 @@ def test_turns_are_the_same_in_however_many_steps(
     turns = tuple(turn(number + 1, number, number, one) for number, one in enumerate(data))
     for count in (1, 6, 7, 8, 13, 14, 15, 28, 29):
         assert peer.ask(GetLast(1, count, include_payload=True)) == Turns(turns[-count:])
-        assert peer.ask(GetBefore(1, 30, count, include_payload=True)) == Turns(
-            turns[-count - 1 : -1]
-        )
-        assert peer.ask(GetRange(1, 1, count, include_payload=True)) == Turns(
-            turns[1 : count + 1], 29
-        )
+        before, ranged = Turns(turns[-count - 1 : -1]), Turns(turns[1 : count + 1], 29)
+        assert peer.ask(GetBefore(1, 30, count, include_payload=True)) == before
+        assert peer.ask(GetRange(1, 1, count, include_payload=True)) == ranged
     assert peer.ask(GetLast(1, 99, include_payload=True)) == Turns(turns)
 
 
@@ -573,13 +544,7 @@ def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> N
     """Two turns of 40 MiB do not fit into one reply, and each alone does; what is not asked for is not counted."""
     peer.ask(CreateContext(0))
     for number in range(2):
-        data = b"%d" % number * (40 << 20)
-        assert isinstance(
-            peer.ask(
-                append(1, zstd(data), hash=hashed(data), uncompressed_len=40 << 20, compression=1)
-            ),
-            Appended,
-        )
+        assert isinstance(peer.ask(compressed(b"%d" % number * (40 << 20))), Appended)
     assert peer.refused(GetLast(1, 2, include_payload=True)) == 413
     (whole,) = last(peer, limit=1)
     assert whole == b"1" * (40 << 20)
@@ -621,9 +586,9 @@ def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
     """It is stored as it is when it is not compressed: what is read has compression 0, and the bytes."""
     peer.ask(CreateContext(0))
     sizeless = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(data)
-    about: dict[str, Any] = {"compression": 1, "hash": hashed(data), "uncompressed_len": len(data)}
     for number, packed in enumerate((zstd(data), sizeless, zstd(data, 19))):
-        assert peer.ask(append(1, packed, **about)) == Appended(1, number + 1, number, hashed(data))
+        reply = peer.ask(compressed(data, packed))
+        assert reply == Appended(1, number + 1, number, hashed(data))
     found = peer.ask(GetLast(1, 1, include_payload=True))
     assert found == Turns((turn(3, 2, 2, data),))
     assert peer.ask(GetBlob(hashed(data))) == BlobBytes(data)
@@ -632,16 +597,8 @@ def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
 # --- idempotency keys -------------------------------------------------------------------------------------------------
 
 KEYS = [
-    b"k",
-    b"\0",
-    b"\xff\xfe",
-    b"a\nb",
-    "é".encode(),
-    b"hex:6b",
-    b"blake3:",
-    b"x" * MAX_KEY,
-    b"\xff" * MAX_KEY,
-]
+    b"k", b"\0", b"\xff\xfe", b"a\nb", "é".encode(), b"hex:6b", b"blake3:", b"x" * MAX_KEY, b"\xff" * MAX_KEY,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
@@ -652,14 +609,13 @@ def test_a_key_stands_for_one_turn(key: bytes, told: Peer) -> None:
     told.ask(append(1, b"between"))
     assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
     assert told.ask(GetHead(1)) == Head(1, 5, 3)
-    for other in (append(1, b"other", idempotency_key=key), append(1, b"keyed", idempotency_key=key, type_version=2),
-                  append(1, b"keyed", idempotency_key=key, type_id="u"),
-                  append(1, b"keyed", idempotency_key=key, encoding=1)):  # fmt: skip
-        assert told.refused(other) == 409
+    assert told.refused(append(1, b"other", idempotency_key=key)) == 409
+    others: list[dict[str, Any]] = [{"type_version": 2}, {"type_id": "u"}, {"encoding": 1}]
+    for other in others:
+        assert told.refused(append(1, b"keyed", idempotency_key=key, **other)) == 409
     assert told.ask(append(2, b"keyed", idempotency_key=key)) == Appended(2, 6, 2, hashed(b"keyed"))
-    assert told.ask(
-        append(1, b"keyed", idempotency_key=key + b"!" if len(key) < MAX_KEY else key[1:])
-    ) == Appended(1, 7, 4, hashed(b"keyed"))
+    key = key + b"!" if len(key) < MAX_KEY else key[1:]
+    assert told.ask(append(1, b"keyed", idempotency_key=key)) == Appended(1, 7, 4, hashed(b"keyed"))
 
 
 def test_no_key_is_no_key(peer: Peer) -> None:
@@ -684,13 +640,8 @@ def test_keys_are_ignored_where_they_are_hashes(serve: Serve) -> None:
     ignored, told = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     served = serve(keys=False)
     peer = served.peer()
-    asked: list[Message] = [
-        CreateContext(0),
-        ignored,
-        ignored,
-        Hello(meta='{"keys": true}'),
-        ignored,
-    ]
+    yes = Hello(meta='{"keys": true}')
+    asked: list[Message] = [CreateContext(0), ignored, ignored, yes, ignored]
     assert [getattr(one, "turn_id", 0) for one in peer.talk(asked)] == [0, 1, 2, 0, 3]
     served.stop()
     served = serve()
@@ -725,9 +676,8 @@ def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> No
 def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str) -> None:
     """Flag 0 and ATTACH_FS give a root, which what follows inherits; ATTACH_FS replaces it."""
     a, b = hashed(ONE), hashed(b"5")
-    told.talk(
-        [append(1, b"3", fs_root=a), append(1, b"4"), append(1, b"5", fs_root=b)]
-    )  # a payload may be the root
+    # a payload may be the root
+    told.talk([append(1, b"3", fs_root=a), append(1, b"4"), append(1, b"5", fs_root=b)])
     with eventq.open(path) as thread:
         assert [thread.contexts.root(n) for n in range(1, 7)] == [None, None, None, a, a, b]
         assert told.ask(AttachFs(1, b)) == FsAttached(1, b)
@@ -785,20 +735,19 @@ def conversation(chance: random.Random, length: int) -> list[Message]:
             asked.append(CreateContext(which) if chance.random() < 0.5 else ForkContext(which))
             contexts += which <= turns
         elif kind == 6:
-            asked.append(
-                GetLast(context, chance.randrange(20), include_payload=chance.random() < 0.5)
-            )
+            included = chance.random() < 0.5
+            asked.append(GetLast(context, chance.randrange(20), include_payload=included))
         elif kind == 7:
             asked.append(GetBefore(context, which, 5, include_payload=True))
         elif kind == 8:
             asked.append(GetRange(context, chance.randrange(20), 5, include_payload=True))
         elif kind == 9:
-            blobs: list[Message] = [
-                GetBlob(hashed(b"")),
+            put: list[Message] = [
                 PutBlob(hashed(b"p"), b"p"),
                 PutBlob(A, b"p"),
+                GetBlob(hashed(b"")),
             ]
-            asked.append(chance.choice(blobs))
+            asked.append(chance.choice(put))
         elif kind == 10:
             asked.append(AttachFs(which, A))
         elif kind == 11:
@@ -833,28 +782,14 @@ def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
     peer.ask(CreateContext(0))
     one, off = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     found = peer.talk([one, GetHead(1), one, off, one, GetHead(1), Hello(), one])
-    assert [getattr(reply, "turn_id", None) for reply in found] == [
-        1,
-        None,
-        1,
-        None,
-        2,
-        None,
-        None,
-        1,
-    ]
+    ids = [getattr(reply, "turn_id", None) for reply in found]
+    assert ids == [1, None, 1, None, 2, None, None, 1]
 
 
 def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
     """A HELLO that asks for errors as JSON leaves those of earlier requests sentences, also of those in flight."""
-    asked: list[Message] = [
-        GetHead(9),
-        GetHead(9),
-        (77, b""),
-        Hello(meta='{"errors": "json"}'),
-        GetHead(9),
-        (77, b""),
-    ]
+    told = Hello(meta='{"errors": "json"}')
+    asked: list[Message] = [GetHead(9), GetHead(9), (77, b""), told, GetHead(9), (77, b"")]
     found = [reply.text if isinstance(reply, Failure) else "" for reply in peer.talk(asked)]
     assert [text[:1] == "{" for text in found] == [False, False, False, False, True, True]
     assert json.loads(found[4])["error"] == "UnknownContextError"
@@ -945,13 +880,10 @@ def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
     peer.talk([append(1, b"%d" % number) for number in range(123)])
     peer.talk([CreateContext(number) for number in range(2, 43)])
     found: dict[str, Reply] = {name: peer.ask(asked[name], flags[name]) for name in sorted(asked)}
-    for number, name in enumerate(
-        ("append_idempotent", "append_parent0", "append_parent7", "append_with_fs")
-    ):
-        reply = found.pop(name)
-        depth = {0: 123, 1: 124, 2: 7, 3: 8}[number]
-        data = bytes([0x91, (3, 1, 2, 4)[number]])
-        assert reply == Appended(1, 124 + number, depth, hashed(data)), name
+    appended = {"idempotent": (123, 3), "parent0": (124, 1), "parent7": (7, 2), "with_fs": (8, 4)}
+    for number, (name, (depth, last_byte)) in enumerate(appended.items()):
+        digest = hashed(bytes([0x91, last_byte]))
+        assert found.pop(f"append_{name}") == Appended(1, 124 + number, depth, digest), name
     for name, limit, payloads in (("get_last_default", 10, False), ("get_last_payload", 5, True)):
         reply = found.pop(name)
         assert isinstance(reply, Turns)
@@ -1008,19 +940,11 @@ def test_what_waits_at_once_is_committed_at_once(
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
-    messages: list[Message] = [
-        append(99 if number % 10 == 7 else 1, b"%d" % number) for number in range(40)
-    ]
-    peers = gather(served, held, until, *messages)
-    replies = [peer.reply() for peer in peers]
+    messages = [append(99 if n % 10 == 7 else 1, b"%d" % n) for n in range(40)]
+    replies = [peer.reply() for peer in gather(served, held, until, *messages)]
     assert held.groups == [1, 40]
-    assert [number for number, one in enumerate(replies) if isinstance(one, Failure)] == [
-        7,
-        17,
-        27,
-        37,
-    ]
-    assert {one.code for one in replies if isinstance(one, Failure)} == {404}
+    failed = {number: one.code for number, one in enumerate(replies) if isinstance(one, Failure)}
+    assert failed == {7: 404, 17: 404, 27: 404, 37: 404}
     assert sorted(one.turn_id for one in replies if isinstance(one, Appended)) == list(range(1, 37))
     assert sorted(last(served.peer())) == sorted(b"%d" % n for n in range(40) if n % 10 != 7)
     with eventq.open(path) as thread:
@@ -1063,11 +987,8 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
             left.pop()
             store._undo()
             store._leave()
-            raise (
-                store._explain(error("refused by the test"))
-                if issubclass(error, apsw.Error)
-                else error("refused")
-            )
+            ours = issubclass(error, apsw.Error)
+            raise store._explain(error("refused by the test")) if ours else error("refused")
         commit(store)
 
     monkeypatch.setattr(Database, "commit", refused)
@@ -1078,9 +999,8 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     assert left == []
     reader = served.peer()
     assert last(reader) == []
-    assert [
-        isinstance(peer.ask(one), Appended) for peer, one in zip(peers, messages, strict=True)
-    ] == [True] * 10
+    for peer, message in zip(peers, messages, strict=True):
+        assert isinstance(peer.ask(message), Appended)
     assert sorted(last(reader)) == sorted(b"%d" % number for number in range(10))
 
 
@@ -1118,19 +1038,8 @@ def test_a_large_request_has_a_transaction_of_its_own(
     held, served = Commits(monkeypatch), serve()
     large, zeros = random.Random(4).randbytes(1 << 20), bytes(1 << 20)
     small: Message = PutBlob(hashed(b"s"), b"s")
-    packed = append(1, zstd(zeros), compression=1, hash=hashed(zeros), uncompressed_len=len(zeros))
-    under = append(1, large[:-1])
-    asked = [
-        small,
-        under,
-        small,
-        append(1, large),
-        small,
-        small,
-        PutBlob(hashed(large), large),
-        packed,
-        small,
-    ]
+    under, put = append(1, large[:-1]), PutBlob(hashed(large), large)
+    asked = [small, under, small, append(1, large), small, small, put, compressed(zeros), small]
     first = served.peer()
     first.send(small)
     assert held.reached.wait(60)
@@ -1193,10 +1102,8 @@ def test_readings_do_not_wait_for_writers(
     reader, writer = served.peer(), served.peer()
     raw.execute("BEGIN IMMEDIATE")
     writer.send(append(1, b"late"))
-    until(
-        lambda: any(connection._running for connection in list(served.server.connections)),
-        "the append waits",
-    )
+    running = lambda: any(one._running for one in list(served.server.connections))  # noqa: E731
+    until(running, "the append waits")
     for peer in (reader, served.peer()):
         for _ in range(5):
             assert last(peer) == [ONE, TWO]
@@ -1223,10 +1130,8 @@ def test_a_store_that_is_busy_for_too_long_is_500(
 
 def test_frames_of_our_own_helper_are_right() -> None:
     """The helper of these tests writes what the table says, or all of the above means little."""
-    assert (
-        frame(4, b"12345678", 9)
-        == bytes.fromhex("08000000 0400 0000 0900000000000000") + b"12345678"
-    )
+    head = bytes.fromhex("08000000 0400 0000 0900000000000000")
+    assert frame(4, b"12345678", 9) == head + b"12345678"
     assert int(Type.GET_HEAD) == 4
 
 
@@ -1242,9 +1147,8 @@ def test_a_server_says_that_a_newer_eventq_has_changed_its_thread(
     version = raw.pragma("user_version")
     raw.execute(change.format("turns", "nodes", 1000))
     written = peer.ask(append(1, b"after"))
-    read = peer.ask(
-        GetLast(1, 10, include_payload=True)
-    )  # perhaps by a reader that opens the thread only now
+    # perhaps by a reader that opens the thread only now
+    read = peer.ask(GetLast(1, 10, include_payload=True))
     raw.execute(change.format("nodes", "turns", version))  # as it was: the thread must check out
     assert isinstance(written, Failure)
     assert "was brought up to date by a newer eventq - open it again" in written.text
