@@ -188,30 +188,10 @@ def test_numbers_go_on(path: str) -> None:
         assert thread.check() == []
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "1",
-        "",
-        "00",
-        "-1",
-        "+0",
-        " 0",
-        "0 ",
-        "0\n",
-        "x",
-        "٠",
-        "1e0",
-        "0.0",
-        7,
-        -1,
-        True,
-        None,
-        0.0,
-        b"0",
-        10**30,
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    "1", "", "00", "-1", "+0", " 0", "0 ", "0\n", "x", "٠", "1e0", "0.0", 7, -1, True, None, 0.0,
+    b"0", 10**30,
+])  # fmt: skip
 def test_an_unknown_number(thread: eventq.Thread, wrong: Any) -> None:
     """What is no number of an artifact, as it was printed, is refused with those that there are."""
     thread.artifacts.put(b"x")
@@ -232,7 +212,8 @@ def test_a_number_as_a_number(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize(("count", "listed"), [
     (0, "none"), (1, "0"), (3, "0, 1, 2"), (100, ", ".join(map(str, range(100)))),
-    (101, ", ".join(map(str, range(100))) + ", and 1 more"), (250, ", ".join(map(str, range(100))) + ", and 150 more"),
+    (101, ", ".join(map(str, range(100))) + ", and 1 more"),
+    (250, ", ".join(map(str, range(100))) + ", and 150 more"),
 ])  # fmt: skip
 def test_what_is_available(thread: eventq.Thread, count: int, listed: str) -> None:
     """Row 99: an error lists the numbers in their order, 100 at most, and says how many more there are."""
@@ -243,10 +224,11 @@ def test_what_is_available(thread: eventq.Thread, count: int, listed: str) -> No
 
 
 @pytest.mark.parametrize(("given_name", "kept"), [
-    ("bash", "bash"), ("", "tool"), ("///", "tool"), ("_", "tool"), ("__a__", "a"), ("a/b\\c d", "a_b_c_d"),
-    ("web-search_2", "web-search_2"), ("-", "-"), ("größe", "gr_e"), ("日本", "tool"), ("٣", "tool"), ("a..log", "a_log"),
-    ("../../etc/passwd", "etc_passwd"), ("a\nb\0c", "a_b_c"), ("a\ud800b", "a_b"), ("x" * 64, "x" * 64),
-    ("x" * 65, "x" * 64), ("x" * 63 + "/y", "x" * 63), ("/" * 100 + "y", "y"), ("é" * 70 + "z", "z"), ("TOOL", "TOOL"),
+    ("bash", "bash"), ("", "tool"), ("///", "tool"), ("_", "tool"), ("__a__", "a"),
+    ("a/b\\c d", "a_b_c_d"), ("web-search_2", "web-search_2"), ("-", "-"), ("größe", "gr_e"),
+    ("日本", "tool"), ("٣", "tool"), ("a..log", "a_log"), ("../../etc/passwd", "etc_passwd"),
+    ("a\nb\0c", "a_b_c"), ("a\ud800b", "a_b"), ("x" * 64, "x" * 64), ("x" * 65, "x" * 64),
+    ("x" * 63 + "/y", "x" * 63), ("/" * 100 + "y", "y"), ("é" * 70 + "z", "z"), ("TOOL", "TOOL"),
 ])  # fmt: skip
 def test_the_name_of_a_tool(thread: eventq.Thread, given_name: str, kept: str) -> None:
     """Row 89: what is no letter, digit, `_` or `-` becomes one `_`, none at the ends; at most 64 are left, else `tool`."""
@@ -300,8 +282,8 @@ def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("data", "lines"), [
-    (b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"a\nb\n", 2), (b"\n\n", 2), (b"\n\na", 3),
-    (b"a\r\nb\r", 2), (b"\0", 1), ("\u2028\x85\x0b".encode(), 1), (b"\xff\xfe", 1),
+    (b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"a\nb\n", 2), (b"\n\n", 2),
+    (b"\n\na", 3), (b"a\r\nb\r", 2), (b"\0", 1), ("\u2028\x85\x0b".encode(), 1), (b"\xff\xfe", 1),
 ])  # fmt: skip
 def test_lines(thread: eventq.Thread, data: bytes, lines: int) -> None:
     """A line ends with a newline byte; a last one that has not ended is one, and an empty artifact has none."""
@@ -355,11 +337,8 @@ def test_many_small_writes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatc
             writer.write(THREE[at : at + step])
             at += step
         info = writer.seal()
-    assert (info.size, info.lines, info.hash) == (
-        len(THREE),
-        line_count(THREE),
-        blake3(THREE).hexdigest(),
-    )
+    expected = (len(THREE), line_count(THREE), blake3(THREE).hexdigest())
+    assert (info.size, info.lines, info.hash) == expected
     assert thread.artifacts.open(0).read() == THREE
 
 
@@ -413,11 +392,8 @@ def test_what_is_no_bytes(thread: eventq.Thread) -> None:
     with pytest.raises(InputError, match="the file returns str, not bytes"):
         thread.artifacts.put(io.StringIO("text"))  # type: ignore[arg-type]
     info = thread.artifacts.get(0)
-    assert (info.status, info.size, info.error) == (
-        "failed",
-        0,
-        "the file returns str, not bytes - open it in binary mode",
-    )
+    expected = ("failed", 0, "the file returns str, not bytes - open it in binary mode")
+    assert (info.status, info.size, info.error) == expected
 
 
 class Flood:
@@ -717,13 +693,8 @@ def test_a_writer_that_is_killed(thread: eventq.Thread, until: Any) -> None:
         process.kill()
     data = b"one\ntwo\n" * 20_000 + b"thr"
     info = thread.artifacts.get(0)
-    assert (info.status, info.size, info.lines, info.hash, info.ended_at_ms) == (
-        "partial",
-        len(data),
-        40_001,
-        None,
-        None,
-    )
+    expected = ("partial", len(data), 40001, None, None)
+    assert (info.status, info.size, info.lines, info.hash, info.ended_at_ms) == expected
     assert thread.artifacts.open(0).read() == data
     assert b"".join(thread.artifacts.open(0).lines_from(40_000)) == b"two\nthr"
     content = thread.read("artifact://0")
@@ -735,7 +706,8 @@ def test_a_writer_that_is_killed(thread: eventq.Thread, until: Any) -> None:
 
 
 @pytest.mark.parametrize("owner", [
-    "", None, "x", ":", "::", "0:1:0", "0:999999999:5", "0:own:0", "0:own:", "0:own", "own", "0:-1:x", "0::", "0:x:y",
+    "", None, "x", ":", "::", "0:1:0", "0:999999999:5", "0:own:0", "0:own:", "0:own", "own",
+    "0:-1:x", "0::", "0:x:y",
 ])  # fmt: skip
 def test_the_owner_is_dead(thread: eventq.Thread, owner: str | None) -> None:
     """An open artifact whose row names no living process, or one that is younger than it, is partial."""
@@ -1091,9 +1063,11 @@ def test_damaged_counts_of_newlines(opened: eventq.Thread, raw: apsw.Connection)
     assert opened.check() != []
 
 
-@pytest.mark.parametrize("change", ["artifacts SET hash = 'text'", "artifacts SET size = 'text'",
-    "artifacts SET hash = 5", "artifact_chunks SET bytes = 'text'", "artifact_chunks SET newlines = x'00'",
-    "counters SET next = 'text'"])  # fmt: skip
+@pytest.mark.parametrize("change", [
+    "artifacts SET hash = 'text'", "artifacts SET size = 'text'", "artifacts SET hash = 5",
+    "artifact_chunks SET bytes = 'text'", "artifact_chunks SET newlines = x'00'",
+    "counters SET next = 'text'",
+])  # fmt: skip
 def test_values_of_a_wrong_type(thread: eventq.Thread, raw: apsw.Connection, change: str) -> None:
     """The tables take no values of a wrong type, whoever writes them."""
     thread.artifacts.put(b"x")
@@ -1301,8 +1275,9 @@ def test_equal_files(thread: eventq.Thread, folder: str) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "0.log", "0", "x.bash.log", "-1.bash.log", "1.bash.txt", "1.bash.log.gz", "1.bash.LOG", "٣.bash.log", " 1.bash.log",
-    "12345678901234567890.bash.log", "artifact.1.bash.log", ".eventq-00.tmp", "1.bash.log\n", "1.bash.log.partial",
+    "0.log", "0", "x.bash.log", "-1.bash.log", "1.bash.txt", "1.bash.log.gz", "1.bash.LOG",
+    "٣.bash.log", " 1.bash.log", "12345678901234567890.bash.log", "artifact.1.bash.log",
+    ".eventq-00.tmp", "1.bash.log\n", "1.bash.log.partial",
 ])  # fmt: skip
 def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
     """What is not named like an artifact is none: files and folders alike are left alone."""
@@ -1314,9 +1289,10 @@ def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "number", "tool", "status"), [
-    ("0..log", "0", "tool", "sealed"), ("0..partial.log", "0", "tool", "failed"), ("007.a.log", "7", "a", "sealed"),
-    ("1.partial.log", "1", "partial", "sealed"), ("1.partial.partial.log", "1", "partial", "failed"),
-    ("2.a.b c.log", "2", "a_b_c", "sealed"), ("3.\udcff.log", "3", "tool", "sealed"), ("4.a\nb.log", "4", "a_b", "sealed"),
+    ("0..log", "0", "tool", "sealed"), ("0..partial.log", "0", "tool", "failed"),
+    ("007.a.log", "7", "a", "sealed"), ("1.partial.log", "1", "partial", "sealed"),
+    ("1.partial.partial.log", "1", "partial", "failed"), ("2.a.b c.log", "2", "a_b_c", "sealed"),
+    ("3.\udcff.log", "3", "tool", "sealed"), ("4.a\nb.log", "4", "a_b", "sealed"),
     ("5." + "x" * 200 + ".log", "5", "x" * 64, "sealed"), ("6.log.log", "6", "log", "sealed"),
 ])  # fmt: skip
 def test_odd_names(
@@ -1425,11 +1401,8 @@ def test_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with artifacts.allocate() as writer:
         writer.write(b"two")
     assert others.put(b"y").artifact_id == "0"
-    assert (artifacts.open(1).read(), artifacts.open("2").read(), artifacts.open(0).read()) == (
-        THREE,
-        b"two",
-        b"x",
-    )
+    found = (artifacts.open(1).read(), artifacts.open("2").read(), artifacts.open(0).read())
+    assert found == (THREE, b"two", b"x")
     assert (len(artifacts), len(others), list(artifacts.faults())) == (3, 1, [])
     artifacts.remove(0)
     assert artifacts.available() == "1, 2"
@@ -1446,12 +1419,8 @@ def test_a_reader_reads_and_does_not_write(
     out.mkdir()
     with eventq.open(thread.path, read_only=True) as reader:
         artifacts = reader.artifacts
-        assert (artifacts.get(0), artifacts.list(), len(artifacts), artifacts.available()) == (
-            info,
-            [info],
-            1,
-            "0",
-        )
+        found = (artifacts.get(0), artifacts.list(), len(artifacts), artifacts.available())
+        assert found == (info, [info], 1, "0")
         assert artifacts.open(0).read() == THREE
         assert b"".join(artifacts.open(0).lines_from(9)) == from_line(THREE, 9)
         assert artifacts.export_folder(str(out)) == ["0.tool.log"]

@@ -461,11 +461,8 @@ def test_a_store_that_refuses(
         assert code == 4
         assert captured.text.encode() == model_view(data, SPILL, 20 * 1024)
         assert captured.text.encode().startswith(shown)
-        assert (captured.total_bytes, captured.truncated, captured.artifact_id) == (
-            len(data),
-            True,
-            None,
-        )
+        expected = (len(data), True, None)
+        assert (captured.total_bytes, captured.truncated, captured.artifact_id) == expected
         assert captured.error
         assert "events.db" in captured.error
     with eventq.open(path) as thread:

@@ -108,20 +108,11 @@ def test_consumer_ids_that_work(thread: eventq.Thread, name: str) -> None:
     thread.unsubscribe(name)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"handler": ""},
-        {"handler": " \n"},
-        {"handler": "a\0b"},
-        {"max_attempts": 0},
-        {"max_attempts": 1 << 63},
-        {"timeout": 0},
-        {"timeout": -1.0},
-        {"timeout": float("inf")},
-        {"timeout": float("nan")},
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    {"handler": ""}, {"handler": " \n"}, {"handler": "a\0b"}, {"max_attempts": 0},
+    {"max_attempts": 1 << 63}, {"timeout": 0}, {"timeout": -1.0}, {"timeout": float("inf")},
+    {"timeout": float("nan")},
+])  # fmt: skip
 def test_subscriptions_that_are_refused(thread: eventq.Thread, wrong: dict[str, Any]) -> None:
     """An empty handler, no attempts and an impossible timeout are the caller's mistakes."""
     with pytest.raises(UsageError):

@@ -238,28 +238,18 @@ def test_where_images_are(shelf: Shelf, place: Any, put: bool) -> None:
         assert stored is place
 
 
-@pytest.mark.parametrize(
-    ("entry", "put"),
-    [
-        ({"image_url": URL}, True),
-        ({"a": [{"image_url": URL}]}, True),
-        ({"content": [{"type": "image_url", "image_url": {"url": URL, "detail": "low"}}]}, True),
-        ({"image_url": "data:image/;base64,"}, True),
-        ({"image_url": "data:image/svg+xml;charset=é;base64," + SMILE}, True),
-        ({"image_url": URL + "A" * MAX_CHARS}, True),
-        ({"image_url": "data:image/png,x"}, False),
-        ({"image_url": "data:text/plain;base64,aa"}, False),
-        ({"image_url": " " + URL}, False),
-        ({"image_url": "https://example.org/a.png?;base64,"}, False),
-        ({"image_url": [URL]}, False),
-        ({"image_url": {"href": URL}}, False),
-        ({"url": URL}, False),
-        ({"image": {"url": URL}}, False),
-        ({"text": URL}, False),
-        ({"image_url": URL + "\ud800"}, False),
-        ({"image_url": URL + "\ud800" * MAX_CHARS}, False),
-    ],
-)
+@pytest.mark.parametrize(("entry", "put"), [
+    ({"image_url": URL}, True), ({"a": [{"image_url": URL}]}, True),
+    ({"content": [{"type": "image_url", "image_url": {"url": URL, "detail": "low"}}]}, True),
+    ({"image_url": "data:image/;base64,"}, True),
+    ({"image_url": "data:image/svg+xml;charset=é;base64," + SMILE}, True),
+    ({"image_url": URL + "A" * MAX_CHARS}, True), ({"image_url": "data:image/png,x"}, False),
+    ({"image_url": "data:text/plain;base64,aa"}, False), ({"image_url": " " + URL}, False),
+    ({"image_url": "https://example.org/a.png?;base64,"}, False), ({"image_url": [URL]}, False),
+    ({"image_url": {"href": URL}}, False), ({"url": URL}, False), ({"image": {"url": URL}}, False),
+    ({"text": URL}, False), ({"image_url": URL + "\ud800"}, False),
+    ({"image_url": URL + "\ud800" * MAX_CHARS}, False),
+])  # fmt: skip
 def test_data_urls_of_any_length(shelf: Shelf, entry: Any, put: bool) -> None:
     """A data URL of an image is put as its UTF-8, however short, and other URLs are left alone."""
     stored = externalize(entry, shelf.put)
@@ -577,8 +567,10 @@ def test_only_an_object_is_kept_in_full(shelf: Shelf, entry: Any) -> None:
         externalize(entry, shelf.put, full=True)
 
 
-@pytest.mark.parametrize("order", [["partialJson", "jsonlEvents", "a"], ["jsonlEvents", "a", "partialJson"],
-                                   ["a", "jsonlEvents", "b", "partialJson", "c"], ["partialJson", "jsonlEvents"]])  # fmt: skip
+@pytest.mark.parametrize("order", [
+    ["partialJson", "jsonlEvents", "a"], ["jsonlEvents", "a", "partialJson"],
+    ["a", "jsonlEvents", "b", "partialJson", "c"], ["partialJson", "jsonlEvents"],
+])  # fmt: skip
 @pytest.mark.parametrize("first", [0, 1])
 def test_what_is_found_later_goes_where_it_was(shelf: Shelf, order: list[str], first: int) -> None:
     """Of two removed values that are found one after the other, in either order, each gets its place back."""
@@ -616,20 +608,19 @@ def test_a_number_that_json_cannot_spell_stays(shelf: Shelf) -> None:
     assert externalize(alone, shelf.put) == {}
 
 
-@pytest.mark.parametrize(
-    "notes",
-    [
-        None, 5, "x", [], [1], True,
-        {"/text": None}, {"/text": {}}, {"/text": {"ref": 5}}, {"/text": {"ref": BAD_REFS[0]}}, {"/text": []},
-        {"text": {"ref": BLAKE}}, {"": {"ref": BLAKE}}, {"/": {"ref": BLAKE}}, {"/none": {"ref": BLAKE}},
-        {"/none/x": {"ref": BLAKE}}, {"/list": {"ref": BLAKE}}, {"/list/00": {"ref": BLAKE}},
-        {"/list/-1": {"ref": BLAKE}}, {"/list/7": {"ref": BLAKE}}, {f"/list/{'9' * 5000}": {"ref": BLAKE}},
-        {"/list/٠": {"ref": BLAKE}}, {"/list/1": {"ref": BLAKE}}, {"/text/0": {"ref": BLAKE}}, {"/list/0/1": {"ref": BLAKE}},
-        {"/text": {"json": BLAKE, "at": 0}}, {"/new": {"json": BLAKE}}, {"/new": {"json": BLAKE, "at": -1}},
-        {"/new": {"json": BLAKE, "at": "0"}}, {"/new": {"json": BLAKE, "at": True}}, {"/list/9": {"json": BLAKE, "at": 0}},
-        {"/new": {"json": BAD_REFS[1], "at": 0}}, {"/new": {"json": None, "at": 0}}, {"/list": {"json": BLAKE, "at": 0}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("notes", [
+    None, 5, "x", [], [1], True, {"/text": None}, {"/text": {}}, {"/text": {"ref": 5}},
+    {"/text": {"ref": BAD_REFS[0]}}, {"/text": []}, {"text": {"ref": BLAKE}}, {"": {"ref": BLAKE}},
+    {"/": {"ref": BLAKE}}, {"/none": {"ref": BLAKE}}, {"/none/x": {"ref": BLAKE}},
+    {"/list": {"ref": BLAKE}}, {"/list/00": {"ref": BLAKE}}, {"/list/-1": {"ref": BLAKE}},
+    {"/list/7": {"ref": BLAKE}}, {f"/list/{'9' * 5000}": {"ref": BLAKE}},
+    {"/list/٠": {"ref": BLAKE}}, {"/list/1": {"ref": BLAKE}}, {"/text/0": {"ref": BLAKE}},
+    {"/list/0/1": {"ref": BLAKE}}, {"/text": {"json": BLAKE, "at": 0}}, {"/new": {"json": BLAKE}},
+    {"/new": {"json": BLAKE, "at": -1}}, {"/new": {"json": BLAKE, "at": "0"}},
+    {"/new": {"json": BLAKE, "at": True}}, {"/list/9": {"json": BLAKE, "at": 0}},
+    {"/new": {"json": BAD_REFS[1], "at": 0}}, {"/new": {"json": None, "at": 0}},
+    {"/list": {"json": BLAKE, "at": 0}},
+])  # fmt: skip
 def test_notes_that_make_no_sense_are_left(shelf: Shelf, notes: Any) -> None:
     """A note that leads nowhere, or is none, is warned of and stays, and the entry loads."""
     shelf[BLAKE] = b'"found"'
@@ -640,16 +631,11 @@ def test_notes_that_make_no_sense_are_left(shelf: Shelf, notes: Any) -> None:
     assert bool(shelf.told) == (notes is not None)
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (b"[" * 100_000, {"json": BLAKE, "at": 0}),
-        (b"no json", {"json": BLAKE, "at": 0}),
-        (b"\xff", {"json": BLAKE, "at": 0}),
-        (b"9" * 5000, {"json": BLAKE, "at": 0}),
-        (b"\xff", {"ref": BLAKE}),
-    ],
-)
+@pytest.mark.parametrize(("data", "note"), [
+    (b"[" * 100_000, {"json": BLAKE, "at": 0}), (b"no json", {"json": BLAKE, "at": 0}),
+    (b"\xff", {"json": BLAKE, "at": 0}), (b"9" * 5000, {"json": BLAKE, "at": 0}),
+    (b"\xff", {"ref": BLAKE}),
+])  # fmt: skip
 def test_blobs_that_are_something_else_are_left(shelf: Shelf, data: bytes, note: Any) -> None:
     """Bytes that are not what a note says are warned of, and the note stays."""
     shelf[BLAKE] = data

@@ -235,19 +235,13 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
 
 
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda thread: thread.push("self", "note", "x"),
-        lambda thread: thread.push("self", "note", "x", key="k"),
-        lambda thread: thread.push_many([("self", "note", "x")]),
-        lambda thread: thread.ack("w", 1),
-        lambda thread: thread.pop("w", 1),
-        lambda thread: thread.subscribe("v", "true"),
-        lambda thread: thread.unsubscribe("w"),
-        lambda thread: thread.rebuild_mirror(),
-    ],
-)
+@pytest.mark.parametrize("call", [
+    lambda thread: thread.push("self", "note", "x"),
+    lambda thread: thread.push("self", "note", "x", key="k"),
+    lambda thread: thread.push_many([("self", "note", "x")]), lambda thread: thread.ack("w", 1),
+    lambda thread: thread.pop("w", 1), lambda thread: thread.subscribe("v", "true"),
+    lambda thread: thread.unsubscribe("w"), lambda thread: thread.rebuild_mirror(),
+])  # fmt: skip
 def test_writing_to_a_thread_that_was_deleted(
     path: str, call: Callable[[eventq.Thread], object], again: bool
 ) -> None:

@@ -84,17 +84,9 @@ def test_it_is_there_when_push_returns(thread: eventq.Thread) -> None:
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-@pytest.mark.parametrize(
-    "tail",
-    [
-        b"{",
-        b'{"id":4,"created_at":"2026-0',
-        b'{"id":4',
-        b'{"id":4}',
-        b"\xff\xfe\x00",
-        b"x" * 100_000,
-    ],
-)
+@pytest.mark.parametrize("tail", [
+    b"{", b'{"id":4,"created_at":"2026-0', b'{"id":4', b'{"id":4}', b"\xff\xfe\x00", b"x" * 100_000,
+])  # fmt: skip
 def test_a_torn_tail_is_cut_off(path: str, tail: bytes, reopen: bool) -> None:
     """What a crash left of a line is cut off by the next push, and nothing is missing afterwards."""
     thread = eventq.open(path)

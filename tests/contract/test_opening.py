@@ -178,17 +178,10 @@ def test_inits_of_two_processes_at_once(tmp_path: Path, run_python: RunPython) -
             assert (thread.last_id(), thread.check()) == (2, [])
 
 
-@pytest.mark.parametrize(
-    "left",
-    [
-        [],
-        ["run"],
-        ["run", "logs", "logs/handlers"],
-        ["events.jsonl"],
-        ["events.db.new"],
-        ["events.db"],
-    ],
-)
+@pytest.mark.parametrize("left", [
+    [], ["run"], ["run", "logs", "logs/handlers"], ["events.jsonl"], ["events.db.new"],
+    ["events.db"],
+])  # fmt: skip
 def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: list[str]) -> None:
     """Whatever a crashed `init` left behind, the next one finishes the thread."""
     path = tmp_path / "thread"

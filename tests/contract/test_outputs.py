@@ -60,11 +60,8 @@ def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
 def test_names(thread: eventq.Thread) -> None:
     """Row 102: a name is the next number of its parent and what was asked for; each parent counts for itself."""
     allocate = thread.outputs.allocate
-    assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == [
-        "0-Scout",
-        "1-Scout",
-        "2-Plan",
-    ]
+    expected = ["0-Scout", "1-Scout", "2-Plan"]
+    assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == expected
     assert allocate("Child", "0-Scout") == "0-Scout.0-Child"
     assert allocate("Child", "0-Scout") == "0-Scout.1-Child"
     assert allocate("Child", parent="1-Scout") == "1-Scout.0-Child"
@@ -96,9 +93,10 @@ def test_names_go_on_after_what_is_published(thread: eventq.Thread) -> None:
 
 
 @pytest.mark.parametrize(("asked", "kept"), [
-    ("Scout", "Scout"), ("", "agent"), ("///", "agent"), ("_", "agent"), ("a b.c", "a_b_c"), ("größe", "gr_e"),
-    ("日本", "agent"), ("..", "agent"), ("-", "-"), ("a\ud800b", "a_b"), ("x" * 64, "x" * 64), ("x" * 65, "x" * 64),
-    ("x" * 63 + " y", "x" * 63), (" Scout 2 ", "Scout_2"), ("__advisor", "advisor"), ("@x", "x"),
+    ("Scout", "Scout"), ("", "agent"), ("///", "agent"), ("_", "agent"), ("a b.c", "a_b_c"),
+    ("größe", "gr_e"), ("日本", "agent"), ("..", "agent"), ("-", "-"), ("a\ud800b", "a_b"),
+    ("x" * 64, "x" * 64), ("x" * 65, "x" * 64), ("x" * 63 + " y", "x" * 63),
+    (" Scout 2 ", "Scout_2"), ("__advisor", "advisor"), ("@x", "x"),
 ])  # fmt: skip
 def test_the_name_that_is_asked_for(thread: eventq.Thread, asked: str, kept: str) -> None:
     """Row 102: what is no letter, digit, `_` or `-` becomes one `_`; at most 64 are left, else `agent`."""
@@ -205,8 +203,9 @@ def test_a_folder_with_the_largest_numbers(thread: eventq.Thread, folder: str) -
 
 
 @pytest.mark.parametrize(("given_content", "data"), [
-    ("text größe\n", "text größe\n".encode()), (b"bytes", b"bytes"), (bytearray(b"array"), b"array"),
-    (memoryview(b"a1b2")[::2], b"ab"), ("", b""), (b"", b""), (NOISE, NOISE), ("x" * 200_000, b"x" * 200_000),
+    ("text größe\n", "text größe\n".encode()), (b"bytes", b"bytes"),
+    (bytearray(b"array"), b"array"), (memoryview(b"a1b2")[::2], b"ab"), ("", b""), (b"", b""),
+    (NOISE, NOISE), ("x" * 200_000, b"x" * 200_000),
 ])  # fmt: skip
 def test_content(thread: eventq.Thread, clock: Clock, given_content: Any, data: bytes) -> None:
     """Text is kept as UTF-8, bytes as they are; what comes back says name, version, hash, size and time."""
@@ -437,11 +436,8 @@ def test_a_folder_into_others(thread: eventq.Thread, folder: str) -> None:
     write_file(folder, "0-a.v3.md", b"third")
     for _ in range(2):
         made = thread.outputs.import_folder(folder)
-        assert {name: info.version for name, info in made.items()} == {
-            "0-a.md": 2,
-            "0-a.v2.md": 1,
-            "0-a.v3.md": 3,
-        }
+        expected = {"0-a.md": 2, "0-a.v2.md": 1, "0-a.v3.md": 3}
+        assert {name: info.version for name, info in made.items()} == expected
         assert said(thread) == [("0-a", 1, b"mine"), ("0-a", 2, b"yours"), ("0-a", 3, b"third")]
     assert thread.outputs.read("0-a") == b"mine"
 
@@ -456,9 +452,10 @@ def test_a_later_version_alone(thread: eventq.Thread, folder: str, name: str) ->
 
 
 @pytest.mark.parametrize("name", [
-    "x.md", "0.md", "0-a.txt", "0-a.md.bak", "00-a.md", "0-a b.md", "0-a.v0.md", "0-a.v.md", "0-a.v01.md", "0-a.MD",
-    "0-a.md\n", "0-a..md", f"{1 << 62}-a.md", f"0-a.{1 << 63}-a.md", "12345678901234567890-a.md", "0-\udcff.md",
-    ".0-a.md", "0-a.v1234567890.md", "0-" + "x" * 239 + ".md",
+    "x.md", "0.md", "0-a.txt", "0-a.md.bak", "00-a.md", "0-a b.md", "0-a.v0.md", "0-a.v.md",
+    "0-a.v01.md", "0-a.MD", "0-a.md\n", "0-a..md", f"{1 << 62}-a.md", f"0-a.{1 << 63}-a.md",
+    "12345678901234567890-a.md", "0-\udcff.md", ".0-a.md", "0-a.v1234567890.md",
+    "0-" + "x" * 239 + ".md",
 ])  # fmt: skip
 def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
     """What is not named like an output is none, and is left alone."""
@@ -506,12 +503,8 @@ def test_a_reader_reads_and_does_not_write(
     out.mkdir()
     with eventq.open(thread.path, read_only=True) as reader:
         outputs = reader.outputs
-        assert (outputs.get("0-a"), outputs.list(), len(outputs), outputs.read("0-a")) == (
-            info,
-            [info],
-            1,
-            b"one",
-        )
+        expected = (info, [info], 1, b"one")
+        assert (outputs.get("0-a"), outputs.list(), len(outputs), outputs.read("0-a")) == expected
         assert outputs.export_folder(str(out)) == ["0-a.md"]
         for call in (
             lambda: outputs.allocate("x"),

@@ -34,15 +34,10 @@ def test_push_gives_the_event_as_stored(thread: eventq.Thread, clock: Clock) -> 
     assert list(thread.peek()) == [event, second]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "1970-01-01T00:00:00.000Z"),
-        (-0.001, "1969-12-31T23:59:59.999Z"),
-        (1773829800.9999, "2026-03-18T10:30:00.999Z"),
-        (4102444799.5, "2099-12-31T23:59:59.500Z"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "1970-01-01T00:00:00.000Z"), (-0.001, "1969-12-31T23:59:59.999Z"),
+    (1773829800.9999, "2026-03-18T10:30:00.999Z"), (4102444799.5, "2099-12-31T23:59:59.500Z"),
+])  # fmt: skip
 def test_the_time_has_milliseconds(
     thread: eventq.Thread, clock: Clock, seconds: float, text: str
 ) -> None:
@@ -114,18 +109,10 @@ def test_strict_source_takes_addresses(path: str, source: str) -> None:
         assert thread.push(source, "note", "x").source == source
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "free",
-        "self:x",
-        "external:a:b",
-        "internal:a:b:c:d",
-        "External:a:b:c:d:e",
-        "internal:A:b:c",
-        "internal::b:c",
-    ],
-)
+@pytest.mark.parametrize("source", [
+    "free", "self:x", "external:a:b", "internal:a:b:c:d", "External:a:b:c:d:e", "internal:A:b:c",
+    "internal::b:c",
+])  # fmt: skip
 def test_strict_source_refuses_free_text(
     path: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,16 +211,13 @@ def test_a_push_that_is_tried_again_is_no_conflict(thread: eventq.Thread, strict
     assert thread.last_id() == 1
 
 
-@pytest.mark.parametrize(
-    ("other", "differ"),
-    [
-        (("self", "note", "two", "sub"), "whose content differs"),
-        (("self", "other", "one", "sub"), "whose type differs"),
-        (("self", "note", "one", None), "whose subtype differs"),
-        (("other", "note", "one", ""), "whose source and subtype differ"),
-        (("a", "b", "c", "d"), "whose source, type, subtype and content differ"),
-    ],
-)
+@pytest.mark.parametrize(("other", "differ"), [
+    (("self", "note", "two", "sub"), "whose content differs"),
+    (("self", "other", "one", "sub"), "whose type differs"),
+    (("self", "note", "one", None), "whose subtype differs"),
+    (("other", "note", "one", ""), "whose source and subtype differ"),
+    (("a", "b", "c", "d"), "whose source, type, subtype and content differ"),
+])  # fmt: skip
 def test_a_strict_key_refuses_what_differs(
     thread: eventq.Thread, other: tuple[str, str, str, str | None], differ: str
 ) -> None:
@@ -332,22 +316,17 @@ def test_push_many_takes_mappings_sequences_and_events(thread: eventq.Thread) ->
     assert thread.last_id() == 6
 
 
-@pytest.mark.parametrize(
-    ("bad", "what"),
-    [
-        ({"type": "note", "content": "x"}, "source is missing"),
-        ({"source": "self", "content": "x"}, "type is missing"),
-        ({"source": "self", "type": "note"}, "content is missing"),
-        ({"source": "self", "type": "note", "content": None}, "content must be text"),
-        ({"source": "self", "type": "note", "content": "x", "subtype": 7}, "subtype must be text"),
-        (("self", "note"), "an event is a mapping or"),
-        (("self", "note", "x", None, None, None), "an event is a mapping or"),
-        ("self", "an event is a mapping or"),
-        (7, "an event is a mapping or"),
-        (None, "an event is a mapping or"),
-        ({"self", "note", "x"}, "an event is a mapping or"),
-    ],
-)
+@pytest.mark.parametrize(("bad", "what"), [
+    ({"type": "note", "content": "x"}, "source is missing"),
+    ({"source": "self", "content": "x"}, "type is missing"),
+    ({"source": "self", "type": "note"}, "content is missing"),
+    ({"source": "self", "type": "note", "content": None}, "content must be text"),
+    ({"source": "self", "type": "note", "content": "x", "subtype": 7}, "subtype must be text"),
+    (("self", "note"), "an event is a mapping or"),
+    (("self", "note", "x", None, None, None), "an event is a mapping or"),
+    ("self", "an event is a mapping or"), (7, "an event is a mapping or"),
+    (None, "an event is a mapping or"), ({"self", "note", "x"}, "an event is a mapping or"),
+])  # fmt: skip
 @pytest.mark.parametrize("before", [0, 1, 1_500])
 def test_one_bad_event_refuses_all(thread: eventq.Thread, bad: Any, what: str, before: int) -> None:
     """A batch with a bad event names it by its number and stores nothing, not even what was already written."""

@@ -106,30 +106,16 @@ def test_a_query_is_keys_and_indices(text: str, expected: list[str | int]) -> No
     assert [type(token) for token in expected] == [type(token) for token in found]
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("a[", "missing ] in a["),
-        ("[0", "missing ] in [0"),
-        (".a['b'", "missing ] in .a['b'"),
-        ("['b", "missing ] in ['b"),
-        ("['b]", "missing ] in ['b]"),
-        (r"['b\']", r"missing ] in ['b\']"),
-        ("['", "missing ] in ['"),
-        ("[]", "empty [] in []"),
-        (".a[]", "empty [] in .a[]"),
-        ("a[  ]", "empty [] in a[  ]"),
-        ("a b", "unexpected token ' ' in a b"),
-        (".a$", "unexpected token '$' in .a$"),
-        ("]", "unexpected token ']' in ]"),
-        ("é", "unexpected token 'é' in é"),
-        ("a'", "unexpected token ''' in a'"),
-        ("['a'b]", "unexpected token 'b' in ['a'b]"),
-        ("['a''b']", "unexpected token ''' in ['a''b']"),
-        (" a? ", "unexpected token '?' in  a? "),
-        ("\n[", "missing ] in \n["),
-    ],
-)
+@pytest.mark.parametrize(("text", "what"), [
+    ("a[", "missing ] in a["), ("[0", "missing ] in [0"), (".a['b'", "missing ] in .a['b'"),
+    ("['b", "missing ] in ['b"), ("['b]", "missing ] in ['b]"), (r"['b\']", r"missing ] in ['b\']"),
+    ("['", "missing ] in ['"), ("[]", "empty [] in []"), (".a[]", "empty [] in .a[]"),
+    ("a[  ]", "empty [] in a[  ]"), ("a b", "unexpected token ' ' in a b"),
+    (".a$", "unexpected token '$' in .a$"), ("]", "unexpected token ']' in ]"),
+    ("é", "unexpected token 'é' in é"), ("a'", "unexpected token ''' in a'"),
+    ("['a'b]", "unexpected token 'b' in ['a'b]"), ("['a''b']", "unexpected token ''' in ['a''b']"),
+    (" a? ", "unexpected token '?' in  a? "), ("\n[", "missing ] in \n["),
+])  # fmt: skip
 def test_what_is_wrong_is_said_exactly(text: str, what: str) -> None:
     """A query that is none is refused in one of three sentences, which hold it as it was given, and with a way out."""
     with pytest.raises(UsageError) as caught:
@@ -139,30 +125,13 @@ def test_what_is_wrong_is_said_exactly(text: str, what: str) -> None:
     assert type(caught.value) is UsageError
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []),
-        ("/", []),
-        ("/a", ["a"]),
-        ("a", ["a"]),
-        ("/a/0", ["a", 0]),
-        ("/a/0/", ["a", 0]),
-        ("//a///b//", ["a", "b"]),
-        ("/a/-1", ["a", "-1"]),
-        ("/a/007", ["a", 7]),
-        ("/file%20name", ["file name"]),
-        ("/a%2Fb/c", ["a/b", "c"]),
-        ("/%30", [0]),
-        ("/caf%C3%A9", ["café"]),
-        ("/100%", ["100%"]),
-        ("/%FF", ["\ufffd"]),
-        ("/a.b/[0]", ["a.b", "[0]"]),
-        ("/a+b", ["a+b"]),
-        ("/٣", ["٣"]),
-        ("/²", ["²"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("", []), ("/", []), ("/a", ["a"]), ("a", ["a"]), ("/a/0", ["a", 0]), ("/a/0/", ["a", 0]),
+    ("//a///b//", ["a", "b"]), ("/a/-1", ["a", "-1"]), ("/a/007", ["a", 7]),
+    ("/file%20name", ["file name"]), ("/a%2Fb/c", ["a/b", "c"]), ("/%30", [0]),
+    ("/caf%C3%A9", ["café"]), ("/100%", ["100%"]), ("/%FF", ["\ufffd"]),
+    ("/a.b/[0]", ["a.b", "[0]"]), ("/a+b", ["a+b"]), ("/٣", ["٣"]), ("/²", ["²"]),
+])  # fmt: skip
 def test_a_path_is_a_query(text: str, expected: list[str | int]) -> None:
     """The parts of a path are keys, percent-decoded one by one, or indices; empty parts are nothing."""
     found = query.path(text)
@@ -170,40 +139,15 @@ def test_a_path_is_a_query(text: str, expected: list[str | int]) -> None:
     assert [type(token) for token in expected] == [type(token) for token in found]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (".", VALUE),
-        (".a[0].b", 1),
-        (".a[1]", "two"),
-        (".a[2][1]", 4),
-        (".a.2.1", 4),
-        (".a['2']", [3, 4]),
-        (".0", "zero"),
-        ("['0']", "zero"),
-        ("[0]", None),
-        ("[-1]", "minus"),
-        (".a[-1]", None),
-        (".a[3]", None),
-        (".a.3", None),
-        (".a.b", None),
-        (".a.length", None),
-        (".a.٣", None),
-        ("['']", "empty"),
-        ("[file name]['x]y']", True),
-        (r"[file name]['it\'s']", None),
-        (r'[file name]["say \"hi\""]', 5),
-        (r"[file name]['back\\slash']", 6),
-        (".none", None),
-        (".none.more[0]", None),
-        (".t[0]", None),
-        (".t.real", None),
-        (".s[0]", None),
-        (".s.0", None),
-        (".n.x", None),
-        ("[٣]", "three"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    (".", VALUE), (".a[0].b", 1), (".a[1]", "two"), (".a[2][1]", 4), (".a.2.1", 4),
+    (".a['2']", [3, 4]), (".0", "zero"), ("['0']", "zero"), ("[0]", None), ("[-1]", "minus"),
+    (".a[-1]", None), (".a[3]", None), (".a.3", None), (".a.b", None), (".a.length", None),
+    (".a.٣", None), ("['']", "empty"), ("[file name]['x]y']", True),
+    (r"[file name]['it\'s']", None), (r'[file name]["say \"hi\""]', 5),
+    (r"[file name]['back\\slash']", 6), (".none", None), (".none.more[0]", None), (".t[0]", None),
+    (".t.real", None), (".s[0]", None), (".s.0", None), (".n.x", None), ("[٣]", "three"),
+])  # fmt: skip
 def test_what_a_query_leads_to(text: str, expected: Any) -> None:
     """Keys pick from objects, indices from arrays, digits after a dot from both; all else is missing, which is None."""
     try:

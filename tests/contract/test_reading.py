@@ -162,11 +162,8 @@ def test_latest_gives_the_newest_of_each(thread: eventq.Thread) -> None:
     """`latest` gives the newest event of each source, or of each type, and nothing of anything else."""
     assert thread.latest() == {}
     thread.push_many([("a", "x", "1"), ("b", "y", "2"), ("a", "y", "3"), ("c", "x", "4")])
-    assert {k: (e.id, e.content) for k, e in thread.latest().items()} == {
-        "b": (2, "2"),
-        "a": (3, "3"),
-        "c": (4, "4"),
-    }
+    expected = {"b": (2, "2"), "a": (3, "3"), "c": (4, "4")}
+    assert {k: (e.id, e.content) for k, e in thread.latest().items()} == expected
     assert {k: e.id for k, e in thread.latest(by="type").items()} == {"y": 3, "x": 4}
     with pytest.raises(InputError, match="use 'source' or 'type'"):
         thread.latest(by="content")

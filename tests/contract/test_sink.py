@@ -401,20 +401,12 @@ def test_sequences(given: str, expected: str) -> None:
     assert expected.encode() == sanitized(*(data[at : at + 1] for at in range(len(data))))
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (b"\xff", "\ufffd"),
-        (b"a\xc3", "a\ufffd"),
-        (b"\xf0\x9f\x98", "\ufffd"),
-        (b"\xed\xa0\x80", "\ufffd" * 3),
-        (b"\xc0\xaf", "\ufffd" * 2),
-        (b"\xe2\x28\xa1", "\ufffd(\ufffd"),
-        (b"\x1b[1\xff", "\ufffd"),
-        (b"\x1b\xc3", "\ufffd"),
-        (b"\x1b]\xc3", ""),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), [
+    (b"\xff", "\ufffd"), (b"a\xc3", "a\ufffd"), (b"\xf0\x9f\x98", "\ufffd"),
+    (b"\xed\xa0\x80", "\ufffd" * 3), (b"\xc0\xaf", "\ufffd" * 2),
+    (b"\xe2\x28\xa1", "\ufffd(\ufffd"), (b"\x1b[1\xff", "\ufffd"), (b"\x1b\xc3", "\ufffd"),
+    (b"\x1b]\xc3", ""),
+])  # fmt: skip
 def test_not_utf8(given: bytes, expected: str) -> None:
     """Bytes that are not UTF-8 become U+FFFD, also where the stream ends in half a character."""
     assert expected.encode() == sanitized(given)
@@ -483,11 +475,8 @@ def test_cut_between_characters(before: int) -> None:
         == capture(*(line[at : at + 1] for at in range(len(line))), spill=999, columns=768)[0].text
     )
     done, _ = capture(line + b"\n", spill=5000, columns=768)
-    assert (len(line) - len(kept), len(line) + 1, 2) == (
-        done.capped,
-        done.total_bytes,
-        done.total_lines,
-    )
+    expected = (done.capped, done.total_bytes, done.total_lines)
+    assert (len(line) - len(kept), len(line) + 1, 2) == expected
 
 
 def test_held_back() -> None:
@@ -511,12 +500,8 @@ def test_no_columns() -> None:
 def test_capped_is_not_truncated() -> None:
     """A result whose lines were cut is not truncated, and still names an artifact, which has the lines whole."""
     done, kept = capture(b"one\n", b"x" * 20, b"yyy\ntwo\n", columns=10, spill=100)
-    assert (done.text, done.truncated, done.capped, done.artifact_id) == (
-        "one\nxxxxxxx…\ntwo\n",
-        False,
-        16,
-        "7",
-    )
+    expected = ("one\nxxxxxxx…\ntwo\n", False, 16, "7")
+    assert (done.text, done.truncated, done.capped, done.artifact_id) == expected
     assert kept.written == b"one\n" + b"x" * 20 + b"yyy\ntwo\n"
 
 
@@ -679,24 +664,15 @@ def test_no_artifact() -> None:
     sink = OutputSink(spill=100, head=0)
     sink.push(b"line\n" * 50)
     done = sink.dump()
-    assert (done.text, done.truncated, done.artifact_id, done.error) == (
-        "line\n" * 20,
-        True,
-        None,
-        None,
-    )
+    expected = ("line\n" * 20, True, None, None)
+    assert (done.text, done.truncated, done.artifact_id, done.error) == expected
 
 
-@pytest.mark.parametrize(
-    ("breaks", "story"),
-    [
-        ("open", ["open"]),
-        ("write", ["open", "write", "fail:{}"]),
-        ("seal", ["open", "write", "seal", "fail:{}"]),
-        ("write fail", ["open", "write", "fail:{}"]),
-        ("seal fail", ["open", "write", "seal", "fail:{}"]),
-    ],
-)
+@pytest.mark.parametrize(("breaks", "story"), [
+    ("open", ["open"]), ("write", ["open", "write", "fail:{}"]),
+    ("seal", ["open", "write", "seal", "fail:{}"]), ("write fail", ["open", "write", "fail:{}"]),
+    ("seal fail", ["open", "write", "seal", "fail:{}"]),
+])  # fmt: skip
 @pytest.mark.parametrize(("error", "why"), [(FULL, "the disk is full"), (OSError("gone"), "gone")])
 def test_artifact_fails(breaks: str, story: list[str], error: Exception, why: str) -> None:
     """An artifact that breaks costs the id: the view is whole, the reason is given, and it is not tried again."""
@@ -705,12 +681,8 @@ def test_artifact_fails(breaks: str, story: list[str], error: Exception, why: st
     for _ in range(50):
         sink.push(b"line\n")
     done = sink.dump()
-    assert ("line\n" * 20, True, None, why) == (
-        done.text,
-        done.truncated,
-        done.artifact_id,
-        done.error,
-    )
+    expected = (done.text, done.truncated, done.artifact_id, done.error)
+    assert ("line\n" * 20, True, None, why) == expected
     assert [call.format(why) for call in story] == kept.story
 
 
@@ -910,17 +882,10 @@ def test_no_room_for_the_mark(columns: int) -> None:
         Window(spill=1.5)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("chunk", "columns", "size"),
-    [
-        (b"x" * (64 * KIB), 768, 50),
-        (b"x" * (64 * KIB), 0, 50),
-        (b"a line of text\n" * 300, 768, 50),
-        (b"x" * 5000, 0, 50),
-        (b"\x1b]" + b"x" * (64 * KIB), 768, 10),
-        (b"\xf0\x9f\x98" * 999, 768, 2),
-    ],
-)
+@pytest.mark.parametrize(("chunk", "columns", "size"), [
+    (b"x" * (64 * KIB), 768, 50), (b"x" * (64 * KIB), 0, 50), (b"a line of text\n" * 300, 768, 50),
+    (b"x" * 5000, 0, 50), (b"\x1b]" + b"x" * (64 * KIB), 768, 10), (b"\xf0\x9f\x98" * 999, 768, 2),
+])  # fmt: skip
 def test_memory(chunk: bytes, columns: int, size: int) -> None:
     """Fifty MB of one line, or of many, take less than three of memory; so does what is not text."""
     written = 0

@@ -251,17 +251,11 @@ def test_without_a_thread_nothing_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--spill", "x"], "--spill must be a whole number"),
-        (["--head", "-1"], "--head"),
-        (["--columns", "3"], "3 columns are too few"),
-        (["--tool", ""], "--tool is empty"),
-        (["--nonsense"], "--nonsense"),
-        (["word"], "'word' is before '--'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "says"), [
+    (["--spill", "x"], "--spill must be a whole number"), (["--head", "-1"], "--head"),
+    (["--columns", "3"], "3 columns are too few"), (["--tool", ""], "--tool is empty"),
+    (["--nonsense"], "--nonsense"), (["word"], "'word' is before '--'"),
+])  # fmt: skip
 def test_with_wrong_options_nothing_is_run(
     box: str, tmp_path: Path, options: list[str], says: str
 ) -> None:
@@ -333,25 +327,16 @@ def test_long_output_is_bounded_and_kept(box: str) -> None:
     assert (cat.returncode, cat.stdout, cat.stderr) == (0, SEQ, b"")
     with eventq.open(box) as thread:
         (info,) = thread.artifacts.list()
-        assert (info.tool, info.status, info.lines, info.hash) == (
-            "sh",
-            "sealed",
-            20_000,
-            blake3(SEQ).hexdigest(),
-        )
+        expected = ("sh", "sealed", 20000, blake3(SEQ).hexdigest())
+        assert (info.tool, info.status, info.lines, info.hash) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "limits"),
-    [
-        (["--spill", "1000"], {"spill": 1000}),
-        (["--spill", "1000", "--head", "100"], {"spill": 1000, "head": 100}),
-        (["--head", "0"], {"head": 0}),
-        (["--head", "99999999"], {"head": 99_999_999}),
-        (["--spill", "0"], {"spill": 0}),
-        (["--columns", "4"], {"columns": 4}),
-    ],
-)
+@pytest.mark.parametrize(("options", "limits"), [
+    (["--spill", "1000"], {"spill": 1000}),
+    (["--spill", "1000", "--head", "100"], {"spill": 1000, "head": 100}),
+    (["--head", "0"], {"head": 0}), (["--head", "99999999"], {"head": 99_999_999}),
+    (["--spill", "0"], {"spill": 0}), (["--columns", "4"], {"columns": 4}),
+])  # fmt: skip
 def test_the_budgets_can_be_chosen(box: str, options: list[str], limits: dict[str, int]) -> None:
     """`--spill`, `--head` and `--columns` bound what is shown; what is kept is the same."""
     shown = bounded(SEQ, **limits)
@@ -438,11 +423,8 @@ def test_what_a_terminal_would_obey_is_taken_out(box: str) -> None:
 @pytest.mark.parametrize("options", [(), ("--raw",)])
 def test_what_is_not_utf8_is_replaced(box: str, options: tuple[str, ...]) -> None:
     """Invalid bytes become U+FFFD, also half a character at the very end."""
-    assert sh(box, "printf 'a\\377b\\303\\251\\303'", options=options) == (
-        0,
-        "a\ufffdbé\ufffd".encode(),
-        "",
-    )
+    expected = (0, "a�bé�".encode(), "")
+    assert sh(box, "printf 'a\\377b\\303\\251\\303'", options=options) == expected
 
 
 def test_two_captures_at_the_same_time(box: str, gate: str) -> None:
@@ -481,11 +463,8 @@ def test_the_head_is_shown_while_the_command_runs(box: str, gate: str) -> None:
         assert first(process) == line
         assert process.poll() is None
         open_gate(gate)
-    assert end(process) == (
-        0,
-        with_note(bounded(b"one\ntwo\n" + SEQ)).removeprefix(b"one\ntwo\n"),
-        "",
-    )
+    expected = (0, with_note(bounded(b"one\ntwo\n" + SEQ)).removeprefix(b"one\ntwo\n"), "")
+    assert end(process) == expected
 
 
 def test_json_is_silent_until_the_end(box: str, gate: str) -> None:

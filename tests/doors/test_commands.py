@@ -168,11 +168,8 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
         "id > 0",
         "--json",
     ]
-    assert json.loads(run(*words).out) == {
-        "consumer_id": "w",
-        "handler_cmd": "true",
-        "filter": "id > 0",
-    }
+    expected = {"consumer_id": "w", "handler_cmd": "true", "filter": "id > 0"}
+    assert json.loads(run(*words).out) == expected
     assert json.loads(run("resume", "--thread", inbox, "--consumer", "w", "--json").out) == {
         "consumer_id": "w"
     }
@@ -202,28 +199,20 @@ def test_an_empty_batch_is_a_success(inbox: str) -> None:
     assert (done.code, done.out) == (0, '{"count":0,"first_id":null,"last_id":null}\n')
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("{", "not JSON"),
-        ("[1]", "not a JSON object"),
-        ("7", "not a JSON object"),
-        ('{"source":"a","type":"b","content":"c"} x', "more than one JSON value"),
-        ('{"source":"a","type":"b"}', "content is missing"),
-        ('{"source":"a","type":"b","content":null}', "content is missing"),
-        ('{"source":1,"type":"b","content":"c"}', "source is not a string"),
-        ('{"source":"","type":"b","content":"c"}', "source is empty"),
-        ('{"source":"a","type":"b","content":"c","subtype":1}', "subtype is not a string"),
-        ('{"source":"a","type":"b","content":"c","key":[]}', "key is not a string"),
-        ('{"source":"a","type":"b","content":"\\ud800"}', "unpaired surrogate"),
-        ('{"source":"a","type":"b","content":NaN}', "NaN"),
-        (
-            '{"source":"a","type":"b","content":' + "[" * 100_000 + "]" * 100_000 + "}",
-            "nested too deep",
-        ),
-        (b'{"source":"a","type":"b","content":"\xff"}', "not UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("line", "says"), [
+    ("{", "not JSON"), ("[1]", "not a JSON object"), ("7", "not a JSON object"),
+    ('{"source":"a","type":"b","content":"c"} x', "more than one JSON value"),
+    ('{"source":"a","type":"b"}', "content is missing"),
+    ('{"source":"a","type":"b","content":null}', "content is missing"),
+    ('{"source":1,"type":"b","content":"c"}', "source is not a string"),
+    ('{"source":"","type":"b","content":"c"}', "source is empty"),
+    ('{"source":"a","type":"b","content":"c","subtype":1}', "subtype is not a string"),
+    ('{"source":"a","type":"b","content":"c","key":[]}', "key is not a string"),
+    ('{"source":"a","type":"b","content":"\\ud800"}', "unpaired surrogate"),
+    ('{"source":"a","type":"b","content":NaN}', "NaN"),
+    ('{"source":"a","type":"b","content":' + "[" * 100000 + "]" * 100000 + "}", "nested too deep"),
+    (b'{"source":"a","type":"b","content":"\xff"}', "not UTF-8"),
+])  # fmt: skip
 def test_a_bad_line_refuses_the_batch_and_is_named(
     inbox: str, line: str | bytes, says: str
 ) -> None:
@@ -238,16 +227,10 @@ def test_a_bad_line_refuses_the_batch_and_is_named(
         assert thread.last_id() == 3
 
 
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        ("1.50", "1.50"),
-        ("[1, 2]", "[1, 2]"),
-        ('{"a": "é"}', '{"a": "é"}'),
-        ("true", "true"),
-        ("9" * 5000, "9" * 5000),
-    ],
-)
+@pytest.mark.parametrize(("value", "kept"), [
+    ("1.50", "1.50"), ("[1, 2]", "[1, 2]"), ('{"a": "é"}', '{"a": "é"}'), ("true", "true"),
+    ("9" * 5000, "9" * 5000),
+])  # fmt: skip
 def test_content_that_is_no_string_is_kept_as_it_was_written(
     inbox: str, value: str, kept: str
 ) -> None:
@@ -436,14 +419,11 @@ def test_no_control_character_of_others_reaches_the_terminal(inbox: str) -> None
     assert len(done.out.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ('{"source":"a\tb"}', "Invalid control character, at character 12"),
-        ('{"source":"a', "Unterminated string starting, at character 10"),
-        ('{"source":"\\q"}', "Invalid \\escape, at character 11"),
-    ],
-)
+@pytest.mark.parametrize(("line", "what"), [
+    ('{"source":"a\tb"}', "Invalid control character, at character 12"),
+    ('{"source":"a', "Unterminated string starting, at character 10"),
+    ('{"source":"\\q"}', "Invalid \\escape, at character 11"),
+])  # fmt: skip
 def test_a_line_that_is_no_json_is_placed_once(inbox: str, line: str, what: str) -> None:
     """The scanner's own words are made for a place behind them."""
     assert run("push", "--batch", "--thread", inbox, given=line).err.startswith(

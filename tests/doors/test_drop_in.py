@@ -70,10 +70,11 @@ def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: st
     assert (done.code, done.out) == (0, "--verbose --version\n")
 
 
-@pytest.mark.parametrize(
-    "words", [["--version"], ["-V"], ["info", "--version"], ["push", "-V"], ["--verbose", "-V"], ["mirror", "-V"],
-              ["push", "--thread", "INBOX", "--source", "s", "--type", "t", "--content", "c", "--version"]]
-)  # fmt: skip
+@pytest.mark.parametrize("words", [
+    ["--version"], ["-V"], ["info", "--version"], ["push", "-V"], ["--verbose", "-V"],
+    ["mirror", "-V"],
+    ["push", "--thread", "INBOX", "--source", "s", "--type", "t", "--content", "c", "--version"],
+])  # fmt: skip
 def test_the_version_is_given_anywhere(inbox: str, words: list[str]) -> None:
     """--version and -V print the version, bare under the name of the older tool, and do nothing else."""
     words = [inbox if word == "INBOX" else word for word in words]
@@ -132,19 +133,10 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "end",
-    [
-        "\r",
-        "\n",
-        "\r\n",
-        "\r\r\n",
-        "\n\u00a0\n",
-        "\r\u00a0\u2003\ufeff\r",
-        "\n \t\u3000\r\n",
-        "\u00a0\n\u00a0",
-    ],
-)
+@pytest.mark.parametrize("end", [
+    "\r", "\n", "\r\n", "\r\r\n", "\n\u00a0\n", "\r\u00a0\u2003\ufeff\r", "\n \t\u3000\r\n",
+    "\u00a0\n\u00a0",
+])  # fmt: skip
 def test_lines_end_and_are_blank_as_in_the_older_tool(inbox: str, program: str, end: str) -> None:
     """CR, LF and CR LF end a line; blanks of Unicode around it count as little as those of ASCII."""
     given = end.join([LINE % "one", LINE % "two", LINE % "three"]) + end

@@ -256,12 +256,8 @@ def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
     """Each command gives the context as it is afterwards, with the fields of ContextInfo, by name or by id."""
     (made,) = objects("context", "create", "--thread", box)
     assert list(made) == list(ContextInfo.__slots__)
-    assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == (
-        3,
-        None,
-        0,
-        None,
-    )
+    expected = (3, None, 0, None)
+    assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == expected
     (made,) = objects("context", "create", "--name", "based", "--base", "2", "--thread", box)
     assert (made["head_turn_id"], made["base_turn_id"], made["head_depth"]) == (2, 2, 1)
     (made,) = objects("context", "fork", "main", "--at", "1", "--name", "early", "--thread", box)
@@ -448,11 +444,8 @@ def test_an_append_says_all_that_it_was_told(box: str) -> None:
         json.loads(line)
         for line in ok("peek", "--last-event-id", "0", "--thread", box).splitlines()
     ]
-    assert (event["source"], event["type"], event["subtype"]) == (
-        "internal:a:b:c",
-        "record",
-        "turn",
-    )
+    expected = ("internal:a:b:c", "record", "turn")
+    assert (event["source"], event["type"], event["subtype"]) == expected
     assert json.loads(event["content"])["turn_id"] == 5
     empty = made["hash"]
     assert objects("blob", "refs", ref, "--thread", box)[0]["held_by"] == [f"blob {empty}"]
@@ -543,12 +536,8 @@ def test_overlays_show_wherever_a_turn_is_read(box: str, tmp_path: Path) -> None
     assert [as_of[n].get("payload") for n in range(4)] == ["two", "second", None, "third"]
     assert as_of[2]["payload_base64"] == "/g=="
     (hidden,) = objects("turn", "show", "3", "--thread", box)
-    assert (hidden["payload"], hidden["tombstone"], hidden["patch"], hidden["hash"]) == (
-        None,
-        True,
-        4,
-        "",
-    )
+    expected = (None, True, 4, "")
+    assert (hidden["payload"], hidden["tombstone"], hidden["patch"], hidden["hash"]) == expected
     assert [
         t["patch"] for t in objects("turn", "replay", "main", "--as-of", "1", "--thread", box)
     ] == [0, 1, 0]
@@ -563,12 +552,8 @@ def test_the_difference_of_two_contexts(box: str) -> None:
     ok("turn", "append", "retry", "--thread", box, given=b"\xff\0")
     first, *rest = objects("turn", "diff", "main", "--with", "retry", "--thread", box)
     assert first == {"ancestor_turn_id": 2, "mine": 1, "theirs": 3}
-    assert [(t["side"], t["turn_id"]) for t in rest] == [
-        ("mine", 3),
-        ("theirs", 4),
-        ("theirs", 5),
-        ("theirs", 6),
-    ]
+    expected = [("mine", 3), ("theirs", 4), ("theirs", 5), ("theirs", 6)]
+    assert [(t["side"], t["turn_id"]) for t in rest] == expected
     assert rest[0]["payload"] == "three"
     bare = objects("turn", "diff", "main", "--with", "2", "--no-payload", "--thread", box)
     assert [list(one) for one in bare[1:]] == [["side", *TURN_FIELDS]] * 4
@@ -690,12 +675,8 @@ def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> 
     process.kill()
     process.communicate()
     (told,) = objects("turn", "opened", "--thread", box)
-    assert (told["open_id"], told["context_id"], told["type_id"], told["size"]) == (
-        open_id,
-        1,
-        "draft",
-        3,
-    )
+    expected = (open_id, 1, "draft", 3)
+    assert (told["open_id"], told["context_id"], told["type_id"], told["size"]) == expected
     assert ok("turn", "opened", "--thread", box).startswith(
         f"{open_id}  context 1  draft v1  3 bytes  begun 2"
     )
@@ -707,19 +688,8 @@ def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> 
     (made,) = objects(
         "turn", "seal", str(open_id), "--emit", "--source", "me", "--flags", "4", "--thread", box
     )
-    assert (
-        made["turn_id"],
-        made["parent_turn_id"],
-        made["type_id"],
-        made["size"],
-        made["flags"],
-    ) == (
-        5,
-        3,
-        "draft",
-        3,
-        4,
-    )
+    found = (made["turn_id"], made["parent_turn_id"], made["type_id"], made["size"], made["flags"])
+    assert found == (5, 3, "draft", 3, 4)
     assert (
         objects("turn", "show", "5", "--thread", box)[0]["payload_base64"]
         == base64.b64encode(b"ab\xff").decode()
@@ -816,11 +786,8 @@ def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path
     assert ok("pack", "import", folder, "--thread", other).startswith(
         "Imported 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
     )
-    assert [t["payload"] for t in objects("turn", "replay", "1", "--thread", other)] == [
-        "one",
-        "two",
-        "three",
-    ]
+    expected = ["one", "two", "three"]
+    assert [t["payload"] for t in objects("turn", "replay", "1", "--thread", other)] == expected
     for command in ("import", "export"):
         assert run("pack", command, "", "--thread", other).code == 2
         refused(
@@ -910,16 +877,13 @@ def test_forks_of_forks_are_drawn() -> None:
     """A turn where branches part is drawn though it is no head, the branch of the oldest context first."""
     # 1-2-3-4-5 main; 2-6-7 forked, of which 6-8 was forked in turn; 3-9
     forest = Forest([0, 1, 2, 3, 4, 2, 6, 6, 3])
-    assert drawn(forest, [5, 7, 8, 9]) == [
-        "turn 1",
-        "└─ turn 2 (depth 1)",
-        "   ├─ turn 3 (depth 2)",
-        "   │  ├─ turn 5 (depth 4)  1 c1",
-        "   │  └─ turn 9 (depth 3)  4 c4",
-        "   └─ turn 6 (depth 2)",
-        "      ├─ turn 7 (depth 3)  2 c2",
+    expected = [
+        "turn 1", "└─ turn 2 (depth 1)", "   ├─ turn 3 (depth 2)",
+        "   │  ├─ turn 5 (depth 4)  1 c1", "   │  └─ turn 9 (depth 3)  4 c4",
+        "   └─ turn 6 (depth 2)", "      ├─ turn 7 (depth 3)  2 c2",
         "      └─ turn 8 (depth 3)  3 c3",
-    ]
+    ]  # fmt: skip
+    assert drawn(forest, [5, 7, 8, 9]) == expected
 
 
 def test_several_roots_are_drawn() -> None:

@@ -147,11 +147,8 @@ def test_the_bytes_of_an_artifact_come_out_as_they_went_in(
     for number, words in ((4, ["-"]), (5, []), (6, ["--tool", "b/a sh"])):
         (told,) = objects("artifact", "put", *words, "--thread", box, given=data)
         assert list(told) == ARTIFACT_FIELDS
-        assert (told["url"], told["artifact_id"], told["status"]) == (
-            f"artifact://{number}",
-            str(number),
-            "sealed",
-        )
+        expected = (f"artifact://{number}", str(number), "sealed")
+        assert (told["url"], told["artifact_id"], told["status"]) == expected
         assert (told["size"], told["tool"]) == (
             len(data),
             "b_a_sh" if words and words != ["-"] else "tool",
@@ -488,12 +485,8 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
     )
     (told,) = objects("output", "put", "--file", "-", "piped", "--thread", box, given="é")
     assert list(told) == OUTPUT_FIELDS
-    assert (told["output_id"], told["version"], told["size"], told["url"]) == (
-        "2-piped",
-        1,
-        2,
-        "agent://2-piped",
-    )
+    expected = ("2-piped", 1, 2, "agent://2-piped")
+    assert (told["output_id"], told["version"], told["size"], told["url"]) == expected
     assert (
         ok("output", "put", "--id", "0-Scout", "--thread", box, given="third")
         == "agent://0-Scout?version=3\n"
@@ -504,15 +497,12 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
     assert noted("cat", "agent://0-Scout.0-sub", "--thread", box)[0] == MIXED
     assert noted("cat", "agent://0-Scout?version=3", "--thread", box)[0] == b"third"
     assert noted("cat", "agent://0-Scout", "--thread", box)[0] == FINDINGS.encode()
-    assert bare(ok("output", "ls", "--thread", box)) == [
-        f"agent://0-Scout  {len(FINDINGS.encode())} bytes",
-        "agent://0-Scout?version=2  9 bytes",
-        "agent://0-Scout?version=3  5 bytes",
-        "agent://0-Scout.0-sub  771 bytes",
-        "agent://1-He_lper  1 bytes",
-        "agent://2-piped  2 bytes",
-        "agent://7-new  0 bytes",
-    ]
+    lines = [
+        f"agent://0-Scout  {len(FINDINGS.encode())} bytes", "agent://0-Scout?version=2  9 bytes",
+        "agent://0-Scout?version=3  5 bytes", "agent://0-Scout.0-sub  771 bytes",
+        "agent://1-He_lper  1 bytes", "agent://2-piped  2 bytes", "agent://7-new  0 bytes",
+    ]  # fmt: skip
+    assert bare(ok("output", "ls", "--thread", box)) == lines
     listed = objects("output", "ls", "--thread", box)
     with eventq.open(box) as thread:
         assert listed == [render.produced(one) for one in thread.outputs]

@@ -146,18 +146,15 @@ def test_what_follows_two_dashes_is_handed_on_as_it_is(
     assert quickly(argv) == (None if options == ["--thread=t"] else raw)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("", "Missing the command to run: it follows '--'"),
-        ("--", "Missing the command to run: it follows '--'"),
-        ("make test", "'make' is before '--': the command to run follows '--'"),
-        ("make -- test", "'make' is before '--': the command to run follows '--'"),
-        ("make --tool", "Option '--tool' requires an argument"),
-        ("--tool -- make", "Option '--tool' requires an argument"),
-        ("--pish -- make", "No such option"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    ("", "Missing the command to run: it follows '--'"),
+    ("--", "Missing the command to run: it follows '--'"),
+    ("make test", "'make' is before '--': the command to run follows '--'"),
+    ("make -- test", "'make' is before '--': the command to run follows '--'"),
+    ("make --tool", "Option '--tool' requires an argument"),
+    ("--tool -- make", "Option '--tool' requires an argument"),
+    ("--pish -- make", "No such option"),
+])  # fmt: skip
 def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) -> None:
     """What stands before `--` is no command, and none after it is a mistake; the error says where it belongs."""
     done = run("capture", "--thread", "nowhere", *words.split())
@@ -167,11 +164,11 @@ def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) ->
     assert quickly(["capture", "--thread", "nowhere", *words.split()]) is None
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [[], ["blob"], ["blob", "--thread", "t"], ["blob put"], ["blob put", "x"], ["mirror rebuild", "--thread", "t"], ["gc x"],
-     ["turn", "append", "-x", "--thread", "t"], ["turn", "append", "--", "main", "--thread", "t"], ["turn", "--help"]],
-)  # fmt: skip
+@pytest.mark.parametrize("argv", [
+    [], ["blob"], ["blob", "--thread", "t"], ["blob put"], ["blob put", "x"],
+    ["mirror rebuild", "--thread", "t"], ["gc x"], ["turn", "append", "-x", "--thread", "t"],
+    ["turn", "append", "--", "main", "--thread", "t"], ["turn", "--help"],
+])  # fmt: skip
 def test_the_quick_parser_leaves_groups_and_what_is_unusual_to_click(argv: list[str]) -> None:
     """A group alone, an unknown command and words that begin with a dash are click's."""
     assert quickly(argv) is None
@@ -216,18 +213,12 @@ _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.m
          "eventq.output", "eventq.transfer")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["push", "--source", "s", "--type", "t", "--content", "c", "--json"],
-        ["push", "--batch"],
-        ["pop", "--consumer", "w", "--last-event-id", "0"],
-        ["peek", "--last-event-id", "0", "--filter", "type = 't'"],
-        ["ack", "--consumer", "w", "--last-event-id", "0"],
-        ["hook"],
-    ],
-    ids=lambda words: words[0],
-)
+@pytest.mark.parametrize("words", [
+    ["push", "--source", "s", "--type", "t", "--content", "c", "--json"], ["push", "--batch"],
+    ["pop", "--consumer", "w", "--last-event-id", "0"],
+    ["peek", "--last-event-id", "0", "--filter", "type = 't'"],
+    ["ack", "--consumer", "w", "--last-event-id", "0"], ["hook"],
+], ids=lambda words: words[0])  # fmt: skip
 def test_the_quick_commands_import_nothing_slow(
     tmp_path_factory: pytest.TempPathFactory, words: list[str]
 ) -> None:

@@ -60,22 +60,13 @@ def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
         "--emit", "--source", "internal:a:b:c", "--thread", box, given='{"coder": "Be brief."}',
     )  # fmt: skip
     assert list(made) == RUN_FIELDS
-    assert (made["run_id"], made["name"], made["group"], made["status"], made["depth"]) == (
-        3,
-        "nested",
-        "g1",
-        "active",
-        0,
-    )
+    shown = (3, "nested", "g1", "active", 0)
+    assert (made["run_id"], made["name"], made["group"], made["status"], made["depth"]) == shown
     with eventq.open(box, read_only=True) as thread:
         one = thread.runs.get("inner")
         start = one.start_node()
-        assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == (
-            "the é task",
-            7,
-            2,
-            100,
-        )
+        expected = ("the é task", 7, 2, 100)
+        assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == expected
         assert start.parent_state == parent
         assert thread.blobs.get(start.system["coder"]) == b"Be brief."
     (event,) = objects("peek", "--last", "1", "--thread", box)
@@ -117,16 +108,10 @@ def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -
     )  # fmt: skip
     assert list(made) == STEP_FIELDS
     assert (made["number"], made["turn_id"], made["role"], made["agent"]) == (4, 6, "critic", "gpt")
-    assert (made["meta"], made["content"], made["artifacts"]) == (
-        {"a": "é", "b": [1.0, None]},
-        "text\n",
-        [artifact],
-    )
-    assert (made["edge_prompt"], made["child"], len(made["ancestors"])) == (
-        "what now?\n",
-        artifact,
-        3,
-    )
+    told = ({"a": "é", "b": [1.0, None]}, "text\n", [artifact])
+    assert (made["meta"], made["content"], made["artifacts"]) == told
+    expected = ("what now?\n", artifact, 3)
+    assert (made["edge_prompt"], made["child"], len(made["ancestors"])) == expected
     assert made["compact"].startswith("blob:blake3:")
     assert objects("run", "show", "build", "--from", "4", "--thread", box)[1:] == [made]
     assert json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "step"
@@ -185,12 +170,8 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
     )
     assert made["attempts"] == [failed, again["ref"]]
     (poked,) = objects(*words, "--poke", "--content", "better", "--meta", "1")
-    assert (poked["number"], poked["role"], poked["content"], poked["meta"]) == (
-        4,
-        "critic",
-        "better",
-        1,
-    )
+    expected = (4, "critic", "better", 1)
+    assert (poked["number"], poked["role"], poked["content"], poked["meta"]) == expected
     assert (poked["edge_prompt"], poked["agent"]) == ("judge", "gpt")
     assert poked["attempts"] == [failed, again["ref"], made["ref"]]
     (poked,) = objects(*words, "--poke", "--edge-prompt", "", "--agent", "")
@@ -225,11 +206,8 @@ def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
     (end,) = objects(
         "run", "end", "build", "--return-code", "3", "--summary", "done", "--thread", box
     )
-    assert (list(end), end["role"], end["meta"]) == (
-        STEP_FIELDS,
-        "__end__",
-        {"returnCode": 3, "summary": "done"},
-    )
+    expected = (STEP_FIELDS, "__end__", {"returnCode": 3, "summary": "done"})
+    assert (list(end), end["role"], end["meta"]) == expected
     for words in (
         step,
         ["run", "end", "build", "--thread", box],
@@ -276,12 +254,8 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     at = {"": 2, "--at 0": 0, "--at 3": 3, "--role critic": 2, "--role coder": 1}
     for words, number in at.items():
         (made,) = objects("run", "fork", "build", *words.split(), "--thread", box)
-        assert (list(made), made["fork_of"], made["depth"], made["status"]) == (
-            RUN_FIELDS,
-            1,
-            number,
-            "active",
-        )
+        expected = (RUN_FIELDS, 1, number, "active")
+        assert (list(made), made["fork_of"], made["depth"], made["status"]) == expected
     text = ok("run", "fork", "build", "--label", "retry", "--emit", "--thread", box)
     assert text.startswith("Forked run 8 retry  solve  active  2 steps  2")
     assert text.endswith("Z  fork of 1\n")
@@ -317,11 +291,8 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     infos = objects("run", "ls", "--all", "--thread", box)
     assert [list(info) for info in infos] == [RUN_FIELDS + OLD_NAMES] * 2
     for info in infos:
-        assert [info[name] for name in OLD_NAMES] == [
-            str(info["run_id"]),
-            info["updated_at_ms"],
-            None,
-        ]
+        expected = [str(info["run_id"]), info["updated_at_ms"], None]
+        assert [info[name] for name in OLD_NAMES] == expected
     index = [
         {name: info[name] for name in ("threadId", "head", "start", "updatedAt")} for info in infos
     ]
@@ -724,19 +695,16 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     assert state(box) == before
 
 
-@pytest.mark.parametrize(
-    ("option", "given", "says"),
-    [
-        ("system-file", "{", "--system-file: the text is not JSON"),
-        ("system-file", '["a"]', "--system-file: the text is not a JSON object"),
-        ("extracted", "", "--extracted: the text is not JSON"),
-        ("extracted", "7", "--extracted: the text is not a JSON object"),
-        ("extracted", '{"content": "x"}', "['content'] is nothing that is extracted"),
-        ("file", b"a\xff", "'-' is not UTF-8 text (byte 1)"),
-        ("edge-prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
-        ("prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
-    ],
-)
+@pytest.mark.parametrize(("option", "given", "says"), [
+    ("system-file", "{", "--system-file: the text is not JSON"),
+    ("system-file", '["a"]', "--system-file: the text is not a JSON object"),
+    ("extracted", "", "--extracted: the text is not JSON"),
+    ("extracted", "7", "--extracted: the text is not a JSON object"),
+    ("extracted", '{"content": "x"}', "['content'] is nothing that is extracted"),
+    ("file", b"a\xff", "'-' is not UTF-8 text (byte 1)"),
+    ("edge-prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
+    ("prompt-file", b"\xff", "'-' is not UTF-8 text (byte 0)"),
+])  # fmt: skip
 def test_input_that_is_not_what_it_should_be_is_refused(
     box: str, option: str, given: str | bytes, says: str
 ) -> None:

@@ -128,20 +128,16 @@ def test_defaults_are_those_of_the_library() -> None:
         assert default[name, option] == inspect.signature(method).parameters[parameter].default
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("pop --consumer w --last-event-id 0 --limit x", "--limit must be a whole number"),
-        ("pop --consumer w --last-event-id -1", "--last-event-id must be a whole number"),
-        ("tail --lines 99999999999999999999", "--lines must be a whole number"),
-        ("pop --consumer w --last-event-id 0 --wait 1e3", "--wait must be a number of seconds"),
-        ("gc --grace soon", "--grace must be a time"),
-        ("turn show one", "TURN must be a whole number"),
-        ("run step r --role x --meta {", "--meta: the text is not JSON"),
-        ("unsubscribe --consumer=", "--consumer is empty"),
-        ("turn append main --content x --flags no", "--flags must be a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    ("pop --consumer w --last-event-id 0 --limit x", "--limit must be a whole number"),
+    ("pop --consumer w --last-event-id -1", "--last-event-id must be a whole number"),
+    ("tail --lines 99999999999999999999", "--lines must be a whole number"),
+    ("pop --consumer w --last-event-id 0 --wait 1e3", "--wait must be a number of seconds"),
+    ("gc --grace soon", "--grace must be a time"), ("turn show one", "TURN must be a whole number"),
+    ("run step r --role x --meta {", "--meta: the text is not JSON"),
+    ("unsubscribe --consumer=", "--consumer is empty"),
+    ("turn append main --content x --flags no", "--flags must be a whole number"),
+])  # fmt: skip
 def test_a_missing_thread_comes_before_a_bad_value(
     inbox: str, tmp_path: Path, words: str, says: str
 ) -> None:

@@ -147,11 +147,11 @@ def test_the_test_can_fail(traced: Traced) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["push", "push with a key", "push with a known key", "push many", "pop", "pop with a filter", "pop that waits", "ack",
-     "ack that goes back", "notify", "dispatch", "mirror", "peek", "last", "lines", "prune", "pending"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "push", "push with a key", "push with a known key", "push many", "pop", "pop with a filter",
+    "pop that waits", "ack", "ack that goes back", "notify", "dispatch", "mirror", "peek", "last",
+    "lines", "prune", "pending",
+])  # fmt: skip
 def test_nothing_scans_the_events(traced: Traced, name: str) -> None:
     """Whatever a call runs reaches events by a range of ids, never scans them all, never sorts."""
     thread = traced.thread
