@@ -12,7 +12,6 @@ import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 from blake3 import blake3
 from hypothesis import example, given, settings
@@ -27,7 +26,6 @@ from eventq.errors import (
     InputError,
     LogicError,
     ReadOnlyError,
-    StoreError,
     UnknownArtifactError,
     UsageError,
 )
@@ -36,13 +34,23 @@ from eventq.output.artifacts import (
     COMMIT_BYTES,
     COMMIT_SECONDS,
     LARGEST_ID,
-    TRANSITIONS,
     in_memory,
     tool_name,
 )
 from eventq.records import ArtifactInfo
-from eventq.storage.sqlite import migrate
 from tests.conftest import ROOT
+from tests.contract.produced import (
+    BLOCK,
+    NOISE,
+    TEXT,
+    THREE,
+    Flood,
+    files,
+    from_line,
+    line_count,
+    save,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,15 +58,6 @@ if TYPE_CHECKING:
 
     from eventq.output.artifacts import Artifacts, ArtifactWriter
     from tests.conftest import Clock
-
-_CHANCE = random.Random(41)
-NOISE = _CHANCE.randbytes(3 * CHUNK)
-TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(9_000))
-BLOCK = TEXT[: CHUNK - 1] + b"\n"
-THREE = TEXT[: 2 * CHUNK + 1000]  # in three chunks
-REFUSE = (
-    "CREATE TEMP TRIGGER refused BEFORE {} BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
-)
 
 
 class Moments:
@@ -68,7 +67,7 @@ class Moments:
         self.at = 1000.0
 
     def __call__(self) -> float:
-        """Give the moment."""
+        """Return the moment."""
         return self.at
 
 
@@ -77,7 +76,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
-    """Give seconds that are moved by hand."""
+    """Return seconds that are moved by hand."""
     made = Moments()
     monkeypatch.setattr(system, "monotonic", made)
     return made
@@ -85,68 +84,17 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
 
 @pytest.fixture
 def opened(path: str) -> Iterator[eventq.Thread]:
-    """Give a fresh thread that may be broken."""
+    """Yield a fresh thread that may be broken."""
     with eventq.open(path) as made:
         yield made
 
 
-def line_count(data: bytes) -> int:
-    """Give how many lines there are: one that has not ended is one."""
-    return data.count(b"\n") + (data != b"" and data[-1:] != b"\n")
-
-
-def from_line(data: bytes, offset: int) -> bytes:
-    """Give the bytes from a line on, in the slow and simple way."""
-    return b"\n".join(data.split(b"\n")[offset - 1 :])
-
-
-def save(folder: str, **files: bytes) -> None:
-    """Write files into a folder; `_` in a name stands for a dot."""
-    for name, data in files.items():
-        write_file(folder, name.lstrip("_").replace("_", "."), data)
-
-
-def write_file(folder: str, name: str, data: bytes) -> None:
-    """Write a file."""
-    with open(os.path.join(folder, name), "wb") as file:
-        file.write(data)
-
-
-def files(folder: str) -> dict[str, bytes]:
-    """Give all files of a folder."""
-    found = {}
-    for name in os.listdir(folder):
-        with open(os.path.join(folder, name), "rb") as file:
-            found[name] = file.read()
-    return found
-
-
 def numbers(artifacts: Artifacts) -> list[str]:
-    """Give the numbers that there are."""
+    """Return the numbers that there are."""
     return [info.artifact_id for info in artifacts]
 
 
-def refuse(thread: eventq.Thread, what: str) -> None:
-    """Have the store refuse a kind of change until `allow`."""
-    thread.database.run(REFUSE.format(what))
-
-
-def allow(thread: eventq.Thread) -> None:
-    """Let it pass again."""
-    thread.database.run("DROP TRIGGER refused")
-
-
-def orphan(
-    thread: eventq.Thread, writer: ArtifactWriter | str, owner: str | None = "0:999999999:x"
-) -> None:
-    """Have an artifact be that of another process."""
-    number = writer if isinstance(writer, str) else writer.artifact_id
-    thread.database.run(
-        "UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, int(number))
-    )
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def test_numbers_count_from_zero(thread: eventq.Thread) -> None:
@@ -175,11 +123,12 @@ def test_numbers_go_on(path: str) -> None:
     with eventq.open(path) as thread:
         assert [thread.artifacts.put(b"x").artifact_id for _ in range(3)] == ["0", "1", "2"]
     with eventq.open(path) as thread:
-        assert thread.artifacts.allocate().artifact_id == "3"
+        writer = thread.artifacts.allocate()
+        writer.fail("so")
+        assert writer.artifact_id == "3"
+        thread.artifacts.remove(3)
         thread.artifacts.remove("2")
     with eventq.open(path) as thread:
-        orphan(thread, "3")
-        thread.artifacts.remove(3)
         assert thread.artifacts.put(b"y").artifact_id == "4"
         for number in ("0", "1", "4"):
             thread.artifacts.remove(number)
@@ -258,7 +207,7 @@ def test_a_tool_is_text(thread: eventq.Thread, tool: Any) -> None:
     assert thread.artifacts.put(b"x").artifact_id == "0"
 
 
-# --- in and out -------------------------------------------------------------------------------------------------------
+# --- in and out -----------------------------------------------------------------------------------
 
 
 def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
@@ -396,26 +345,6 @@ def test_what_is_no_bytes(thread: eventq.Thread) -> None:
     assert (info.status, info.size, info.error) == expected
 
 
-class Flood:
-    """A file that gives so many blocks, and perhaps breaks then."""
-
-    def __init__(self, blocks: int, error: Exception | None = None) -> None:
-        self._left = blocks
-        self._error = error
-        self._rest = b""
-
-    def read(self, size: int) -> bytes:
-        """Give the next bytes, never more than is asked for."""
-        assert size > 0
-        if not self._rest and self._left:
-            self._left -= 1
-            self._rest = BLOCK
-        if not self._rest and self._error is not None:
-            raise self._error
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return found
-
-
 def test_a_file(thread: eventq.Thread) -> None:
     """A binary file is read to its end, and one that breaks leaves what it had given, as failed."""
     assert (
@@ -445,18 +374,7 @@ def test_a_large_file_is_never_in_memory(thread: eventq.Thread) -> None:
     assert peak < 20 << 20
 
 
-def test_bytes_are_one_change(thread: eventq.Thread, raw: apsw.Connection) -> None:
-    """Bytes that are put at once are sealed or not there: a refusal leaves nothing, not even a number."""
-    refuse(thread, "UPDATE OF status ON main.artifacts")
-    with pytest.raises(StoreError, match="refused by the test"):
-        thread.artifacts.put(THREE)
-    allow(thread)
-    assert raw.execute("SELECT count(*) FROM artifacts").fetchall() == [(0,)]
-    assert raw.execute("SELECT count(*) FROM artifact_chunks").fetchall() == [(0,)]
-    assert thread.artifacts.put(b"x").artifact_id == "0"
-
-
-# --- while it is written ----------------------------------------------------------------------------------------------
+# --- while it is written --------------------------------------------------------------------------
 
 
 def test_nothing_waits_longer_than_its_bytes(thread: eventq.Thread, moments: Moments) -> None:
@@ -519,19 +437,6 @@ def test_the_rest_of_a_large_write_waits_for_its_time_too(
     assert thread.artifacts.get(0).size == COMMIT_BYTES + more
 
 
-def test_a_tick_stores_once(thread: eventq.Thread, moments: Moments) -> None:
-    """A tick with nothing to store changes nothing, so that it may come often."""
-    writer = thread.artifacts.allocate()
-    writer.write(b"abc")
-    moments.at += COMMIT_SECONDS
-    writer.tick()
-    changes = thread.database.connection.total_changes()
-    for _ in range(3):
-        moments.at += COMMIT_SECONDS
-        writer.tick()
-    assert thread.database.connection.total_changes() == changes
-
-
 def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: Moments) -> None:
     """An artifact that was opened while it was written gives what there was then, whatever comes later."""
     found = {}
@@ -556,7 +461,7 @@ def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: 
                 assert b"".join(artifact.lines_from(offset)) == expected
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def test_failed(thread: eventq.Thread, clock: Clock) -> None:
@@ -621,48 +526,7 @@ def test_after_the_end(thread: eventq.Thread, ended: str) -> None:
     assert thread.artifacts.open(0).read() == b"abc"
 
 
-def test_the_transitions_are_what_happens(thread: eventq.Thread) -> None:
-    """TRANSITIONS says exactly what each event makes of each status; what it has no entry for is refused or changes nothing."""
-
-    def make(status: str) -> ArtifactWriter:
-        writer = thread.artifacts.allocate()
-        writer.write(b"abc")
-        if status == "sealed":
-            writer.seal()
-        elif status == "failed":
-            writer.fail("so")
-        elif status == "partial":
-            orphan(thread, writer)
-        assert thread.artifacts.get(writer.artifact_id).status == status
-        return writer
-
-    def written(writer: ArtifactWriter) -> None:
-        writer.write(b"\n" * COMMIT_BYTES)
-
-    def died(writer: ArtifactWriter) -> None:
-        orphan(thread, writer)
-
-    events = {
-        "written": written, "sealed": lambda w: w.seal(), "gave up": lambda w: w.fail("so"), "writer died": died,
-    }  # fmt: skip
-    seen: dict[str, dict[str, str]] = {}
-    for status in TRANSITIONS:
-        seen[status] = {}
-        for event, happen in events.items():
-            writer = make(status)
-            before = thread.artifacts.get(writer.artifact_id)
-            try:
-                happen(writer)
-            except (LogicError, ConflictError):
-                assert thread.artifacts.get(writer.artifact_id) == before
-                continue
-            after = thread.artifacts.get(writer.artifact_id)
-            if after != before:
-                seen[status][event] = after.status
-    assert seen == TRANSITIONS
-
-
-# --- its writer dies --------------------------------------------------------------------------------------------------
+# --- its writer dies ------------------------------------------------------------------------------
 
 WRITER = """
 import os, sys, eventq
@@ -699,123 +563,14 @@ def test_a_writer_that_is_killed(thread: eventq.Thread, until: Any) -> None:
     assert b"".join(thread.artifacts.open(0).lines_from(40_000)) == b"two\nthr"
     content = thread.read("artifact://0")
     assert (content.data, content.complete) == (data, False)
+    assert thread.open_url("artifact://0").incomplete == "artifact://0 is partial"
     assert thread.check() == []
     assert thread.artifacts.allocate().artifact_id == "1"
     thread.artifacts.remove(0)
     assert numbers(thread.artifacts) == ["1"]
 
 
-@pytest.mark.parametrize("owner", [
-    "", None, "x", ":", "::", "0:1:0", "0:999999999:5", "0:own:0", "0:own:", "0:own", "own",
-    "0:-1:x", "0::", "0:x:y",
-])  # fmt: skip
-def test_the_owner_is_dead(thread: eventq.Thread, owner: str | None) -> None:
-    """An open artifact whose row names no living process, or one that is younger than it, is partial."""
-    writer = thread.artifacts.allocate()
-    orphan(thread, writer, owner and owner.replace("own", str(os.getpid())))
-    assert thread.artifacts.get(0).status == "partial"
-    assert [info.status for info in thread.artifacts] == ["partial"]
-
-
-def test_a_writer_whose_artifact_is_not_its_own(thread: eventq.Thread) -> None:
-    """A writer does not store into an artifact that another owner has, or that was deleted."""
-    for number, data in enumerate((b"abc", b"")):
-        writer = thread.artifacts.allocate()
-        writer.write(data)
-        orphan(thread, writer)
-        if number:
-            thread.artifacts.remove(number)
-        with pytest.raises(
-            ConflictError, match=f"artifact {number} is no longer the one that was written"
-        ):
-            writer.seal()
-    assert thread.artifacts.open(0).read() == b""
-    assert numbers(thread.artifacts) == ["0"]
-
-
-def test_a_writer_whose_artifact_was_deleted(thread: eventq.Thread) -> None:
-    """A writer with bytes to store says that its artifact was deleted, and not that the database is broken."""
-    writer = thread.artifacts.allocate()
-    writer.write(b"abc")
-    orphan(thread, writer)
-    thread.artifacts.remove(0)
-    with pytest.raises(ConflictError, match="artifact 0 is no longer the one that was written"):
-        writer.seal()
-
-
-# --- a store that refuses ---------------------------------------------------------------------------------------------
-
-
-def test_a_hole_is_never_sealed(thread: eventq.Thread, moments: Moments) -> None:
-    """Row 98: after bytes that could not be stored nothing but `fail` is left, and what is there is a prefix."""
-    writer = thread.artifacts.allocate()
-    writer.write(b"good\n")
-    moments.at += COMMIT_SECONDS
-    writer.tick()
-    refuse(thread, "INSERT ON main.artifact_chunks")
-    moments.at += COMMIT_SECONDS
-    writer.write(b"waits\n")
-    moments.at += COMMIT_SECONDS
-    with pytest.raises(StoreError, match="refused by the test"):
-        writer.write(b"lost\n")
-    allow(thread)
-    for call in (lambda: writer.write(b"x"), writer.seal):
-        with pytest.raises(LogicError, match=r"artifact 0 has a hole: .*refused by the test"):
-            call()
-    assert thread.artifacts.get(0).status == "open"
-    writer.fail("no space")
-    info = thread.artifacts.get(0)
-    assert (info.status, info.error, info.lines) == ("failed", "no space", 1)
-    assert thread.artifacts.open(0).read() == b"good\n"
-
-
-def test_a_hole_in_a_context_manager(thread: eventq.Thread) -> None:
-    """The error of the store goes on to the caller, and the artifact has failed for its reason."""
-    refuse(thread, "INSERT ON main.artifact_chunks")
-    with (
-        pytest.raises(StoreError, match="refused by the test"),
-        thread.artifacts.allocate() as writer,
-    ):
-        writer.write(bytes(COMMIT_BYTES))
-    allow(thread)
-    info = thread.artifacts.get(0)
-    assert (info.status, info.size) == ("failed", 0)
-    assert "refused by the test" in (info.error or "")
-
-
-def test_a_seal_may_be_tried_again(thread: eventq.Thread) -> None:
-    """A seal whose bytes could not be stored is repeated once they can be, and all is there."""
-    writer = thread.artifacts.allocate()
-    writer.write(THREE)
-    refuse(thread, "INSERT ON main.artifact_chunks")
-    for _ in range(2):
-        with pytest.raises(StoreError, match="refused by the test"):
-            writer.seal()
-    assert (thread.artifacts.get(0).status, thread.artifacts.get(0).size) == ("open", 0)
-    allow(thread)
-    assert writer.seal().hash == blake3(THREE).hexdigest()
-    assert thread.artifacts.open(0).read() == THREE
-
-
-def test_a_seal_that_was_undone_may_be_tried_again(thread: eventq.Thread) -> None:
-    """A seal that fails after its bytes were given to the transaction, as at its commit, may be tried again."""
-    writer = thread.artifacts.allocate()
-    writer.write(THREE)
-    refuse(thread, "UPDATE OF status ON main.artifacts")
-    with pytest.raises(StoreError, match="refused by the test"):
-        writer.seal()
-    allow(thread)
-    assert writer.seal().size == len(THREE)
-
-
-def test_an_error_on_the_way_out_hides_nothing(thread: eventq.Thread) -> None:
-    """When not even the failure can be stored, the caller gets the first error."""
-    writer = thread.artifacts.allocate()
-    with pytest.raises(ZeroDivisionError), writer:
-        refuse(thread, "UPDATE OF status ON main.artifacts")
-        raise ZeroDivisionError
-    allow(thread)
-    assert thread.artifacts.get(0).status == "open"
+# --- a store that refuses -------------------------------------------------------------------------
 
 
 def test_a_transaction_around_it(thread: eventq.Thread) -> None:
@@ -876,33 +631,7 @@ def test_a_writer_that_was_undone_fails_nobody_else(thread: eventq.Thread) -> No
     assert thread.artifacts.get(0) == info
 
 
-# --- removal ----------------------------------------------------------------------------------------------------------
-
-
-def test_removal(thread: eventq.Thread, raw: apsw.Connection) -> None:
-    """A removed artifact is gone with its chunks, others stay; one that is being written is not removed."""
-    first, second = thread.artifacts.put(THREE), thread.artifacts.put(b"two")
-    failed = thread.artifacts.allocate()
-    failed.fail("so")
-    writing = thread.artifacts.allocate()
-    writing.write(b"more")
-    with pytest.raises(ConflictError, match="artifact 3 is still being written") as caught:
-        thread.artifacts.remove(writing.artifact_id)
-    assert caught.value.actual == 3
-    writing.seal()
-    opened = thread.artifacts.open(first.artifact_id)
-    thread.artifacts.remove(first.artifact_id)
-    thread.artifacts.remove(failed.artifact_id)
-    with pytest.raises(UnknownArtifactError, match=r"Artifact 0 not found. Available: 1, 3"):
-        thread.artifacts.remove(first.artifact_id)
-    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is missing"):
-        opened.read()
-    assert thread.artifacts.open(second.artifact_id).read() == b"two"
-    found = raw.execute("SELECT artifact_id, count(*) FROM artifact_chunks GROUP BY 1").fetchall()
-    assert found == [(1, 1), (3, 1)]
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
+# --- lines ----------------------------------------------------------------------------------------
 
 LENGTHS = st.sampled_from(
     [0, 0, 1, 2, 7, 80, 5_000, CHUNK - 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 3 * CHUNK]
@@ -931,161 +660,7 @@ def test_every_line_of_any_text(text: tuple[list[int], bytes], cuts: int) -> Non
     assert list(artifacts.faults()) == []
 
 
-def test_what_comes_before_is_not_read(thread: eventq.Thread, raw: apsw.Connection) -> None:
-    """A line far behind is found without reading the chunks before it: they may even be damaged."""
-    info = thread.artifacts.put(TEXT)
-    raw.execute("UPDATE artifact_chunks SET bytes = x'00' WHERE position < 2")
-    offset = TEXT[: 2 * CHUNK + 5_000].count(b"\n") + 1
-    assert b"".join(thread.artifacts.open(0).lines_from(offset)) == from_line(TEXT, offset)
-    with pytest.raises(DamagedError):
-        b"".join(thread.artifacts.open(0).lines_from(1))
-    thread.artifacts.remove(info.artifact_id)
-
-
-# --- damage -----------------------------------------------------------------------------------------------------------
-
-
-def test_flipped_bits(opened: eventq.Thread, raw: apsw.Connection) -> None:
-    """Whichever byte of a chunk is damaged, reading and the check say of which artifact; the others are as they were."""
-    opened.artifacts.put(b"before")
-    opened.artifacts.put(THREE)
-    opened.artifacts.put(b"after")
-    chance = random.Random(5)
-    for position in range(3):
-        bytes_of = "FROM artifact_chunks WHERE artifact_id = 1 AND position = ?"
-        stored: Any = raw.execute(f"SELECT bytes {bytes_of}", (position,)).fetchall()[0][0]
-        for at in {0, 1, 4, 5, 6, 9, len(stored) - 1, *chance.sample(range(len(stored)), 8)}:
-            broken = bytearray(stored)
-            broken[at] ^= 1 << chance.randrange(8)
-            raw.execute(
-                f"UPDATE artifact_chunks SET bytes = ? {bytes_of[21:]}", (bytes(broken), position)
-            )
-            try:
-                faults = [] if opened.artifacts.open(1).read() == THREE else ["wrong bytes"]
-            except DamagedError as error:  # or it is a bit of the header that means nothing
-                faults = [error.what]
-            assert opened.check() == faults
-            assert all(fault.startswith("artifact 1 is damaged: its ") for fault in faults)
-        raw.execute(f"UPDATE artifact_chunks SET bytes = ? {bytes_of[21:]}", (stored, position))
-    assert opened.check() == []
-
-
-DAMAGE = {
-    "a chunk is gone": (
-        "DELETE FROM artifact_chunks WHERE artifact_id = 1 AND position = {}",
-        "chunk {} is missing",
-    ),
-    "a chunk is empty": (
-        "UPDATE artifact_chunks SET bytes = x'' WHERE artifact_id = 1 AND position = {}",
-        "chunk {} ",
-    ),
-    "a chunk is no frame": (
-        "UPDATE artifact_chunks SET bytes = x'74657874' WHERE artifact_id = 1 AND position = {}",
-        "chunk {} ",
-    ),
-    "a chunk is another's": (
-        "UPDATE artifact_chunks SET bytes = (SELECT bytes FROM artifact_chunks WHERE artifact_id = 0) WHERE artifact_id = 1 AND position = {}",
-        "chunk {} has 6 bytes, not ",
-    ),
-}
-
-
-@pytest.mark.parametrize("position", range(3))
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_chunk(
-    opened: eventq.Thread, raw: apsw.Connection, kind: str, position: int
-) -> None:
-    """A chunk that is gone, empty, no frame or another's is found by reading and by the check."""
-    opened.artifacts.put(b"before")
-    opened.artifacts.put(THREE)
-    sql, said = DAMAGE[kind]
-    raw.execute(sql.format(position))
-    with pytest.raises(
-        DamagedError, match=f"artifact 1 is damaged: its {said.format(position)}"
-    ) as caught:
-        opened.artifacts.open(1).read()
-    assert caught.value.what in opened.check()
-    assert opened.artifacts.open(0).read() == b"before"
-
-
-def test_a_gap_between_chunks(opened: eventq.Thread, raw: apsw.Connection) -> None:
-    """A chunk at a wrong place is found by its row, too."""
-    opened.artifacts.put(THREE)
-    raw.execute("UPDATE artifact_chunks SET position = 9 WHERE position = 2")
-    assert f"artifact 0 has {len(THREE)} bytes, and 3 chunks up to number 9" in opened.check()
-
-
-def test_swapped_chunks(opened: eventq.Thread, raw: apsw.Connection) -> None:
-    """Chunks that are sound, in a wrong order, do not have the hash."""
-    opened.artifacts.put(THREE)
-    for was, becomes in ((0, 9), (1, 0), (9, 1)):
-        raw.execute("UPDATE artifact_chunks SET position = ? WHERE position = ?", (becomes, was))
-    with pytest.raises(DamagedError, match="artifact 0 is damaged: its bytes do not have its hash"):
-        opened.artifacts.open(0).read()
-    assert opened.check() == ["artifact 0 is damaged: its bytes do not have its hash"]
-
-
-@pytest.mark.parametrize(("change", "said"), [
-    ("size = size - 1", "artifact 0 is damaged: its chunk 2 has 1000 bytes, not 999"),
-    ("size = size + 1", "artifact 0 is damaged: its chunk 2 has 1000 bytes, not 1001"),
-    ("size = size + 70000", "artifact 0 has 202072 bytes, and 3 chunks up to number 2"),
-    ("size = 65536", "artifact 0 has 65536 bytes, and 3 chunks up to number 2"),
-    ("size = 0", "artifact 0 has 0 bytes, and 3 chunks up to number 2"),
-    ("size = -1", "artifact 0 has -1 bytes, and 3 chunks up to number 2"),
-    ("lines = lines + 1", "artifact 0 should have 3863 lines, but has 3862"),
-    ("lines = 0", "artifact 0 should have 0 lines, but has 3862"),
-    ("hash = randomblob(32)", "artifact 0 is damaged: its bytes do not have its hash"),
-    ("hash = x''", "artifact 0 is damaged: its bytes do not have its hash"),
-    ("hash = NULL", "artifact 0 is sealed, and has a hash or an end of another status"),
-    ("ended_at_ms = NULL", "artifact 0 is sealed, and has a hash or an end of another status"),
-    ("status = 'open'", "artifact 0 is open, and has a hash or an end of another status"),
-    ("status = 'failed'", "artifact 0 is failed, and has a hash or an end of another status"),
-    ("status = 'whole'", "artifact 0 is whole, and has a hash or an end of another status"),
-    ("artifact_id = 5", "artifact 5 is not below the next number, 1"),
-])  # fmt: skip
-def test_a_damaged_row(opened: eventq.Thread, raw: apsw.Connection, change: str, said: str) -> None:
-    """A size, lines, hash, status or number that is not that of the bytes is found by the check."""
-    data = TEXT[: 2 * CHUNK + 999] + b"\n"
-    info = opened.artifacts.put(data)
-    raw.pragma("ignore_check_constraints", True)
-    raw.execute(f"UPDATE artifacts SET {change}")
-    faults = [
-        fault.replace(str(info.lines + 1), "3863").replace(f"has {info.lines}", "has 3862")
-        for fault in opened.check()
-    ]
-    assert said in faults
-
-
-def test_damaged_counts_of_newlines(opened: eventq.Thread, raw: apsw.Connection) -> None:
-    """Counts of newlines that are not those of the chunks before, so that a wrong line would be given, are found."""
-    opened.artifacts.put(THREE)
-    raw.execute("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE position = 1")
-    assert opened.check() != []
-
-
-@pytest.mark.parametrize("change", [
-    "artifacts SET hash = 'text'", "artifacts SET size = 'text'", "artifacts SET hash = 5",
-    "artifact_chunks SET bytes = 'text'", "artifact_chunks SET newlines = x'00'",
-    "counters SET next = 'text'",
-])  # fmt: skip
-def test_values_of_a_wrong_type(thread: eventq.Thread, raw: apsw.Connection, change: str) -> None:
-    """The tables take no values of a wrong type, whoever writes them."""
-    thread.artifacts.put(b"x")
-    raw.pragma("ignore_check_constraints", True)
-    with pytest.raises(apsw.ConstraintError, match="cannot store"):
-        raw.execute(f"UPDATE {change}")
-
-
-def test_a_number_that_comes_again_is_a_fault(opened: eventq.Thread, raw: apsw.Connection) -> None:
-    """A counter that would give a number again, or is gone, is found by the check."""
-    opened.artifacts.put(b"x")
-    raw.execute("UPDATE counters SET next = 0")
-    assert opened.check() == ["artifact 0 is not below the next number, 0"]
-    raw.execute("DELETE FROM counters")
-    assert opened.check() == ["artifact 0 is not below the next number, 0"]
-
-
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_folder_out(thread: eventq.Thread, folder: str) -> None:
@@ -1095,7 +670,7 @@ def test_a_folder_out(thread: eventq.Thread, folder: str) -> None:
     failed = thread.artifacts.allocate("x")
     failed.write(b"some")
     failed.fail("so")
-    orphan(thread, thread.artifacts.allocate("y"))
+    thread.artifacts.allocate("y")
     names = ["0.bash.log", "1.a_b.log", "2.x.partial.log", "3.y.partial.log"]
     expected = dict(zip(names, [THREE, b"", b"some", b""], strict=True))
     assert thread.artifacts.export_folder(folder) == names
@@ -1138,15 +713,11 @@ def test_another_file_in_the_way(thread: eventq.Thread, folder: str) -> None:
 def test_a_folder_that_cannot_be_written(
     thread: eventq.Thread, tmp_path: Path, folder: str
 ) -> None:
-    """A folder that is none is an OSError; a damaged artifact leaves no file, nor a part of one."""
+    """A folder that is none is an OSError; and nothing is made."""
     thread.artifacts.put(THREE)
     with pytest.raises(OSError, match="No such file"):
         thread.artifacts.export_folder(str(tmp_path / "nowhere"))
-    thread.database.run("UPDATE artifact_chunks SET bytes = x'00' WHERE position = 2")
-    with pytest.raises(DamagedError):
-        thread.artifacts.export_folder(folder)
-    assert os.listdir(folder) == []
-    thread.artifacts.remove(0)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
@@ -1234,23 +805,24 @@ def test_numbers_that_were_removed(thread: eventq.Thread, folder: str) -> None:
     assert made == {"0.tool.log": "6", "1.tool.log": "1", "5.tool.log": "7"}
 
 
-def test_a_new_number_is_nobody_elses_in_the_folder(thread: eventq.Thread, folder: str) -> None:
-    """Row 88: a file keeps its number where that is free, also when one before it needs a new one."""
+@pytest.mark.parametrize(("told", "made", "following"), [
+    ({0: b"yours", 1: b"one"}, {0: 2, 1: 1}, 3), ({9: b"mine"}, {9: 0}, 10),
+    ({10**17 - 1: b"x"}, {10**17 - 1: 10**17 - 1}, 10**17), ({LARGEST_ID + 1: b"x"}, {LARGEST_ID + 1: 1}, 2),
+    ({(1 << 63) - 1: b"x"}, {(1 << 63) - 1: 1}, 2), ({10**19 - 1: b"x"}, {10**19 - 1: 1}, 2),
+])  # fmt: skip
+def test_numbers_of_files(
+    thread: eventq.Thread, folder: str, told: dict[int, bytes], made: dict[int, int], following: int
+) -> None:
+    """Row 88: a file keeps its number where that is free and can be; else it gets a new one, twice the same."""
     thread.artifacts.put(b"mine")
-    save(folder, _0_tool_log=b"yours", _1_tool_log=b"one")
-    made = thread.artifacts.import_folder(folder)
-    assert {name: info.artifact_id for name, info in made.items()} == {
-        "0.tool.log": "2",
-        "1.tool.log": "1",
-    }
-
-
-def test_numbers_go_on_after_a_file_that_was_found(thread: eventq.Thread, folder: str) -> None:
-    """Row 88: numbers go on after the highest of a folder, also when that file is here under another number."""
-    thread.artifacts.put(b"mine")
-    save(folder, _9_tool_log=b"mine")
-    assert thread.artifacts.import_folder(folder)["9.tool.log"].artifact_id == "0"
-    assert thread.artifacts.put(b"next").artifact_id == "10"
+    for number, data in told.items():
+        write_file(folder, f"{number}.tool.log", data)
+    for _ in range(2):
+        found = thread.artifacts.import_folder(folder).items()
+        assert {int(name[:-9]): int(info.artifact_id) for name, info in found} == made
+    info = thread.artifacts.put(b"next")
+    assert info.artifact_id == str(following)
+    assert thread.artifacts.get(info.artifact_id) == info
 
 
 def test_equal_files(thread: eventq.Thread, folder: str) -> None:
@@ -1305,15 +877,6 @@ def test_odd_names(
     assert list(thread.artifacts.import_folder(folder).values()) == [info]
 
 
-def test_large_numbers(thread: eventq.Thread, folder: str) -> None:
-    """Numbers of many digits are kept, and go on."""
-    save(folder, _99999999999999999_a_log=b"x")
-    assert thread.artifacts.import_folder(folder)["99999999999999999.a.log"].artifact_id == "9" * 17
-    info = thread.artifacts.put(b"y")
-    assert info.artifact_id == "1" + "0" * 17
-    assert thread.artifacts.get(info.artifact_id) == info
-
-
 def test_the_largest_number(thread: eventq.Thread, folder: str) -> None:
     """After the largest number that a file can have, artifacts can still be written, read and exported."""
     write_file(folder, f"{LARGEST_ID}.a.log", b"x")
@@ -1326,15 +889,6 @@ def test_the_largest_number(thread: eventq.Thread, folder: str) -> None:
     assert thread.read(info.url).data == b"y"
     thread.artifacts.export_folder(folder)
     assert len(thread.artifacts.import_folder(folder)) == len(thread.artifacts) == 2
-
-
-@pytest.mark.parametrize("number", [LARGEST_ID + 1, (1 << 63) - 1, 1 << 63, 10**19 - 1])
-def test_a_larger_number_is_given_anew(thread: eventq.Thread, folder: str, number: int) -> None:
-    """A file whose number is larger than that gets another one, and is found there again."""
-    write_file(folder, f"{number}.a.log", b"x")
-    for _ in range(2):
-        assert thread.artifacts.import_folder(folder)[f"{number}.a.log"].artifact_id == "0"
-    assert thread.artifacts.put(b"y").artifact_id == "1"
 
 
 def test_a_folder_that_cannot_be_read(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
@@ -1390,7 +944,7 @@ def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
     assert (made[0].artifact_id, made[1], taken) == ("4", True, {3, 4})
 
 
-# --- doors that are closed, and none ----------------------------------------------------------------------------------
+# --- doors that are closed, and none --------------------------------------------------------------
 
 
 def test_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1435,40 +989,6 @@ def test_a_reader_reads_and_does_not_write(
                 call()
         assert reader.check() == []
     assert thread.artifacts.list() == [info]
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_an_older_thread_that_is_only_read(
-    original: str, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread from before there were artifacts says what to do when it is opened to read; opened to write it has them."""
-    if version:
-        connection = apsw.Connection(os.path.join(original, "events.db"))
-        monkeypatch.setattr(migrate, "SCHEMA", version)
-        older = migrate.files()[:version]
-        monkeypatch.setattr(migrate, "files", lambda: older)
-        migrate.apply(connection, "then")
-        monkeypatch.undo()
-        monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
-        connection.close()
-    with eventq.open(original, read_only=True) as reader:
-        for call in (
-            lambda: reader.artifacts,
-            lambda: reader.outputs,
-            lambda: reader.produced,
-            lambda: reader.read("artifact://0"),
-            lambda: reader.open_url("agent://0-Scout"),
-        ):
-            with pytest.raises(
-                StoreError, match=r"older eventq, and holds no .* - open it for writing once"
-            ):
-                call()
-        assert [event.content for event in reader.peek()] == ["one", "two", "3"]
-        assert reader.check() == []
-    with eventq.open(original) as thread:
-        info = thread.artifacts.put(b"hello")
-    with eventq.open(original, read_only=True) as reader:
-        assert (reader.artifacts.get(0), reader.check()) == (info, [])
 
 
 def test_after_close(path: str) -> None:
@@ -1533,3 +1053,24 @@ def test_a_writer_of_another_container(
         thread.artifacts.remove(0)
     monkeypatch.undo()
     writer.seal()
+
+
+def test_removal(thread: eventq.Thread) -> None:
+    """A removed artifact is gone, others stay; one that is being written is not removed."""
+    first, second = thread.artifacts.put(THREE), thread.artifacts.put(b"two")
+    failed = thread.artifacts.allocate()
+    failed.fail("so")
+    writing = thread.artifacts.allocate()
+    writing.write(b"more")
+    with pytest.raises(ConflictError, match="artifact 3 is still being written") as caught:
+        thread.artifacts.remove(writing.artifact_id)
+    assert caught.value.actual == 3
+    writing.seal()
+    opened = thread.artifacts.open(first.artifact_id)
+    thread.artifacts.remove(first.artifact_id)
+    thread.artifacts.remove(failed.artifact_id)
+    with pytest.raises(UnknownArtifactError, match=r"Artifact 0 not found. Available: 1, 3"):
+        thread.artifacts.remove(first.artifact_id)
+    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is not there"):
+        opened.read()
+    assert thread.artifacts.open(second.artifact_id).read() == b"two"

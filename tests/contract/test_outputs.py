@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 from blake3 import blake3
 from hypothesis import given, settings
@@ -16,22 +16,24 @@ from hypothesis import strategies as st
 import eventq
 from eventq.errors import (
     ConflictError,
-    DamagedError,
     InputError,
     ReadOnlyError,
+    UnknownBlobError,
     UnknownOutputError,
     UsageError,
 )
 from eventq.output.agents import check_id, output_name
 from eventq.output.artifacts import LARGEST_ID
 from eventq.records import OutputInfo
-from tests.contract.test_artifacts import Flood, files, write_file
+from tests.contract.produced import Flood, files, write_file
+from tests.contract.support import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Clock
+    from tests.contract.support import Tables
 
 NOISE = random.Random(43).randbytes(2_500_000)
 WRONG_IDS: list[Any] = [
@@ -46,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
-    """Give name, version and bytes of all outputs."""
+    """Return name, version and bytes of all outputs."""
     outputs = thread.outputs
     return [
         (info.output_id, info.version, outputs.read(info.output_id, info.version))
@@ -54,7 +56,7 @@ def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
     ]
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_names(thread: eventq.Thread) -> None:
@@ -124,8 +126,9 @@ def test_a_name_is_text(thread: eventq.Thread, name: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", WRONG_IDS)
-def test_ids_that_are_none(thread: eventq.Thread, raw: apsw.Connection, wrong: Any) -> None:
+def test_ids_that_are_none(thread: eventq.Thread, stored: Callable[[], Tables], wrong: Any) -> None:
     """What is no id, as it was printed, is refused wherever something would be stored under it, and nothing is."""
+    before = stored()
     calls: list[Callable[[], object]] = [
         lambda: thread.outputs.publish(wrong, "x"),
         lambda: thread.outputs.take(wrong, 1, "0" * 64),
@@ -138,25 +141,24 @@ def test_ids_that_are_none(thread: eventq.Thread, raw: apsw.Connection, wrong: A
     for call in calls:
         with pytest.raises(InputError, match="is not the id of an output"):
             call()
-    for table in ("agent_outputs", "counters", "blobs"):
-        assert raw.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+    assert stored() == before
 
 
-def test_deep_names(thread: eventq.Thread) -> None:
+def test_deep_names(thread: eventq.Thread, stored: Callable[[], Tables]) -> None:
     """Names nest as deep as 240 characters reach; what would be deeper is refused, and uses up no number."""
     parent, ids = None, []
     for _ in range(60):
         parent = thread.outputs.allocate("a", parent)
         ids.append(parent)
     assert parent == ".".join(["0-a"] * 60)
-    counters = thread.database.outputs.counters()
+    before = stored()
     for call in (
         thread.outputs.allocate,
         lambda name, parent: thread.outputs.put(name, "x", parent),
     ):
         with pytest.raises(InputError, match="is not the id of an output"):
             call("a", parent)
-    assert thread.database.outputs.counters() == counters
+    assert stored() == before
     for each in ids:
         thread.outputs.publish(each, each)
     assert thread.outputs.read(ids[-1]) == ids[-1].encode()
@@ -199,7 +201,7 @@ def test_a_folder_with_the_largest_numbers(thread: eventq.Thread, folder: str) -
         assert other.check() == []
 
 
-# --- content ----------------------------------------------------------------------------------------------------------
+# --- content --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("given_content", "data"), [
@@ -235,19 +237,19 @@ def test_a_file(thread: eventq.Thread) -> None:
     assert thread.outputs.allocate("d") == "2-d"
 
 
-def test_what_is_no_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_what_is_no_content(thread: eventq.Thread, stored: Callable[[], Tables]) -> None:
     """Half a character and what is no bytes are refused; nothing is stored, and no number used up."""
+    before = stored()
     wrong: Any
     for wrong in ("half \ud800", None, 3, ["a"], {"a": 1}, io.StringIO("text")):
         with pytest.raises(InputError):
             thread.outputs.put("a", wrong)
         with pytest.raises(InputError):
             thread.outputs.publish("0-a", wrong)
-    for table in ("agent_outputs", "counters", "blobs"):
-        assert raw.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+    assert stored() == before
 
 
-# --- versions ---------------------------------------------------------------------------------------------------------
+# --- versions -------------------------------------------------------------------------------------
 
 
 def test_versions(thread: eventq.Thread, clock: Clock) -> None:
@@ -275,7 +277,7 @@ def test_versions(thread: eventq.Thread, clock: Clock) -> None:
         assert thread.read(url).data == data
 
 
-def test_equal_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_equal_content(thread: eventq.Thread) -> None:
     """The same content is a version each time, and of one name as of another; its bytes are kept once."""
     for _ in range(3):
         thread.outputs.publish("0-a", "same")
@@ -284,7 +286,7 @@ def test_equal_content(thread: eventq.Thread, raw: apsw.Connection) -> None:
         *[("0-a", version, b"same") for version in (1, 2, 3)],
         ("1-b", 1, b"same"),
     ]
-    assert raw.execute("SELECT count(*) FROM blobs").fetchall() == [(1,)]
+    assert len(thread.blobs) == 1
 
 
 def test_the_list_is_sorted(thread: eventq.Thread) -> None:
@@ -328,38 +330,85 @@ def test_unknown_outputs(thread: eventq.Thread) -> None:
             thread.outputs.get(wrong)
 
 
-# --- what keeps the bytes ---------------------------------------------------------------------------------------------
+# --- what keeps the bytes -------------------------------------------------------------------------
+
+
+def digest(data: bytes) -> str:
+    """Return the hash of bytes."""
+    return blake3(data).hexdigest()
+
+
+def sha256(data: bytes) -> str:
+    """Return the ref that another tool has for bytes."""
+    return f"blob:sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def test_outputs_keep_their_blobs(thread: eventq.Thread) -> None:
-    """A collection without grace leaves the bytes of every version, and `holders` says whose they are."""
-    for content in (b"one", NOISE):
-        thread.outputs.publish("0-a", content)
-    dead = thread.blobs.put(b"dead")
-    collected = thread.gc(apply=True, grace=0)
-    assert collected.hashes == (dead.hash,)
-    assert said(thread) == [("0-a", 1, b"one"), ("0-a", 2, NOISE)]
-    assert [thread.blobs.holders(info.hash) for info in thread.outputs] == [["output 0-a"]] * 2
+    """Every version of an output is kept, also one of many parts, and the blobs that it names; nothing else is."""
+    thread.blobs.put(b"v2", refs=[thread.blobs.put(b"named").hash])
+    thread.blobs.put(b"loose")
+    thread.outputs.put("A", "v1")
+    thread.outputs.publish("0-A", "v2")
+    thread.outputs.put("B", NOISE)
+    assert set(collect(thread, 0).hashes) == {digest(b"loose")}
+    assert [thread.outputs.read("0-A", n) for n in (1, 2)] == [b"v1", b"v2"]
+    assert thread.outputs.read("1-B") == NOISE
+    assert thread.blobs.holders(digest(b"v1")) == ["output 0-A"]
+    assert thread.blobs.get(digest(b"named")) == b"named"
+    assert collect(thread, 0).hashes == ()
 
 
-def test_damage(path: str, raw: apsw.Connection) -> None:
-    """Damaged bytes are an error when they are read, and found by the check; so is a version that is not there."""
-    with eventq.open(path) as thread:
-        thread.outputs.put("a", "one")
-        for content in ("two", "three", "four"):
-            thread.outputs.publish("1-b", content)
-        raw.execute("UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = 1")
-        with pytest.raises(DamagedError):
-            thread.outputs.read("0-a")
-        with pytest.raises(DamagedError):
-            thread.read("agent://0-a")
-        assert thread.outputs.read("1-b") == b"two"
-        assert thread.blobs.verify() != []
-        raw.execute("DELETE FROM agent_outputs WHERE output_id = '1-b' AND version = 2")
-        assert "output 1-b has versions up to 3, and 2 of them" in thread.check()
+def test_a_name_keeps_no_blob(thread: eventq.Thread) -> None:
+    """The name that another tool has for a blob does not keep it, and goes with it."""
+    for data in (b"kept", b"loose", NOISE):
+        thread.blobs.put(data)
+        assert thread.produced.name_blob(digest(data), bytes.fromhex(sha256(data)[12:]))
+    thread.blobs.pin(digest(b"kept"), "me")
+    assert set(collect(thread, 0).hashes) == {digest(b"loose"), digest(NOISE)}
+    assert thread.read(sha256(b"kept")).data == b"kept"
+    for data in (b"loose", NOISE):
+        with pytest.raises(UnknownBlobError):
+            thread.read(sha256(data))
+    thread.blobs.put(b"loose")
+    with pytest.raises(UnknownBlobError):
+        thread.read(sha256(b"loose"))
 
 
-def test_a_transaction_that_is_undone(thread: eventq.Thread, raw: apsw.Connection) -> None:
+def test_a_name_that_is_wrong(thread: eventq.Thread) -> None:
+    """A blob is not noted under a SHA-256 that is not its own, nor twice."""
+    thread.blobs.put(b"text")
+    assert not thread.produced.name_blob(digest(b"text"), bytes(32))
+    for _ in range(2):
+        assert thread.produced.name_blob(digest(b"text"), bytes.fromhex(sha256(b"text")[12:]))
+    with pytest.raises(UnknownBlobError):
+        thread.produced.name_blob(digest(b"none"), bytes(32))
+
+
+def test_artifacts_are_never_collected(thread: eventq.Thread, clock: Clock) -> None:
+    """Artifacts of every status stay, however old they are and whatever leads to them."""
+    thread.artifacts.put(NOISE, "bash")
+    writer = thread.artifacts.allocate("bash")
+    writer.write(b"failed")
+    writer.fail("for a test")
+    with thread.artifacts.allocate("bash") as writer:
+        writer.write(NOISE)
+        writer._commit()
+        clock.move(10 * 24 * 3600)
+        thread.blobs.put(b"loose")
+        assert set(collect(thread, 0).hashes) == {digest(b"loose")}
+        assert [one.status for one in thread.artifacts] == ["sealed", "failed", "open"]
+    assert [thread.artifacts.open(n).read() for n in range(3)] == [NOISE, b"failed", NOISE]
+    assert thread.artifacts.get(2).status == "sealed"
+
+
+def test_a_text_of_an_artifact_keeps_no_blob(thread: eventq.Thread) -> None:
+    """Artifacts are texts of tools: a ref in one keeps nothing."""
+    thread.blobs.put(b"mentioned")
+    thread.artifacts.put(f"blob:blake3:{digest(b'mentioned')}".encode())
+    assert set(collect(thread, 0).hashes) == {digest(b"mentioned")}
+
+
+def test_a_transaction_that_is_undone(thread: eventq.Thread) -> None:
     """What is published in a transaction that is undone is gone, the number of its name too."""
     thread.outputs.publish("0-a", "one")
     with pytest.raises(ZeroDivisionError), thread.write():
@@ -368,8 +417,8 @@ def test_a_transaction_that_is_undone(thread: eventq.Thread, raw: apsw.Connectio
         assert thread.outputs.allocate("c", "0-a") == "0-a.0-c"
         raise ZeroDivisionError
     assert said(thread) == [("0-a", 1, b"one")]
-    assert raw.execute("SELECT name, next FROM counters").fetchall() == [("output:", 1)]
     assert thread.outputs.put("d", "two").output_id == "1-d"
+    assert thread.outputs.allocate("e", "0-a") == "0-a.0-e"
     assert thread.outputs.publish("0-a", "four").version == 2
 
 
@@ -380,16 +429,9 @@ def test_a_publication_is_one_change(thread: eventq.Thread) -> None:
             info = thread.outputs.put("a", "one")
             assert (len(reader.outputs), reader.blobs.has(info.hash)) == (0, False)
         assert (reader.outputs.list(), reader.outputs.read("0-a")) == ([info], b"one")
-    thread.database.run(
-        "CREATE TEMP TRIGGER refused BEFORE INSERT ON main.agent_outputs BEGIN SELECT RAISE(ABORT, 'refused'); END"
-    )
-    with pytest.raises(eventq.EventqError, match="refused"):
-        thread.outputs.put("b", "two")
-    thread.database.run("DROP TRIGGER refused")
-    assert thread.outputs.allocate("c") == "1-c"
 
 
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
@@ -490,7 +532,7 @@ def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
     assert thread.outputs.allocate("b") == "5-b"
 
 
-# --- doors that are closed --------------------------------------------------------------------------------------------
+# --- doors that are closed ------------------------------------------------------------------------
 
 
 def test_a_reader_reads_and_does_not_write(
