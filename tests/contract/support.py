@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 import zstandard
@@ -25,12 +26,12 @@ HOUR = 3600.0
 
 
 def ask(raw: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-    """Give the rows that a statement gives."""
+    """Return the rows that a statement gives."""
     return raw.execute(sql, bindings).fetchall()
 
 
 def dump(raw: apsw.Connection) -> Tables:
-    """Give every row of every table, SQLite's own counters too."""
+    """Return every row of every table, SQLite's own counters too."""
     names = raw.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     ).fetchall()
@@ -41,23 +42,23 @@ def dump(raw: apsw.Connection) -> Tables:
 
 
 def counts(raw: apsw.Connection) -> dict[str, int]:
-    """Give the number of rows of every table but SQLite's own."""
+    """Return the number of rows of every table but SQLite's own."""
     return {name: len(rows) for name, rows in dump(raw).items() if not name.startswith("sqlite_")}
 
 
 def found(path: str, *, read_only: bool = False) -> list[str]:
-    """Give what a check finds."""
+    """Return what a check finds."""
     with eventq.open(path, read_only=read_only) as thread:
         return thread.check()
 
 
 def ids(turns: Iterable[Turn]) -> list[int]:
-    """Give the ids of turns."""
+    """Return the ids of turns."""
     return [turn.turn_id for turn in turns]
 
 
 def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
-    """Give every version of every output, with its bytes and time."""
+    """Return every version of every output, with its bytes and time."""
     return {
         (one.output_id, one.version): (
             thread.outputs.read(one.output_id, one.version),
@@ -68,7 +69,7 @@ def outputs(thread: eventq.Thread) -> dict[tuple[str, int], Any]:
 
 
 def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
-    """Give what a reader sees of a context."""
+    """Return what a reader sees of a context."""
     return [
         (one.payload, one.depth, one.type_id, one.type_version, one.encoding, one.flags, one.created_at_ms,
          one.canonical, one.tombstone)
@@ -77,7 +78,7 @@ def chain(thread: eventq.Thread, context: int | str) -> list[tuple[Any, ...]]:
 
 
 def packed(data: bytes) -> bytes:
-    """Give a chunk as it is kept."""
+    """Return a chunk as it is kept."""
     return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
 
 
@@ -132,3 +133,23 @@ def mirror_lines(path: str) -> list[str]:
     """Return the lines of a thread's mirror."""
     with open(os.path.join(path, "events.jsonl"), encoding="utf-8") as file:
         return file.readlines()
+
+
+def listing(folder: str) -> dict[str, tuple[int, int, int, bytes]]:
+    """Return everything below a folder: modes, sizes, times and bytes."""
+    found: dict[str, tuple[int, int, int, bytes]] = {}
+    for at, folders, files in os.walk(folder):
+        for name in (".", *folders, *files):
+            path = os.path.join(at, name)
+            status = os.stat(path)
+            data = b""
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as file:
+                    data = file.read()
+            found[os.path.relpath(path, folder)] = (
+                status.st_mode,
+                status.st_size,
+                status.st_mtime_ns,
+                data,
+            )
+    return found

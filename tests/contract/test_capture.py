@@ -84,7 +84,7 @@ def seen(argv: list[str], thread: eventq.Thread, **options: Any) -> tuple[int, C
     return code, captured, b"".join(parts)
 
 
-# --- what it gives ----------------------------------------------------------------------------------------------------
+# --- what it gives --------------------------------------------------------------------------------
 
 
 def test_what_a_short_command_gives(thread: eventq.Thread) -> None:
@@ -209,7 +209,7 @@ def test_a_pipe_that_cannot_be_widened_will_do(
     assert asked == [(1031, 1 << 20)]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_an_error_of_show_leaves_no_zombie(thread: eventq.Thread, until: Until) 
         os.kill(int(parts[0].split()[0]), 0)
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", FORWARDED, ids=lambda number: number.name)
@@ -373,7 +373,7 @@ def test_an_ignored_signal_stays_ignored(thread: eventq.Thread) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-# --- what is left running ---------------------------------------------------------------------------------------------
+# --- what is left running -------------------------------------------------------------------------
 
 
 def test_what_is_left_running_is_waited_for_until_it_is_silent(
@@ -433,7 +433,7 @@ def test_a_silent_command_is_waited_for(
     assert (code, captured.text) == (3, "x\n")
 
 
-# --- no room ----------------------------------------------------------------------------------------------------------
+# --- no room --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError])

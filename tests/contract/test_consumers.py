@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 
 import eventq
-from eventq import FilterError, InputError, Subscription, UsageError
+from eventq import InputError, Subscription, UsageError
 from eventq.errors import AckError, ConsumerExistsError, UnknownConsumerError
 
 if TYPE_CHECKING:
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def consumer(thread: eventq.Thread) -> str:
-    """Give a consumer of ten events, of which the even ones have another type."""
+    """Return a consumer of ten events, of which the even ones have another type."""
     thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
     thread.subscribe("w", "true")
     return "w"
 
 
 def ids(events: Iterable[eventq.Event]) -> list[int]:
-    """Give the ids of events."""
+    """Return the ids of events."""
     return [event.id for event in events]
 
 
 def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
-    """Give the last acked id of a consumer, and when it was acked."""
+    """Return the last acked id of a consumer, and when it was acked."""
     found = next(c for c in thread.info().subscriptions if c.consumer_id == consumer)
     return found.last_acked_id, found.updated_at
 
@@ -217,24 +216,6 @@ def test_pop_with_a_filter(thread: eventq.Thread) -> None:
     assert ids(thread.pop("w", 5)) == [6, 8, 10]
 
 
-@pytest.mark.parametrize(
-    "broken", ["nonsense = 1", "json_extract(content, 'no path') = 1", "1=1) OR (1=1"]
-)
-def test_a_failing_filter_leaves_the_ack(
-    thread: eventq.Thread, consumer: str, raw: apsw.Connection, broken: str
-) -> None:
-    """When a filter that another tool stored cannot be run, the pop fails, and its ack is not made."""
-    thread.ack(consumer, 3)
-    raw.execute("UPDATE subscriptions SET filter = ?", (broken,))
-    with pytest.raises(FilterError):
-        thread.pop(consumer, 5)
-    assert acked(thread)[0] == 3
-    assert thread.info().subscriptions[0].pending is None
-    thread.ack(consumer, 6)  # an ack reads nothing, so it works
-    raw.execute("UPDATE subscriptions SET filter = NULL")
-    assert ids(thread.pop(consumer, 6)) == [7, 8, 9, 10]
-
-
 def test_pop_waits_for_another_process(
     thread: eventq.Thread, consumer: str, run_python: RunPython
 ) -> None:
@@ -306,68 +287,3 @@ def test_from_now_on_an_empty_thread(thread: eventq.Thread) -> None:
     assert acked(thread) == (0, None)
     thread.push("self", "note", "x")
     assert ids(thread.pop("w", 0)) == [1]
-
-
-def test_a_new_subscription_begins_with_a_clean_state(
-    thread: eventq.Thread, consumer: str, raw: apsw.Connection
-) -> None:
-    """Attempts, stall and watermark belong to a subscription and go with it."""
-    raw.execute(
-        "UPDATE subscription_state SET attempts = 3, stalled = 'why', scanned_id = 10, scanned_filter = 'id < 0'"
-    )
-    found = thread.info().subscriptions[0]
-    assert (found.attempts, found.stalled) == (3, "why")
-    thread.unsubscribe(consumer)
-    thread.subscribe(consumer, "true", filter="id < 0", max_attempts=7)
-    found = thread.info().subscriptions[0]
-    assert (found.attempts, found.stalled, found.max_attempts, found.pending) == (0, None, 7, 0)
-
-
-def test_a_stall_ends_with_an_ack_or_resume(thread: eventq.Thread, consumer: str) -> None:
-    """A stall holds for one acked id: an ack ends it, `resume` ends it, a second `resume` does no harm."""
-
-    def stall() -> None:
-        state = thread.consumers.known(consumer)
-        thread.consumers.note_attempts(state, 5)
-        thread.consumers.stall(state, "5 runs in a row made no progress")
-
-    def state() -> tuple[int, str | None]:
-        found = thread.info().subscriptions[0]
-        return found.attempts, found.stalled
-
-    stall()
-    assert state() == (5, "5 runs in a row made no progress")
-    thread.ack(consumer, 1)
-    assert state() == (0, None)
-    stall()
-    thread.resume(consumer)
-    assert state() == (0, None)
-    thread.resume(consumer)
-    assert state() == (0, None)
-
-
-def test_a_watermark_follows_the_ack_back(thread: eventq.Thread) -> None:
-    """What was found to hold no match is not looked at again, unless the ack goes back or the filter is another."""
-    thread.push_many([("self", "rare", "x")] + [("self", "note", "x")] * 2_000)
-    thread.subscribe("w", "true", filter="type = 'rare'")
-    thread.ack("w", 1)
-    assert not thread.consumers.due(thread.consumers.known("w"))
-    assert thread.consumers.known("w").scanned == 2_001
-    assert thread.check() == []
-    thread.push("self", "rare", "y")
-    assert thread.consumers.due(thread.consumers.known("w"))
-    thread.ack("w", 0)
-    assert thread.consumers.known("w").scanned == 0
-    assert ids(thread.pop("w", 0)) == [1, 2_002]
-
-
-def test_a_watermark_of_another_filter_is_not_believed(
-    thread: eventq.Thread, raw: apsw.Connection
-) -> None:
-    """When another tool changes a filter, the watermark of the old one does not hide matches of the new one."""
-    thread.push_many([("self", "note", "x")] * 5)
-    thread.subscribe("w", "true", filter="type = 'rare'")
-    assert not thread.consumers.due(thread.consumers.known("w"))
-    raw.execute("UPDATE subscriptions SET filter = 'type = ''note'''")
-    assert thread.consumers.due(thread.consumers.known("w"))
-    assert thread.info().subscriptions[0].pending == 5

@@ -92,7 +92,7 @@ def nested(levels: int, inner: Any = None) -> Any:
     return inner
 
 
-# --- images -----------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [1020, 1024, 1028, 4000])
@@ -271,7 +271,7 @@ def test_a_long_url_that_is_no_image_is_text(shelf: Shelf) -> None:
     assert stored == {"image_url": "x" * KEPT + NOTICE}
 
 
-# --- rehydration ------------------------------------------------------------------------------------------------------
+# --- rehydration ----------------------------------------------------------------------------------
 
 
 def test_missing_blobs_may_be_found_later(shelf: Shelf) -> None:
@@ -406,7 +406,7 @@ def test_other_failures_are_not_hidden() -> None:
         rehydrate({"content": [image(BLAKE)]}, fail, fail)
 
 
-# --- cutting ----------------------------------------------------------------------------------------------------------
+# --- cutting --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_lines_are_counted_only_there(shelf: Shelf) -> None:
     assert "lineCount" not in externalize(entry, shelf.put)["more"]
 
 
-# --- in full ----------------------------------------------------------------------------------------------------------
+# --- in full --------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_in_full_is_named(shelf: Shelf) -> None:
@@ -712,7 +712,7 @@ def test_each_box_is_copied_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) 
     assert len(copied) == len(set(copied)) == 52
 
 
-# --- depth ------------------------------------------------------------------------------------------------------------
+# --- depth ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("levels", [500, 501, 990, 100_000])
@@ -777,7 +777,7 @@ def test_a_short_stack_is_no_other_error(shelf: Shelf, frames: int) -> None:
         assert json.dumps(entry) == json.dumps(shelf.load(stored))
 
 
-# --- all values -------------------------------------------------------------------------------------------------------
+# --- all values -----------------------------------------------------------------------------------
 
 TEXTS = (
     st.text(max_size=30)

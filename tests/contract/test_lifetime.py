@@ -14,13 +14,12 @@ from eventq.errors import ClosedError, NotAThreadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.conftest import RunPython
 
 
 def all_calls(thread: eventq.Thread) -> list[Callable[[], Any]]:
-    """Give a call of every method that touches the store."""
+    """Return a call of every method that touches the store."""
     return [
         lambda: thread.push("self", "note", "x"),
         lambda: thread.push("self", "note", "x", key="k"),
@@ -103,22 +102,6 @@ def test_a_closed_thread_holds_nothing(path: str) -> None:
     before = sorted(os.listdir("/dev/fd"))
     use()
     assert sorted(os.listdir("/dev/fd")) == before
-
-
-def test_a_block_after_close_leaves_no_lock(path: str) -> None:
-    """A call that is refused after `close` does not keep other threads waiting."""
-    thread = eventq.open(path)
-    thread.close()
-    for block in (thread.database.joined(), thread.write()):
-        with pytest.raises(ClosedError):
-            block.__enter__()
-    free: list[bool] = []
-    runner = threading.Thread(
-        target=lambda: free.append(thread.database.lock.acquire(blocking=False))
-    )
-    runner.start()
-    runner.join()
-    assert free == [True]
 
 
 def test_a_fork_refuses_the_parents_thread(path: str, run_python: RunPython) -> None:
@@ -295,44 +278,3 @@ def test_folders_that_go_missing_come_back(thread: eventq.Thread, name: str) -> 
     thread.push("self", "note", "z")
     assert thread.check() == []
     assert os.path.exists(gone) == (name != "run")  # nobody needed a lock yet
-
-
-def test_a_long_wal_is_cut_at_close(thread: eventq.Thread) -> None:
-    """A thread leaves no long WAL behind for the next one to read."""
-    wal = os.path.join(thread.path, "events.db-wal")
-    with eventq.open(thread.path) as writer:
-        writer.push_many(("self", "note", "x" * 10_000) for _ in range(300))
-        assert os.path.getsize(wal) > 1 << 20
-    assert os.path.getsize(wal) == 0
-    assert thread.info().wal_bytes == 0
-
-
-def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) -> None:
-    """Whatever a killed writer left of the WAL, 0 bytes or its header alone or more, readers without rights get by."""
-    path = eventq.init(tmp_path / "t")
-    with eventq.open(path) as thread:
-        thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.database.connection.wal_checkpoint()
-    for size in (4151, 4000, 33, 32, 31, 0):
-        os.truncate(f"{path}/events.db-wal", size)
-        with eventq.open(path, read_only=True) as thread:
-            assert thread.last_id() == 5
-            assert thread.check() == []
-
-
-def test_a_reader_gets_past_a_bare_header_that_comes_later(tmp_path: Path) -> None:
-    """A reader that is open already notices that the WAL was begun anew and left with its header only."""
-    path = eventq.init(tmp_path / "t")
-    with eventq.open(path) as thread:
-        thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.database.connection.wal_checkpoint()
-    with open(f"{path}/events.db-wal", "rb") as file:
-        header = file.read(32)
-    with eventq.open(path, read_only=True) as thread:
-        assert thread.last_id() == 5
-        os.truncate(f"{path}/events.db-wal", 0)
-        assert thread.last_id() == 5
-        with open(f"{path}/events.db-wal", "wb") as file:
-            file.write(header)
-        assert [e.id for e in thread.peek(3)] == [4, 5]
-        assert [e.id for e in thread.peek(3, filter="type = 'record'")] == [4, 5]

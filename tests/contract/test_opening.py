@@ -8,12 +8,10 @@ import stat
 import threading
 from typing import TYPE_CHECKING
 
-import apsw
 import pytest
 
 import eventq
 from eventq.errors import (
-    DamagedError,
     DiskError,
     InputError,
     NotAThreadError,
@@ -21,6 +19,7 @@ from eventq.errors import (
     ThreadExistsError,
     UsageError,
 )
+from tests.contract.support import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,28 +28,8 @@ if TYPE_CHECKING:
     from tests.conftest import RunPython
 
 
-def listing(folder: str) -> dict[str, tuple[int, int, int, bytes]]:
-    """Give everything below a folder: modes, sizes, times and bytes."""
-    found: dict[str, tuple[int, int, int, bytes]] = {}
-    for at, folders, files in os.walk(folder):
-        for name in (".", *folders, *files):
-            path = os.path.join(at, name)
-            status = os.stat(path)
-            data = b""
-            if stat.S_ISREG(status.st_mode):
-                with open(path, "rb") as file:
-                    data = file.read()
-            found[os.path.relpath(path, folder)] = (
-                status.st_mode,
-                status.st_size,
-                status.st_mtime_ns,
-                data,
-            )
-    return found
-
-
 def mode(path: str) -> int:
-    """Give the permissions of a file."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
@@ -281,192 +260,13 @@ def test_the_path_is_resolved_as_text(
         assert repr(thread) == f"<eventq.Thread {tmp_path / 'link'}>"
 
 
-@pytest.mark.parametrize(
-    "name", ["ein Tréad ☃", "a?b#c%41&mode=rw", "line\nbreak", "-dash", "'quoted'"]
-)
-@pytest.mark.parametrize("wal", [True, False])
-def test_any_file_name_will_do(tmp_path: Path, name: str, wal: bool) -> None:
-    """A directory's name may hold what a URI, a shell or SQL would read as its own, for readers too."""
-    path = tmp_path / name
-    with eventq.open(path, create=True) as thread:
-        thread.push("self", "note", "x")
-        thread.push("self", "other", "y")
-    if not wal:
-        checkpoint(str(path))
-    with eventq.open(path, read_only=True) as thread:
-        assert [event.id for event in thread.peek(filter="type = 'note'")] == [1]
-        assert thread.check() == []
-
-
 def test_a_nul_in_the_path_is_refused() -> None:
     """A path that no system can have is the caller's mistake."""
     with pytest.raises(UsageError, match="NUL"):
         eventq.open("a\0b")
 
 
-# --- files that are not what they should be ---
-
-
-def test_an_empty_database_file(path: str) -> None:
-    """An empty events.db is refused with the command that mends it, and that command does."""
-    database = os.path.join(path, "events.db")
-    os.truncate(database, 0)
-    with pytest.raises(DamagedError, match=r"is empty - run 'eventq init'"):
-        eventq.open(path)
-    assert os.path.getsize(database) == 0
-    eventq.init(path)
-    with eventq.open(path) as thread:
-        assert thread.check() == []
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_text_file_as_database(path: str, read_only: bool) -> None:
-    """An events.db that is no database is refused and not touched."""
-    with open(os.path.join(path, "events.db"), "w") as file:
-        file.write("these are not the bytes you are looking for\n" * 100)
-    before = listing(path)
-    with pytest.raises(DamagedError, match="is not a database"):
-        eventq.open(path, read_only=read_only)
-    assert listing(path) == before
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_directory_as_database(path: str, read_only: bool) -> None:
-    """An events.db that is a directory is refused by `open`, by `init` too."""
-    os.unlink(os.path.join(path, "events.db"))
-    os.mkdir(os.path.join(path, "events.db"))
-    with pytest.raises(DamagedError, match="is a directory"):
-        eventq.open(path, read_only=read_only)
-    with pytest.raises(ThreadExistsError):
-        eventq.init(path)
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("version", [0, 1, 2, 99, -1])
-def test_a_foreign_database(tmp_path: Path, version: int, read_only: bool) -> None:
-    """The database of another program is refused at once and not changed, whatever version it gives itself."""
-    database = str(tmp_path / "events.db")
-    connection = apsw.Connection(database)
-    connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, what TEXT)")
-    connection.pragma("user_version", version)
-    connection.close()
-    before = listing(str(tmp_path))
-    with pytest.raises(DamagedError, match="not one of eventq"):
-        eventq.open(tmp_path, read_only=read_only)
-    assert listing(str(tmp_path)) == before
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_newer_schema(path: str, raw: apsw.Connection, read_only: bool) -> None:
-    """A database of a newer eventq is refused with the advice to upgrade."""
-    raw.pragma("user_version", 1000)
-    with pytest.raises(DamagedError, match=r"newer eventq \(schema 1000\) - upgrade eventq"):
-        eventq.open(path, read_only=read_only)
-
-
-def test_a_truncated_database(path: str) -> None:
-    """A database that lost its tail is reported as damaged, not as a crash."""
-    with eventq.open(path) as thread:
-        thread.push_many([("self", "note", "x" * 1000)] * 200)
-    checkpoint(path)
-    os.truncate(os.path.join(path, "events.db"), 8192)
-    with pytest.raises(DamagedError, match="is damaged - restore a backup"):
-        eventq.open(path)
-
-
-def test_a_damaged_page(path: str) -> None:
-    """A database with a page of rubbish opens; reading that page says damaged, and `check` says it in sentences."""
-    with eventq.open(path) as thread:
-        thread.push_many([("self", "note", "x" * 1000)] * 200)
-    checkpoint(path)
-    with open(os.path.join(path, "events.db"), "r+b") as file:
-        file.seek(-3 * 4096, os.SEEK_END)
-        file.write(b"\xff" * 4096)
-    with eventq.open(path) as thread:
-        with pytest.raises(DamagedError, match="is damaged - restore a backup"):
-            list(thread.peek(limit=None))
-        assert (
-            thread.check() == [f"'{path}/events.db' is damaged"] * 2
-        )  # in itself, and beside its mirror
-
-
-# --- a thread of the older tool ---
-
-
-def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
-    """Its events, subscriptions and progress are there, its indexes stay, and everything works on it."""
-    with eventq.open(original) as thread:
-        assert [(e.id, e.source, e.type, e.subtype, e.content) for e in thread.peek()] == [
-            (1, "self", "record", "note", "one"),
-            (2, "external:a:b:c:d:e", "message", None, "two"),
-            (3, "self", "record", "", "3"),
-        ]
-        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
-        assert thread.info().subscriptions[0].last_acked_id == 1
-        assert [event.id for event in thread.pop("w", 1)] == [2, 3]
-        assert thread.push("self", "note", "four", key="k") == thread.push(
-            "self", "note", "again", key="k"
-        )
-        thread.subscribe("v", "true", filter="type = 'note'")
-        assert [event.id for event in thread.pop("v", 0)] == [4]
-        assert thread.check() == []
-    connection = apsw.Connection(os.path.join(original, "events.db"))
-    names = {
-        row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")
-    }
-    connection.close()
-    assert {"idx_events_source", "idx_events_type"} <= names
-
-
-def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
-    """Reading it changes nothing at all, and gives the same."""
-    before = listing(original)
-    with eventq.open(original, read_only=True) as thread:
-        assert [event.id for event in thread.peek(filter="type = 'record'")] == [1, 3]
-        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
-        info = thread.info()
-        assert (
-            info.event_count,
-            info.subscriptions[0].last_acked_id,
-            info.subscriptions[0].pending,
-        ) == (3, 1, 2)
-        assert thread.check() == []
-        assert listing(original) == before
-
-
 # --- only reading ---
-
-
-def checkpoint(path: str) -> None:
-    """Bring a thread into the form without a WAL."""
-    connection = apsw.Connection(os.path.join(path, "events.db"))
-    connection.execute(
-        "SELECT 1 FROM sqlite_schema"
-    ).fetchall()  # until it reads, it knows of no WAL
-    connection.close()  # the last one: its WAL goes into the file
-    assert not os.path.exists(os.path.join(path, "events.db-wal"))
-
-
-@pytest.mark.parametrize("wal", [True, False])
-def test_reading_never_creates_or_changes_a_file(path: str, wal: bool) -> None:
-    """With `read_only` the directory's files, bytes and times stay as they are, whatever is read."""
-    with eventq.open(path) as thread:
-        thread.push_many([("self", "note", str(number)) for number in range(10)])
-        thread.subscribe("w", "true", filter="content > '3'")
-        thread.pop("w", 2)
-    if not wal:
-        checkpoint(path)
-    before = listing(path)
-    with eventq.open(path, read_only=True) as thread:
-        assert len(list(thread.peek())) == 10
-        assert [event.id for event in thread.last(2, filter="type = 'note'")] == [9, 10]
-        assert thread.last_id() == 10
-        assert thread.latest()["self"].id == 10
-        assert thread.info().subscriptions[0].pending == 6
-        assert thread.subscriptions()[0].consumer_id == "w"
-        assert thread.check() == []
-        assert listing(path) == before
-    assert listing(path) == before
 
 
 def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
@@ -492,25 +292,6 @@ def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
                 call()
         assert listing(thread.path) == before
     assert thread.last_id() == 1
-
-
-@pytest.mark.parametrize("wal", [True, False])
-def test_a_reader_sees_what_is_written_meanwhile(path: str, wal: bool) -> None:
-    """A thread open for reading gives new events, also when the WAL began after it was opened."""
-    if not wal:
-        checkpoint(path)
-        for name in ("events.db-wal", "events.db-shm"):
-            assert not os.path.exists(os.path.join(path, name))
-    with eventq.open(path) as writer:
-        if wal:
-            writer.push("self", "note", "first")
-        with eventq.open(path, read_only=True) as reader:
-            before = reader.last_id()
-            writer.push("self", "note", "x")
-            writer.push("self", "other", "y")
-            assert reader.last_id() == before + 2
-            assert [e.content for e in reader.peek(before)] == ["x", "y"]
-            assert [e.content for e in reader.peek(before, filter="type = 'other'")] == ["y"]
 
 
 def test_init_puts_the_names_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,7 +326,7 @@ LONGEST = (
 
 
 def deep(folder: Path, size: int, letter: str = "x") -> str:
-    """Give a path of so many bytes below a folder, of names that are short enough by themselves."""
+    """Return a path of so many bytes below a folder, of names that are short enough by themselves."""
     path = os.fsencode(folder)
     name = letter.encode() * (100 // len(letter.encode()))
     while len(path) + 2 * len(name) < size:

@@ -6,7 +6,6 @@ import os
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 
 import eventq
@@ -148,25 +147,6 @@ def test_the_default_limit_is_64_mib(thread: eventq.Thread) -> None:
     """Without a setting, one byte more than 64 MiB is refused."""
     with pytest.raises(TooLargeError, match="67108865 bytes, the limit is 67108864"):
         thread.push("self", "note", "x" * ((64 << 20) + 1))
-
-
-@pytest.mark.parametrize(("setting", "level"), [("", 2), ("full", 2), ("normal", 1), ("NORMAL", 1)])
-def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, level: int) -> None:
-    """A push is on the disk when it returns; EVENTQ_SYNCHRONOUS=normal gives that up, and acks do so by themselves."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", setting)
-    with eventq.open(path) as thread:
-        connection, levels = thread.database.connection, []
-        thread.database.subscribe("test", lambda _: levels.append(connection.pragma("synchronous")))
-        thread.push("self", "note", "x")
-        thread.subscribe("w", "true")
-        thread.pop("w", 1)
-        assert connection.pragma("synchronous") == 1
-        thread.push("self", "note", "x")
-        thread.ack("w", 2)
-        thread.push("self", "note", "x", key="k")
-        assert levels == [level] * 3
-        assert thread.database.connection.pragma("journal_mode") == "wal"
-        assert thread.database.connection.pragma("foreign_keys") == 1
 
 
 # --- keys ---
@@ -381,45 +361,6 @@ def test_a_clock_that_goes_backwards(thread: eventq.Thread, clock: Clock) -> Non
     assert first.created_at > second.created_at
     assert [event.content for event in thread.peek()] == ["a", "b"]
     assert thread.latest()["self"] == second
-
-
-def test_the_columns_are_those_of_the_older_tool(
-    thread: eventq.Thread, raw: apsw.Connection
-) -> None:
-    """The three tables have exactly the columns that other tools read and write, and such a tool's event counts."""
-    columns = {
-        table: [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
-        for table in ("events", "subscriptions", "consumer_progress")
-    }
-    assert columns == {
-        "events": ["id", "created_at", "source", "type", "subtype", "content"],
-        "subscriptions": ["consumer_id", "handler_cmd", "filter"],
-        "consumer_progress": ["consumer_id", "last_acked_id", "updated_at"],
-    }
-    raw.execute(
-        "INSERT INTO events (source, type, content) VALUES ('tool', 'note', 'from outside')"
-    )
-    assert thread.last(1)[0][2:] == ("tool", "note", None, "from outside")
-    assert thread.push("self", "note", "x").id == 2  # and the mirror catches up with both
-
-
-def test_a_full_busy_timeout_is_an_error(
-    path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A writer that waits longer than the busy timeout raises BusyError, and nothing was stored."""
-    monkeypatch.setattr("eventq.storage.sqlite.database.BUSY_SECONDS", 0.05)
-    with eventq.open(path) as thread:
-        raw.execute("BEGIN IMMEDIATE")
-        for push in (
-            lambda: thread.push("self", "note", "x"),
-            lambda: thread.push_many([("self", "note", "x")]),
-        ):
-            with pytest.raises(
-                eventq.StoreError, match=r"another writer held .* - nothing was stored; try again"
-            ):
-                push()
-        raw.execute("ROLLBACK")
-        assert thread.push("self", "note", "x").id == 1
 
 
 def test_nothing_is_written_elsewhere(tmp_path: Path) -> None:

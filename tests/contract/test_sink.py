@@ -115,7 +115,7 @@ def capture(
     return sink.dump(), kept
 
 
-# --- the whole stream at once, as naive as can be ---------------------------------------------------------------------
+# --- the whole stream at once, as naive as can be -------------------------------------------------
 
 
 def model_sanitize(data: bytes, swallowed: int) -> bytes:
@@ -296,7 +296,7 @@ SPILLS = st.one_of(st.integers(0, 120), st.integers(80, 200))
 HEADS = st.one_of(st.integers(0, 40), st.integers(1, 200))
 
 
-# --- independence -----------------------------------------------------------------------------------------------------
+# --- independence ---------------------------------------------------------------------------------
 
 
 @settings(max_examples=700, deadline=None)
@@ -365,7 +365,7 @@ def test_large_stream() -> None:
         assert expected == outcome(chunks, SPILL, HEAD, COLUMNS, keep=False)
 
 
-# --- sanitizing -------------------------------------------------------------------------------------------------------
+# --- sanitizing -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_kinds_of_bytes() -> None:
         Sanitizer().feed(5)  # type: ignore[arg-type]
 
 
-# --- the cut of lines -------------------------------------------------------------------------------------------------
+# --- the cut of lines -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [0, 1, 767, 768, 769])
@@ -510,7 +510,7 @@ def test_narrowest() -> None:
     assert "a…\n…\nabcd\n".encode() == view("abcde\n😀x\nabcd\n".encode(), columns=4)
 
 
-# --- the window -------------------------------------------------------------------------------------------------------
+# --- the window -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [0, 1, 99])
@@ -615,7 +615,7 @@ def test_defaults() -> None:
     assert done.text.encode() == view(data)
 
 
-# --- the artifact -----------------------------------------------------------------------------------------------------
+# --- the artifact ---------------------------------------------------------------------------------
 
 
 def test_artifact_opens_late() -> None:
@@ -747,7 +747,7 @@ def test_notice() -> None:
         assert (text, 2, 2) == (done.text, done.total_bytes, done.total_lines)
 
 
-# --- watching ---------------------------------------------------------------------------------------------------------
+# --- watching -------------------------------------------------------------------------------------
 
 
 def test_each_chunk() -> None:
@@ -862,7 +862,7 @@ def test_take_head_without_newline() -> None:
     assert sink.dump().text.startswith("a" + "é" * 7 + "\n[…")
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["spill", "head", "columns", "throttle"])

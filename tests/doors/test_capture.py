@@ -165,7 +165,7 @@ def with_note(shown: bytes, number: int = 0) -> bytes:
     return shown + (b"" if shown.endswith(b"\n") else b"\n") + LAST % number
 
 
-# --- short output -----------------------------------------------------------------------------------------------------
+# --- short output ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "one line\n", "no newline", "é\ttab\n\n", "x" * COLUMNS])
@@ -304,7 +304,7 @@ def test_words_arrive_unchanged(box: str, form: list[str]) -> None:
     assert done.stdout == repr(words).encode()
 
 
-# --- long output ------------------------------------------------------------------------------------------------------
+# --- long output ----------------------------------------------------------------------------------
 
 
 def test_long_output_is_bounded_and_kept(box: str) -> None:
@@ -451,7 +451,7 @@ def test_two_captures_at_the_same_time(box: str, gate: str) -> None:
     assert seen == {0, 1}
 
 
-# --- while it runs ----------------------------------------------------------------------------------------------------
+# --- while it runs --------------------------------------------------------------------------------
 
 
 def test_the_head_is_shown_while_the_command_runs(box: str, gate: str) -> None:
@@ -503,7 +503,7 @@ def test_a_command_that_closes_its_output_is_waited_for(box: str, gate: str) -> 
     assert end(process) == (9, b"x\n", "")
 
 
-# --- what the command finds -------------------------------------------------------------------------------------------
+# --- what the command finds -----------------------------------------------------------------------
 
 
 def test_stdin_is_the_commands(box: str) -> None:
@@ -574,7 +574,7 @@ def test_closed_streams(box: str, tmp_path: Path, closed: str) -> None:
     assert done.stdout.startswith(b"" if ">&-" in closed.split() else bounded(SEQ)[: HEAD - 10])
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -708,7 +708,7 @@ def test_a_terminal_that_is_not_ours_tells_nobody(box: str, tmp_path: Path, unti
     assert terminal.interrupts(until, by_key=False) == b"2\n"
 
 
-# --- kill -9 ----------------------------------------------------------------------------------------------------------
+# --- kill -9 --------------------------------------------------------------------------------------
 
 
 def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until) -> None:
@@ -749,7 +749,7 @@ def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until
     assert sh(box, LONG) == (0, with_note(bounded(SEQ), len(found)), "")
 
 
-# --- the reader goes --------------------------------------------------------------------------------------------------
+# --- the reader goes ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -811,7 +811,7 @@ def test_a_stdout_that_is_full_is_an_error(box: str) -> None:
     assert "No space left" in said
 
 
-# --- what is left running ---------------------------------------------------------------------------------------------
+# --- what is left running -------------------------------------------------------------------------
 
 
 def test_what_is_left_running_is_not_waited_for_long(box: str) -> None:
@@ -843,7 +843,7 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
         os.kill(left, signal.SIGKILL)
 
 
-# --- no room ----------------------------------------------------------------------------------------------------------
+# --- no room --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -876,7 +876,7 @@ def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple
             assert noise.startswith(thread.artifacts.open(info.artifact_id).read())
 
 
-# --- much -------------------------------------------------------------------------------------------------------------
+# --- much -----------------------------------------------------------------------------------------
 
 
 def test_memory_is_bounded(box: str) -> None:

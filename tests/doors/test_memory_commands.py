@@ -59,7 +59,7 @@ def box(tmp_path: Path) -> str:
     return path
 
 
-# --- blobs ------------------------------------------------------------------------------------------------------------
+# --- blobs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"", MIXED + LARGE], ids=["empty", "binary"])
@@ -249,7 +249,7 @@ def test_verify_says_which_blobs_are_damaged(box: str) -> None:
         assert told == {"ok": False, "faults": [line]}
 
 
-# --- contexts ---------------------------------------------------------------------------------------------------------
+# --- contexts -------------------------------------------------------------------------------------
 
 
 def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
@@ -401,7 +401,7 @@ def test_a_group_alone_shows_its_commands(group: str) -> None:
             assert f"\n  {name.split()[1]} " in asked.out
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- turns ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [MIXED + LARGE, "é\u2028\n".encode()], ids=["binary", "text"])
@@ -648,7 +648,7 @@ def test_reading_changes_nothing(box: str) -> None:
     assert stamps() == before
 
 
-# --- open turns -------------------------------------------------------------------------------------------------------
+# --- open turns -----------------------------------------------------------------------------------
 
 
 def start_stream(box: str, until: Until, *words: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -736,7 +736,7 @@ def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
     assert made.startswith("#6 depth 4 message v1 7 bytes ")
 
 
-# --- collection and packs ---------------------------------------------------------------------------------------------
+# --- collection and packs -------------------------------------------------------------------------
 
 
 def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
@@ -799,7 +799,7 @@ def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path
         )
 
 
-# --- the drawing ------------------------------------------------------------------------------------------------------
+# --- the drawing ----------------------------------------------------------------------------------
 
 
 @dataclass

@@ -133,7 +133,7 @@ def obedient(*words: str, given: bytes = b"") -> Done:
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-# --- artifacts --------------------------------------------------------------------------------------------------------
+# --- artifacts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"", MIXED + LARGE, NUMBERS], ids=["empty", "binary", "text"])
@@ -274,7 +274,7 @@ def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until)
     assert noted("cat", "artifact://3", "--limit", "1", "--thread", box)[0] == b"x\n"
 
 
-# --- URLs -------------------------------------------------------------------------------------------------------------
+# --- URLs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_a_large_artifact_goes_in_and_out_in_bounded_memory(tmp_path: Path) -> N
         assert int(peak) < 80_000
 
 
-# --- outputs of agents ------------------------------------------------------------------------------------------------
+# --- outputs of agents ----------------------------------------------------------------------------
 
 
 def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -> None:
@@ -537,7 +537,7 @@ def test_an_output_that_cannot_be_put_is_a_sentence(
         refused(2, "is empty", run("output", "put", *empty, "--thread", box))
 
 
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
@@ -618,7 +618,7 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "locked") == []
 
 
-# --- session files ----------------------------------------------------------------------------------------------------
+# --- session files --------------------------------------------------------------------------------
 
 
 def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> None:
@@ -775,7 +775,7 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path)) == ["box", "s.jsonl"]
 
 
-# --- copies -----------------------------------------------------------------------------------------------------------
+# --- copies ---------------------------------------------------------------------------------------
 
 
 def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
@@ -853,7 +853,7 @@ def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_pat
     assert state(other) == before
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------
 
 WORDS = {
     "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact export": ["folder"],

@@ -48,7 +48,7 @@ def state(path: str) -> list[Any]:
         return [list(thread.runs.list()), turns, thread.last_id(), len(thread.blobs)]
 
 
-# --- starting ---------------------------------------------------------------------------------------------------------
+# --- starting -------------------------------------------------------------------------------------
 
 
 def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
@@ -93,7 +93,7 @@ def test_the_task_comes_from_an_option_a_file_or_stdin(box: str, tmp_path: Path)
         assert len({thread.runs.get(n).info().start for n in (3, 4, 5)}) == 1
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
     assert digits in ok("run", "messages", "build", "--role", "critic", "--thread", box, "--json")
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
@@ -281,7 +281,7 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     assert "fork of" not in ok("run", "ls", "--thread", box)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
@@ -576,7 +576,7 @@ def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- mistakes -------------------------------------------------------------------------------------
 
 _ONE = [
     "step {} --role x", "step {} --role x --attempt", "step {} --poke", "end {}", "cancel {}", "suspend {}", "resume {}",

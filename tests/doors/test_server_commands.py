@@ -313,7 +313,7 @@ def said(doors: dict[str, Door]) -> dict[str, Door]:
     return doors
 
 
-# --- the same through each ----------------------------------------------------------------------------------------------
+# --- the same through each ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -372,7 +372,7 @@ def test_what_is_stored_through_a_server_is_what_is_stored_at_home(
         assert thread.last(100) == home.last(100)
 
 
-# --- as a process -------------------------------------------------------------------------------------------------------
+# --- as a process ---------------------------------------------------------------------------------
 
 
 def test_a_reader_that_stops_reading_ends_a_command_quietly(said: dict[str, Door]) -> None:
@@ -470,7 +470,7 @@ def test_a_server_that_was_killed_is_found_dead_and_its_successor_works() -> Non
         shutil.rmtree(folder)
 
 
-# --- addresses and tokens -----------------------------------------------------------------------------------------------
+# --- addresses and tokens -------------------------------------------------------------------------
 
 
 def test_where_nobody_listens_a_command_says_so(doors: dict[str, Door]) -> None:
@@ -571,7 +571,7 @@ def test_a_handler_does_not_get_the_token(words: list[str], tmp_path: Path, unti
     assert told.read_text() == "none all else\n"
 
 
-# --- the end of a server ------------------------------------------------------------------------------------------------
+# --- the end of a server --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -600,7 +600,7 @@ def _answers(address: str) -> bool:
     return True
 
 
-# --- commands that need a directory --------------------------------------------------------------------------------------
+# --- commands that need a directory ---------------------------------------------------------------
 
 
 def _at_home() -> list[str]:

@@ -42,7 +42,7 @@ for path in sys.argv[1:3]:
 
 
 def marks(folder: str) -> dict[str, tuple[int, ...]]:
-    """Give what is known of everything below a folder but for the time of the last reading."""
+    """Return what is known of everything below a folder but for the time of the last reading."""
     found: dict[str, tuple[int, ...]] = {}
     for at, folders, files in os.walk(folder):
         for name in (".", *folders, *files):
@@ -62,7 +62,7 @@ def marks(folder: str) -> dict[str, tuple[int, ...]]:
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """Give a folder that everybody may enter."""
+    """Yield a folder that everybody may enter."""
     made = tempfile.mkdtemp()
     os.chmod(made, 0o755)
     yield made
@@ -71,7 +71,7 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture(params=["written", "left with a WAL", "a copy with a WAL", "without a WAL"])
 def shared(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give the path of a thread that everybody may read, in each state that its files may be in."""
+    """Yield the path of a thread that everybody may read, in each state that its files may be in."""
     before = os.umask(0o022)
     try:
         path = eventq.init(os.path.join(folder, "thread"), shared=True)

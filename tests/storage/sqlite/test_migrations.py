@@ -13,7 +13,7 @@ from eventq.storage.sqlite import migrate
 
 
 def schema(path: str) -> set[tuple[str, str, str]]:
-    """Give kind, name and the words of every table and index but the older tool's indexes."""
+    """Return kind, name and the words of every table and index but the older tool's indexes."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema").fetchall()
     connection.close()
@@ -29,7 +29,7 @@ def schema(path: str) -> set[tuple[str, str, str]]:
 
 
 def header(path: str) -> tuple[int, int]:
-    """Give what the header of the database says."""
+    """Return what the header of the database says."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     found = connection.pragma("user_version"), connection.pragma("application_id")
     connection.close()
@@ -37,7 +37,7 @@ def header(path: str) -> tuple[int, int]:
 
 
 def records(path: str) -> list[tuple[int, str]]:
-    """Give the migrations that a database records."""
+    """Return the migrations that a database records."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     found = [
         (int(row[0]), str(row[1]))

@@ -28,7 +28,7 @@ def upgrade(path: str, sql: str = "", version: int = migrate.SCHEMA + 1) -> None
 
 @pytest.fixture
 def held(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[eventq.Thread]:
-    """Give a thread with an event, a consumer, a turn and a blob, that is open and has been used."""
+    """Yield a thread with an event, a consumer, a turn and a blob, that is open and has been used."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
     with eventq.open(path) as thread:
         thread.push("self", "note", "x", key="k")

@@ -23,7 +23,7 @@ BLOB = "blob:blake3:" + "0" * 64
 
 
 def tables(folder: str) -> dict[str, list[Any]]:
-    """Give all that a database holds."""
+    """Return all that a database holds."""
     connection = apsw.Connection(os.path.join(folder, "events.db"))
     names = [
         row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
@@ -37,7 +37,7 @@ def tables(folder: str) -> dict[str, list[Any]]:
 def elsewhere(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[eventq.Thread, Callable[[], None], list[str]]]:
-    """Give an open thread, a function that takes its directory away, and the folders that nothing may change then.
+    """Yield an open thread, a function that takes its directory away, and the folders that nothing may change then.
 
     The copy has the times of the directory that it was made of.
     """

@@ -1,0 +1,293 @@
+"""The contract of `eventq.storage.base.Events` on every engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.errors import FilterError, InputError, ReadOnlyError
+from eventq.event import Appended, Bounds, Commit, NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.storage.base import Database, Events
+
+BIG = 1 << 62
+
+
+@pytest.fixture
+def events(database: Database) -> Events:
+    """Return the log of a fresh thread."""
+    return database.events
+
+
+@pytest.fixture
+def commits(database: Database) -> list[Commit]:
+    """Return the list in which the commits that subscribers learn of are noted."""
+    noted: list[Commit] = []
+    database.subscribe("test", noted.append)
+    return noted
+
+
+def new(content: object = "x", key: str | None = None, kind: str = "note") -> NewEvent:
+    """Return an event that is to be stored."""
+    return NewEvent("self", kind, str(content), None, key)
+
+
+def fill(events: Events, count: int) -> None:
+    """Store events of two types, of which every tenth is rare."""
+    events.append([new(n, kind="note" if n % 10 else "rare") for n in range(1, count + 1)])
+
+
+def numbers(found: Sequence[Any]) -> list[int]:
+    """Return the ids of events."""
+    return [one.id for one in found]
+
+
+# --- storing ----------------------------------------------------------------------------------
+
+
+def test_an_event_is_stored_as_it_is_given(events: Events, second: Database) -> None:
+    """One event, or several, get the next ids and a time, and are read back as they are."""
+    one = events.add(NewEvent("a:b", "note", "é\0\n", ""))
+    assert one[:1] + one[2:] == (1, "a:b", "note", "", "é\0\n")
+    stored = events.append([new("2"), new("3")], None)
+    assert stored == Appended(2, 3, stored.created_at, [])
+    assert stored.created_at.endswith("Z")
+    assert second.events.get(1) == one
+    assert [second.events.get(n) is None for n in range(5)] == [True, False, False, False, True]
+    assert events.append([]) == Appended(0, 0, events.append([]).created_at, [])
+
+
+def test_a_part_of_a_batch_has_the_time_of_the_first(events: Events) -> None:
+    """The time of an earlier part is that of a later one."""
+    stored = events.append([new()], None, "2026-01-02T03:04:05.678Z")
+    assert stored.created_at == "2026-01-02T03:04:05.678Z"
+    found = events.get(1)
+    assert found is not None
+    assert found.created_at == stored.created_at
+
+
+def test_a_key_is_used_once(events: Events, second: Database) -> None:
+    """An event whose key was used, before or in the same call, is found and not stored."""
+    assert events.append([new(1, "a"), new(2), new(3, "b")])[:2] == (1, 3)
+    stored = second.events.append([new(4, "b"), new(5, "c"), new(6), new(7, "c"), new(8, "a")])
+    assert (stored.first, stored.last) == (4, 5)
+    assert [*stored.found] == [(0, 3), (3, 4), (4, 1)]
+    assert [*events.append([new(9, "a")]).found] == [(0, 1)]
+    assert [one.content for one in events.page("", 0, BIG, 9).events] == ["1", "2", "3", "5", "6"]
+
+
+def test_refs_hold_blobs_as_long_as_the_event(opened: eventq.Thread, database: Database) -> None:
+    """A blob that an event names is kept, and no longer when the event is pruned."""
+    blob = bytes.fromhex(opened.blobs.put(b"named").hash)
+    events = database.events
+    events.append([new(1, "a"), new(2)], {1: [blob]})
+    assert events.append([new(3, "a")], {0: [blob]}).first == 0  # found, so it names nothing
+    assert [*database.blobs.holders(blob, 9)] == [("event", "2")]
+    events.prune(3)
+    assert [*database.blobs.holders(blob, 9)] == []
+
+
+def test_ids_are_without_gaps_and_never_used_again(events: Events, database: Database) -> None:
+    """What is undone leaves no gap; what is pruned leaves no id free."""
+    fill(events, 3)
+    with pytest.raises(ZeroDivisionError), database.write():
+        events.add(new())
+        events.append([new(4, "k")])
+        raise ZeroDivisionError
+    assert events.append([new(4, "k")])[:2] == (4, 4)
+    assert (events.prune(5), events.last(), events.first()) == (4, 4, 0)
+    assert events.append([new(5, "k")])[:2] == (5, 5)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "after", "upto", "limit", "expected"), [
+    ("", 0, BIG, 3, [1, 2, 3]), ("", 7, 9, 100, [8, 9]), ("", 12, BIG, 5, []), ("", 3, 3, 5, []),
+    ("type = 'rare'", 0, BIG, 9, [10]), ("type = 'rare'", 10, BIG, 9, []),
+    ("content = '7'", 0, 6, 9, []), ("content = '7'", 0, 7, 9, [7]),
+])  # fmt: skip
+def test_pages(
+    events: Events, text: str, after: int, upto: int, limit: int, expected: list[int]
+) -> None:
+    """A page holds what matches in a range, in order; lines are the same as JSON."""
+    fill(events, 12)
+    accepted = events.accept(text)
+    page = events.page(accepted, after, upto, limit)
+    assert numbers(page.events) == expected
+    assert page.next >= (expected[-1] if expected else after)
+    lines = events.lines(accepted, after, upto, limit)
+    assert [json.loads(line)["id"] for line in lines.lines] == expected
+    assert lines.last_id == (expected[-1] if expected else 0)
+    assert events.first_match(accepted, after, upto) == (expected[0] if expected else None)
+    matches = numbers(events.page(accepted, 0, upto, 99).events)
+    assert numbers(events.newest(accepted, min(upto, 12), 1)) == matches[-1:]
+
+
+def test_pages_lead_through_all(events: Events) -> None:
+    """Pages that begin where the one before got to give each match once, however large they are."""
+    fill(events, 3_000)
+    for text, count in (("", 3_000), ("type = 'rare'", 300)):
+        found: list[int] = []
+        after, accepted = 0, events.accept(text)
+        while after < 3_000:
+            page = events.page(accepted, after, 3_000, 7_000)
+            found += numbers(page.events)
+            after = page.next
+        assert len(found) == len(set(found)) == count == events.count(accepted, 0, BIG)
+        assert found == sorted(found)
+    assert b"".join(events.blocks(10, 2_990)).count(b"\n") == 2_980
+
+
+def test_a_filter_that_is_refused(events: Events) -> None:
+    """A filter is looked at before it is run; none at all means all."""
+    assert (events.accept(None), events.accept("")) == ("", "")
+    for wrong in ("nonsense = 1", "type =", "1=1) OR (1=1", "id IN (SELECT 1)"):
+        with pytest.raises(FilterError):
+            events.accept(wrong)
+
+
+def test_what_could_match(events: Events) -> None:
+    """Within the time that is given, what has no match has none, and what may have one may."""
+    fill(events, 20)
+    assert events.could_match("type = 'rare'", 0, 20, 60.0)
+    assert not events.could_match("type = 'none'", 0, 20, 60.0)
+    assert not events.could_match("type = 'rare'", 10, 19, 60.0)
+
+
+def test_the_newest(events: Events) -> None:
+    """The newest matches come oldest first; the newest of each source or type, by id."""
+    fill(events, 25)
+    events.add(NewEvent("other", "note", "x"))
+    assert numbers(events.newest("", 26, 3)) == [24, 25, 26]
+    assert numbers(events.newest(events.accept("type = 'rare'"), 26, 9)) == [10, 20]
+    assert numbers(events.newest("", 5, 2)) == [4, 5]
+    assert numbers(events.latest("source")) == [25, 26]
+    assert numbers(events.latest("type")) == [20, 26]
+    with pytest.raises(InputError):
+        events.latest("content")
+
+
+def test_bounds(events: Events) -> None:
+    """Oldest, newest and count are those of what is stored; the newest is remembered."""
+    assert (events.bounds(), events.first(), events.last()) == (Bounds(0, 0, 0), 0, 0)
+    fill(events, 9)
+    assert events.bounds() == Bounds(1, 9, 9)
+    assert [events.from_end(n) for n in (1, 4, 9, 99)] == [9, 6, 1, 1]
+    assert events.prune(4) == 3
+    assert (events.bounds(), events.first()) == (Bounds(4, 9, 6), 4)
+    assert events.prune(100) == 6
+    assert (events.bounds(), events.from_end(1)) == (Bounds(0, 9, 0), 0)
+
+
+# --- transactions -----------------------------------------------------------------------------
+
+
+def test_inside_a_transaction_own_writes_are_read(database: Database, second: Database) -> None:
+    """Whoever writes reads what it wrote; others read it after the commit."""
+    events = database.events
+    with database.write():
+        fill(events, 20)
+        events.prune(11)
+        assert (events.last(), second.events.last()) == (20, 0)
+        assert numbers(events.page("", 0, 20, 3).events) == [11, 12, 13]
+        assert (events.first_match("", 0, 20), events.count("", 0, 20)) == (11, 10)
+        assert second.events.bounds() == Bounds(0, 0, 0)
+    assert second.events.bounds() == Bounds(11, 20, 10)
+
+
+def test_a_filter_reads_own_writes(database: Database) -> None:
+    """Inside a transaction a filter finds what it has stored, and not what it has pruned."""
+    events = database.events
+    with database.write():
+        fill(events, 20)
+        events.prune(11)
+        rare = events.accept("type = 'rare'")
+        assert (events.first_match(rare, 0, 20), events.count(rare, 0, 20)) == (20, 1)
+        assert numbers(events.page(rare, 0, 20, 9).events) == [20]
+
+
+def test_subscribers_learn_of_a_transaction_once(database: Database, commits: list[Commit]) -> None:
+    """A commit tells of all its events at once, by parts, and not of what was undone."""
+    events = database.events
+    events.add(new(1))
+    with database.write():
+        events.append([new(2), new(3)])
+        with pytest.raises(ZeroDivisionError), database.write():
+            events.add(new("undone"))
+            raise ZeroDivisionError
+        events.add(NewEvent("last", "note", "4"))
+    with pytest.raises(ZeroDivisionError), database.write():
+        events.add(new("undone"))
+        raise ZeroDivisionError
+    assert [one[:3] for one in commits] == [(1, 1, "self"), (2, 4, "last")]
+    assert [part[:2] for part in commits[1].parts] == [(2, 2), (4, 1)]
+    assert [[one[2] for one in part[3]] for part in commits[1].parts] == [["2", "3"], ["4"]]
+
+
+def test_effects_come_after_the_outermost_commit(database: Database, second: Database) -> None:
+    """An effect runs when all is stored, or at once outside; one of an undone block does not run."""
+    seen: list[int] = []
+    database.on_commit(lambda: seen.append(-1))
+    with database.write():
+        database.events.add(new())
+        with database.write():
+            database.on_commit(lambda: seen.append(second.events.last()))
+        assert seen == [-1]
+    assert seen == [-1, 1]
+    with pytest.raises(ZeroDivisionError), database.write():
+        database.on_commit(lambda: seen.append(0))
+        raise ZeroDivisionError
+    assert seen == [-1, 1]
+
+
+def test_a_reader_stores_nothing(opened: eventq.Thread) -> None:
+    """A database that was opened to read refuses every change of the log."""
+    with eventq.open(opened.path, read_only=True) as reader:
+        assert not reader.database.writable
+        for call in (
+            lambda: reader.database.events.add(new()),
+            lambda: reader.database.events.append([new()]),
+            lambda: reader.database.events.prune(1),
+            reader.database.write().__enter__,
+        ):
+            with pytest.raises(ReadOnlyError):
+                call()
+
+
+def test_an_effect_may_write(database: Database) -> None:
+    """An effect stands outside of the commit that it follows, and may begin the next one."""
+
+    def effect() -> None:
+        database.events.add(new(2))
+
+    with database.write():
+        database.events.add(new(1))
+        database.on_commit(effect)
+        assert database.events.last() == 1
+    assert database.events.last() == 2
+
+
+def test_an_effect_belongs_to_its_own_thread(database: Database) -> None:
+    """What one thread asks for after its commit is not lost when another's block is undone."""
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        inside.wait()
+        database.on_commit(done.set)
+
+    runner = threading.Thread(target=other)
+    runner.start()
+    with pytest.raises(ZeroDivisionError), database.write():
+        inside.set()
+        runner.join(0.05)
+        raise ZeroDivisionError
+    runner.join()
+    assert done.is_set()
