@@ -95,7 +95,8 @@ WHERE (
 
 # One event whose values are bound. Each is given the type of its column: without that, a comparison
 # with another type would say something else than on the table.
-_EVENT = """SELECT 1 FROM (SELECT CAST(? AS INTEGER) AS id, CAST(? AS TEXT) AS created_at, CAST(? AS TEXT) AS source,
+_EVENT = """SELECT 1 FROM (SELECT CAST(? AS INTEGER) AS id,
+CAST(? AS TEXT) AS created_at, CAST(? AS TEXT) AS source,
 CAST(? AS TEXT) AS type, CAST(? AS TEXT) AS subtype, CAST(? AS TEXT) AS content)
 WHERE (
 {}
@@ -147,7 +148,7 @@ class FilterSandbox:
             self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=True)
 
     def matches(self, where: str, event: Row) -> bool:
-        """Return whether an accepted filter matches one event: six values, wherever they are from."""
+        """Return whether an accepted filter matches one event, given as six values."""
         fragment, rows = self._fragment(where), _Rows(1)
         careful = any(len(value) > LARGE for value in event[1:] if value)
         try:
