@@ -93,8 +93,8 @@ WHERE (
 {}
 )"""
 
-# One event whose values are bound. Each is given the type of its column: without that, a comparison
-# with another type would say something else than on the table.
+# One event whose values are bound. Each is cast to the type of its column: without that, comparing
+# it with another type would not give the same result as on the table.
 _EVENT = """SELECT 1 FROM (SELECT CAST(? AS INTEGER) AS id,
 CAST(? AS TEXT) AS created_at, CAST(? AS TEXT) AS source,
 CAST(? AS TEXT) AS type, CAST(? AS TEXT) AS subtype, CAST(? AS TEXT) AS content)

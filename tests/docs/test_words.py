@@ -14,19 +14,15 @@ LATER = (  # folders and files that are still to be rewritten
     "dag",
     "storage",
     "cli/serve.py",
-    "transfer",
-    "wire",
+    "wire/address.py",
+    "wire/client.py",
     "workspace",
     "blobs.py",
     "chunking.py",
     "errors.py",
     "event.py",
-    "frozen.py",
-    "jsontext.py",
     "locks.py",
     "records.py",
-    "streams.py",
-    "zstd.py",
 )
 MODULES = [
     path
