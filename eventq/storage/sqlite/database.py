@@ -232,7 +232,7 @@ class Database:
         self.consumers = Consumers(self)
         self._filters: Reader | None = None
         self._reader: Reader | None = None  # for reads beside a transaction
-        self._is_moment = False  # nothing that is read changes any more
+        self._is_alone = False  # another connection would not read the same
         try:
             self.open_connection = self._open()
             self.cursor = self.open_connection.cursor()
@@ -377,13 +377,14 @@ class Database:
 
         In a transaction and at a moment it judges the rows that are seen there.
         """
-        if self._is_apart():
+        if self._is_alone or (self.depth and self.in_write()):
             return self.steady(
                 lambda c: self._in_sandbox(lambda fence: call(self._recheck(c, fence)))
             )
         if not self.writable:
             return self.steady(lambda _: self._in_sandbox(call))
-        self.check_process()
+        if self.pid != os.getpid():
+            raise self.gone()
         try:
             return self._in_sandbox(call)
         except (apsw.Error, UnicodeError) as error:
@@ -392,13 +393,10 @@ class Database:
             raise self.explain(error) from error.__cause__
 
     def _in_sandbox(self, call: Callable[[FilterSandbox], Any]) -> Any:
-        with self.filters as reader:
-            self.connection  # noqa: B018 (refuses use after close)
+        with self._filters or self.filters as reader:
+            if self.open_connection is None:
+                raise self.gone()
             return call(reader.sandbox)
-
-    def _is_apart(self) -> bool:
-        """Return whether this OS thread sees something else than what is committed by now."""
-        return self._is_moment or self.in_write()
 
     def _recheck(self, connection: apsw.Connection, sandbox: FilterSandbox) -> Recheck:
         from eventq.storage.sqlite.recheck import Recheck
@@ -727,7 +725,7 @@ class Database:
         self.steady(begin)
         self._marks.append((0, 0))
         self.depth = 1
-        self._is_moment = True
+        self._is_alone = True
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""
@@ -892,7 +890,7 @@ class Database:
 
     def _is_held_up(self) -> bool:
         """Wait for the lock; return True, without it, when another OS thread is inside `write`."""
-        if self._is_moment:  # what is read elsewhere is of another one
+        if self._is_alone:
             return not self.lock.acquire()
         return bool(self.depth) or not self.lock.acquire(timeout=_PATIENCE)
 

@@ -35,6 +35,7 @@ class MemoryDatabase(Database):
     def __init__(self) -> None:
         """Make it."""
         super().__init__(":memory:")
+        self._is_alone = True
 
     def _look(self) -> tuple[int, int, int]:
         return 0, 0, 0
@@ -52,12 +53,6 @@ class MemoryDatabase(Database):
     def read(self) -> MemoryRead:
         """Return a context manager that keeps other threads out."""
         return MemoryRead(self)
-
-    def _is_held_up(self) -> bool:
-        return not self.lock.acquire()
-
-    def _is_apart(self) -> bool:
-        return True
 
     def _new_reader(self) -> Reader:
         """Return a reader for filters, which judge rows that are read elsewhere."""
