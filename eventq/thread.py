@@ -15,7 +15,7 @@ from eventq.errors import (
 )
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.locks import FolderLock
-from eventq.log.events import EventLog, refuse_conflict
+from eventq.log.events import SLOW_LOOK, EventLog, refuse_conflict
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.engines import check_path, create, open_database
@@ -180,7 +180,7 @@ class Thread:
             ("notifier", self.notifier.committed),
         ):
             self.database.subscribe(name, subscriber)
-        self.log = EventLog(self.database, self.layout, self.journal, strict=strict_source)
+        self.log = EventLog(self.database, self.journal, strict=strict_source)
         self.consumers = Subscriptions(self.database, self.journal, self.notifier)
 
     def _note_refusal(self, error: EventqError) -> None:
@@ -391,10 +391,8 @@ class Thread:
         check_positive(limit, "limit")
         if wait <= 0:
             return self.consumers.pop(consumer, acked, limit, lines=lines)
-        from eventq.workspace.watcher import SLOW_LOOK, Watcher
-
         deadline = system.monotonic() + wait
-        with Watcher(self.database, self.layout) as watcher:
+        with self.database.watch() as watcher:
             page = self.consumers.pop(consumer, acked, limit, lines=lines)
             while not page[0] and (left := deadline - system.monotonic()) > 0:
                 watcher.wait(min(left, SLOW_LOOK))

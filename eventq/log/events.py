@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from eventq.event import EventPage, LinePage
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
-    from eventq.workspace.layout import Layout
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
     OnConflict = Callable[[KeyConflictError], object]
 
 MAX_EVENT_BYTES = 64 << 20
+SLOW_LOOK = 1.0  # seconds between two looks when no watcher says that anything has changed
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 250  # keeps a chunk's strings below the size for which malloc calls mmap
 _CHUNK_CHARACTERS = 4 << 20
@@ -43,13 +43,10 @@ def limit_of_event() -> int:
 class EventLog:
     """The events of one thread: checked and stored, read, followed and pruned."""
 
-    def __init__(
-        self, db: Database, layout: Layout, journal: Journal, *, strict: bool | None = None
-    ) -> None:
+    def __init__(self, db: Database, journal: Journal, *, strict: bool | None = None) -> None:
         """Use a database; `strict` refuses free-text sources (default: EVENTQ_STRICT_SOURCE)."""
         self._strict = system.env("EVENTQ_STRICT_SOURCE") == "1" if strict is None else strict
         self._db = db
-        self._layout = layout
         self._journal = journal
         self._limit = limit_of_event()
         self._short = min(_SHORT, self._limit // 4)  # characters that cannot exceed the limit
@@ -304,9 +301,7 @@ class EventLog:
 
         `tick` is called at least once a second; an exception that it raises ends the wait.
         """
-        from eventq.workspace.watcher import SLOW_LOOK, Watcher
-
-        with Watcher(self._db, self._layout) as watcher:
+        with self._db.watch() as watcher:
             while True:
                 for page in self.scan(where, after, None):
                     after = page.next

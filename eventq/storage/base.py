@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from eventq.errors import EventqError
     from eventq.event import (
@@ -723,6 +724,30 @@ class Snapshot(Log, Memory, Protocol):
         """The outputs of agents."""
 
 
+class Watcher(Protocol):
+    """Waits for the log to grow: a hint, which may come late, twice, or for nothing.
+
+    Whoever waits makes one, looks, and only then waits; and looks again when the time is up.
+    """
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the log may have grown, at most so long; return False when the time is up.
+
+        Raises NotAThreadError then for a thread that is gone.
+        """
+
+    def close(self) -> None:
+        """Stop watching."""
+
+    def __enter__(self) -> Watcher:
+        """Return the watcher."""
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+
+
 class Database(Snapshot, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
@@ -772,6 +797,9 @@ class Database(Snapshot, Protocol):
         What is read through it is of that one moment, whatever is committed meanwhile; of a
         transaction under way it shows nothing. Nothing is stored through it.
         """
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""

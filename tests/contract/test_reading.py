@@ -272,7 +272,7 @@ def test_follow_without_a_bell(
     def refuse(*_: object) -> None:
         raise OSError("no inotify")
 
-    monkeypatch.setattr("eventq.workspace.watcher._Watch", refuse)
+    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch", refuse)
     events = thread.follow(0)
     thread.push("self", "note", "x")
     assert take(events, 1) == [1]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
+    from eventq.storage.sqlite.watcher import Watcher
 
 BUSY_SECONDS = 30.0
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
@@ -557,6 +558,12 @@ class Database:
         transaction under way it shows nothing.
         """
         return Read(self)
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; it begins to watch at once, before the first look."""
+        from eventq.storage.sqlite.watcher import Watcher  # a push needs none
+
+        return Watcher(self)
 
     def reopened(self) -> Database:
         """Open the same database once more."""
