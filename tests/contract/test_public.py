@@ -14,6 +14,7 @@ import pytest
 import eventq
 from eventq import Batch, Event, Source, records
 from eventq import event as event_module
+from eventq.storage import base
 
 PACKAGE = os.path.dirname(eventq.__file__)
 EVENT: Event = Event(7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
@@ -113,6 +114,63 @@ def test_no_modules_import_each_other() -> None:
         for module in free:
             del waiting[module]
     assert not waiting
+
+
+ABOVE = sorted(  # the sandbox of filters is SQLite's, whatever the engine
+    name for name in modules() if not name.startswith(("eventq.storage.", "eventq.filters."))
+)
+HOLDERS = {"database", "_database", "db", "_db", "moment"}  # what a database is called above
+OF_AN_ENGINE = {
+    "begin", "change", "commit", "connection", "cursor", "depth", "inodes", "joined", "lock",
+    "many", "one", "path", "pid", "ready", "reopened", "rollback", "run", "snapshot", "steady",
+    "version",
+}  # fmt: skip
+
+
+def members(kind: type) -> set[str]:
+    """Return the names that a protocol promises, those of the protocols above it too."""
+    return {
+        name
+        for one in kind.__mro__
+        if one.__module__ == base.__name__
+        for name in (*vars(one), *vars(one).get("__annotations__", ()))
+        if not name.startswith("_")
+    }
+
+
+def asked_of_databases(path: str) -> set[str]:
+    """Return the attributes that a file reads or sets on what it calls a database."""
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        if getattr(node.value, "attr", getattr(node.value, "id", "")) in HOLDERS
+    }
+
+
+def test_the_interface_of_storage_holds_nothing_of_an_engine() -> None:
+    """No connection, cursor, lock, statement, savepoint, path or version is promised."""
+    assert not members(base.Database) & OF_AN_ENGINE
+
+
+@pytest.mark.parametrize("module", ABOVE)
+def test_a_database_is_asked_for_what_every_engine_has(module: str) -> None:
+    """Above the engines only the names of `storage.base` are used of a database."""
+    foreign = asked_of_databases(modules()[module]) - members(base.Database)
+    assert not foreign, f"{module} asks a database for {foreign}"
+
+
+def test_only_one_module_knows_the_engine() -> None:
+    """Above `storage.sqlite` nothing imports it but what opens databases."""
+    known = {
+        module
+        for module in modules()
+        if not module.startswith("eventq.storage.sqlite")
+        if any(name.startswith("eventq.storage.sqlite") for name in imports(modules()[module]))
+    }
+    assert known == {"eventq.storage.engines"}
 
 
 def test_the_public_names_are_exact() -> None:
