@@ -1,15 +1,16 @@
-"""The files of a pack, a folder that carries turns from one store to another: their bytes, both ways.
+"""The files of a pack, a folder that carries turns from one thread to another: reading and writing.
 
 Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth;
 `blobs.idx` and `turns.idx` are derived, never trusted, and made again by `rebuild_indexes`;
-`eventq.transfer` reads the lines of `eventq.ndjson`. A pack may come from anywhere: what a reader
-cannot take it leaves out, says so to its `note`, and never allocates by a number that it has not
-checked.
+`eventq.transfer` reads the lines of `eventq.ndjson`. A pack may come from anywhere: a reader leaves
+out what is damaged, passes a sentence about it to its `note`, and never allocates by a number that
+it has not checked.
 
-How much one damaged place costs: `heads.tbl` is read on behind it, as every record stands for itself. `turns.log` and
-`turns.meta` end there: a turn may need each of those before it. `blobs.pack` is read on at the next place where the
-magic and a checksum hold. That is safe, as a blob is found by its hash alone and `BlobRecord.raw` proves it: a record
-that was only part of another blob's bytes is at worst a blob that nobody asks for.
+What one damaged place costs: `heads.tbl` is read on after it, as its records are independent.
+`turns.log` and `turns.meta` end there, as a turn may need any of those before it. `blobs.pack` is
+read on at the next place where the magic and a checksum hold. That is safe, as a blob is found by
+its hash alone and `BlobRecord.raw` proves it: a record that was only part of another blob's bytes
+is at worst a blob that nobody asks for.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
 LONGEST_LINE = 1 << 20  # bytes of a line of eventq.ndjson: twice the longest that makes sense
 ARTIFACTS = "artifacts"  # the folder of a pack that holds them
 UNFINISHED = ".eventq-export"  # the folder in which a pack is made; all in it is ours
-_NAMES = "names"  # the file there that tells what got its name already, for whoever finds it after a kill
-SUMS = "sums"  # the key of the last line of eventq.ndjson: the hashes of the files whose records have no checksums
+_NAMES = "names"  # the file in it that lists what may have its name already, for after a kill
+# The key of the last line of eventq.ndjson: the hashes of files whose records have no checksums.
+SUMS = "sums"
 PLAIN, ZSTD = 0, 1  # the codecs of a blob
 LONGEST_TYPE = 1 << 18  # bytes of a type id: the 65,536 characters that a text may have
 _MAGIC, _VERSION = 0x42534C42, 1
@@ -66,10 +68,8 @@ _LEAST_BLOB = _BLOB.size + _CRC.size
 _CHUNK = 1 << 20
 _UNPROVEN = 4 << 20  # bytes of a blob that may be held before they are proven
 _LENIENT = 64 << 20  # bytes that may be read for nothing, even of a short file
-_WINDOW = (
-    8 << 20
-)  # the memory that a frame may ask for: RFC 8878 wants no more of whoever is to be read everywhere
-_FRAME_HEAD = 18  # bytes of a frame that tell how long it says it is
+_WINDOW = 8 << 20  # the memory that a frame may ask for: RFC 8878 recommends no more
+_FRAME_HEAD = 18  # bytes of a frame that hold the length that it claims
 _BITS = {
     "codec": 16,  # of a blob; a turn's has 32
     "raw_len": 32,
@@ -117,7 +117,7 @@ class _Blob:
             pass
 
     def _parts_of_raw(self) -> Iterator[bytes]:
-        """Yield the bytes in parts, and raise DamagedError at the end if they are not the right ones."""
+        """Yield the bytes in parts; raise DamagedError at the end if their hash is wrong."""
         from blake3 import blake3
 
         hasher = blake3()
@@ -133,9 +133,9 @@ class _Blob:
             self.fail("holds other bytes than its hash says")
 
     def raw(self) -> bytes:
-        """Return the bytes themselves; raise DamagedError when they are not those that the hash names.
+        """Return the bytes themselves; raise DamagedError if their hash is wrong.
 
-        There is memory for more than a few MiB only once they are proven.
+        More than a few MiB are held only once they are proven.
         """
         if self.raw_len > _UNPROVEN:
             self.check()
@@ -155,7 +155,7 @@ class _Blob:
 
 
 class Unfolded:
-    """The bytes of a blob, decompressed as they are read; raises DamagedError for what cannot be."""
+    """The bytes of a blob, decompressed as they are read, or DamagedError."""
 
     def __init__(self, blob: _Blob) -> None:
         self._blob = blob
@@ -171,13 +171,11 @@ class Unfolded:
 
         self._wrong = (ZstdError,)
         try:
-            told = frame_content_size(self._file.read(_FRAME_HEAD))
+            claimed = frame_content_size(self._file.read(_FRAME_HEAD))
         except ZstdError:
-            told = -1  # the reader says what is wrong
-        if told not in (
-            -1,
-            self._blob.raw_len,
-        ):  # what it claims is not believed, but it must agree
+            claimed = -1  # reading it raises the error
+        # The claim is not trusted, but it must agree.
+        if claimed not in (-1, self._blob.raw_len):
             self._blob.fail(f"is not {self._blob.raw_len} bytes long")
         stored: Any = self._blob.stored_bytes()
         self._file = ZstdDecompressor(max_window_size=_WINDOW).stream_reader(stored)
@@ -192,7 +190,7 @@ class Unfolded:
 
 @dataclass(frozen=True, slots=True)
 class BlobRecord(_Blob):
-    """A blob as it is stored: `stored` is its bytes under `codec` (0 none, 1 zstd), `hash` the BLAKE3 of the raw."""
+    """A blob as stored: its bytes under `codec` (0 none, 1 zstd), and the hash of the raw ones."""
 
     hash: bytes
     codec: int
@@ -209,7 +207,7 @@ class BlobRecord(_Blob):
         return BytesIO(self.stored)
 
     def pack(self) -> bytes:
-        """Give the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
+        """Return the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
         return b"".join(self.parts())
 
     def parts(self) -> tuple[bytes, bytes, bytes]:
@@ -230,7 +228,7 @@ class BlobRecord(_Blob):
 
     @classmethod
     def parse(cls, data: bytes) -> BlobRecord:
-        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        """Return the record that exactly these bytes are; raise DamagedError for others."""
         if len(data) < _LEAST_BLOB or not data.startswith(_MARK):
             raise _damaged("blob")
         _, _, codec, raw_len, stored_len, hash = _BLOB.unpack_from(data)  # noqa: A001
@@ -253,7 +251,7 @@ class TurnRecord:
     created_at_ms: int
 
     def pack(self) -> bytes:
-        """Give the 80 bytes in `turns.log`; raise InputError for a number that does not fit."""
+        """Return the 80 bytes in `turns.log`; raise InputError for a number that does not fit."""
         _need_hash(self, self.payload_hash)
         ids = (self.turn_id, self.parent, self.depth, self.codec, self.type_tag)
         return _sealed(
@@ -261,12 +259,12 @@ class TurnRecord:
         )
 
     def entry(self, offset: int) -> bytes:
-        """Give the bytes in `turns.idx` of this record when it begins at `offset`."""
+        """Return the bytes in `turns.idx` of this record when it begins at `offset`."""
         return _TURN_ENTRY.pack(self.turn_id, offset)
 
     @classmethod
     def parse(cls, data: bytes) -> TurnRecord:
-        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        """Return the record that exactly these bytes are; raise DamagedError for others."""
         if len(data) != _TURN.size + _CRC.size or not _holds(data):
             raise _damaged("turn")
         return cls(*_TURN.unpack_from(data))
@@ -274,7 +272,10 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class MetaRecord:
-    """What a payload is, of `turns.meta`, which has no checksums: to be checked against the turn and its blob."""
+    """What a payload is, of `turns.meta`.
+
+    That has no checksums: a record is to be checked against the turn and its blob.
+    """
 
     turn_id: int
     type_id: str
@@ -284,12 +285,12 @@ class MetaRecord:
     uncompressed_len: int
 
     def pack(self) -> bytes:
-        """Give the bytes in `turns.meta`; raise InputError for what a reader would refuse."""
+        """Return the bytes in `turns.meta`; raise InputError for what a reader would refuse."""
         try:
             text = self.type_id.encode()
         except UnicodeEncodeError:
             raise InputError(
-                f"the type id {self.type_id!a} holds half a character", "leave it out"
+                f"the type id {self.type_id!a} holds an unpaired surrogate", "leave it out"
             ) from None
         if len(text) > LONGEST_TYPE:
             raise InputError(
@@ -304,7 +305,7 @@ class MetaRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> MetaRecord:
-        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        """Return the record that exactly these bytes are; raise DamagedError for others."""
         found = _meta_at(data, 0)
         if not isinstance(found, tuple) or found[1] != len(data):
             raise _damaged("description of a turn")
@@ -322,13 +323,13 @@ class HeadRecord:
     created_at_ms: int
 
     def pack(self) -> bytes:
-        """Give the 36 bytes in `heads.tbl`; raise InputError for a number that does not fit."""
+        """Return the 36 bytes in `heads.tbl`; raise InputError for a number that does not fit."""
         ids = (self.context_id, self.head_turn_id, self.head_depth)
         return _sealed(_packed(self, _HEAD, *ids, self.flags, self.created_at_ms))
 
     @classmethod
     def parse(cls, data: bytes) -> HeadRecord:
-        """Give the record that exactly these bytes are; raise DamagedError for others."""
+        """Return the record that exactly these bytes are; raise DamagedError for others."""
         if len(data) != _HEAD.size + _CRC.size or not _holds(data):
             raise _damaged("head")
         return cls(*_HEAD.unpack_from(data))
@@ -336,7 +337,7 @@ class HeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class BlobEntry:
-    """What `blobs.idx` says of a blob, true or not."""
+    """An entry of `blobs.idx`, true or not."""
 
     hash: bytes
     pack_offset: int
@@ -348,7 +349,7 @@ class BlobEntry:
 
 @dataclass(frozen=True, slots=True)
 class TurnEntry:
-    """What `turns.idx` says of a turn, true or not."""
+    """An entry of `turns.idx`, true or not."""
 
     turn_id: int
     offset: int
@@ -360,24 +361,21 @@ def _packed(record: object, layout: struct.Struct, *values: object) -> bytes:
     except struct.error:
         pass
     for field in fields(record):  # type: ignore[arg-type]
-        bits = (
-            32
-            if field.name == "codec" and isinstance(record, TurnRecord)
-            else _BITS.get(field.name, 0)
-        )
-        value = getattr(record, field.name)
-        if bits and not (isinstance(value, int) and 0 <= value < 1 << bits):
-            shown = (
-                f"a number of {value.bit_length()} bits"
-                if isinstance(value, int)
-                else type(value).__name__
-            )
-            raise InputError(
-                f"{field.name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}"
-            )
+        _check_bits(record, field.name)
     raise InputError(
         f"a {type(record).__name__} does not fit its layout", "give whole numbers of 0 and more"
     )
+
+
+def _check_bits(record: object, name: str) -> None:
+    """Raise InputError for a field whose number does not fit its place."""
+    wide = name == "codec" and isinstance(record, TurnRecord)
+    bits = 32 if wide else _BITS.get(name, 0)
+    value = getattr(record, name)
+    is_number = isinstance(value, int)
+    if bits and not (is_number and 0 <= value < 1 << bits):
+        shown = f"a number of {value.bit_length()} bits" if is_number else type(value).__name__
+        raise InputError(f"{name} is {shown}", f"give a whole number of 0 to {(1 << bits) - 1}")
 
 
 def _need_hash(record: object, hash: bytes) -> None:
@@ -393,7 +391,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _holds(data: bytes | memoryview) -> bool:
-    """Say whether the last four bytes are the checksum of those before them."""
+    """Return whether the last four bytes are the checksum of those before them."""
     view = memoryview(data)
     return view[-_CRC.size :] == _CRC.pack(zlib.crc32(view[: -_CRC.size]))
 
@@ -405,13 +403,9 @@ def _damaged(kind: str) -> DamagedError:
 
 
 def _lost(number: int, word: str, offset: int, how: str) -> str:
-    """Give the sentence that says what a reader left out, and why."""
-    words = (
-        f"{number} {word} after byte {offset} was"
-        if number == 1
-        else f"{number} {word}s after byte {offset} were"
-    )
-    return f"{words} {how}"
+    """Return the sentence about what a reader left out, and why."""
+    words, verb = (word, "was") if number == 1 else (f"{word}s", "were")
+    return f"{number} {words} after byte {offset} {verb} {how}"
 
 
 def _disk(path: Path, error: OSError) -> DiskError:
@@ -428,9 +422,8 @@ class _Source:
         self.name = os.path.basename(os.fspath(path))
         self.size = 0
         self.path = path
-        self.spare = (
-            0  # bytes that may yet be read for nothing: a file of lying lengths would take hours
-        )
+        # Bytes that may yet be read for nothing: a file of false lengths would take hours.
+        self.spare = 0
         self._file: BinaryIO | None = None
         self._note = note
 
@@ -454,7 +447,7 @@ class _Source:
             self._file.close()
 
     def note(self, what: str) -> None:
-        """Tell the caller, under the name of the file."""
+        """Pass a sentence to the caller, after the name of the file."""
         self._note(f"{self.name}: {what}")
 
     def lines(self) -> Iterator[bytes]:
@@ -471,7 +464,7 @@ class _Source:
             raise _disk(self.path, error) from None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Give the bytes from an offset on: fewer than `length` where the file ends."""
+        """Return the bytes from an offset on: fewer than `length` where the file ends."""
         if not self._file:
             return b""
         try:
@@ -483,7 +476,7 @@ class _Source:
 
 
 class FoundBlob(_Blob):
-    """A record of a `blobs.pack` whose checksum holds; its bytes stay in the file, which must be open."""
+    """A sound record of a `blobs.pack`; its bytes stay in the file, which must be open."""
 
     __slots__ = ("_offset", "_source", "codec", "hash", "raw_len", "stored_len")
 
@@ -519,15 +512,15 @@ class _Extent:
 
 
 def read_blobs(path: Path, note: Note) -> Iterator[tuple[int, BlobRecord]]:
-    """Give offset and record of every sound blob of a `blobs.pack`; tell `note` what was left out.
+    """Yield offset and record of every sound blob of a `blobs.pack`; `note` what was left out.
 
-    A record is sound when its checksum holds; whether its bytes are those of its hash, `raw` says.
+    A record is sound when its checksum holds; `raw` checks whether its bytes are those of its hash.
     """
     return ((offset, found.record()) for offset, found in find_blobs(path, note))
 
 
 def find_blobs(path: Path, note: Note) -> Iterator[tuple[int, FoundBlob]]:
-    """Yield the same as `read_blobs` in bounded memory: each is to be used before the next one is taken."""
+    """Yield the same as `read_blobs` in bounded memory: each is to be used before the next."""
     with _Source(path, note) as source:
         offset = 0
         while offset < source.size:
@@ -543,15 +536,16 @@ def find_blobs(path: Path, note: Note) -> Iterator[tuple[int, FoundBlob]]:
 
 
 def _blob_at(source: _Source, offset: int) -> FoundBlob | str:
-    """Give the record at an offset, or what is wrong with it."""
+    """Return the record at an offset, or what is wrong with it."""
     head = source.read(offset, _BLOB.size)
     if len(head) < _BLOB.size or offset + _LEAST_BLOB > source.size:
         return "is torn"
-    found = FoundBlob(source, offset, told := _BLOB.unpack(head))
-    if told[0] != _MAGIC:
+    fields_of = _BLOB.unpack(head)
+    found = FoundBlob(source, offset, fields_of)
+    if fields_of[0] != _MAGIC:
         return "is damaged"
-    if told[1] != _VERSION:
-        return f"is of version {told[1]}"
+    if fields_of[1] != _VERSION:
+        return f"is of version {fields_of[1]}"
     if offset + _LEAST_BLOB + found.stored_len > source.size:
         return "is torn"
     if _holds_up(source, offset, found.stored_len):
@@ -561,7 +555,7 @@ def _blob_at(source: _Source, offset: int) -> FoundBlob | str:
 
 
 def _holds_up(source: _Source, offset: int, stored_len: int) -> bool:
-    """Say whether the checksum of a record holds, in bounded memory."""
+    """Return whether the checksum of a record holds, in bounded memory."""
     end = offset + _BLOB.size + stored_len
     crc = 0
     while offset < end:
@@ -574,9 +568,9 @@ def _holds_up(source: _Source, offset: int, stored_len: int) -> bool:
 
 
 def _next_blob(source: _Source, offset: int) -> int:
-    """Give where the next sound record begins after the bad one at `offset`, or the end of the file.
+    """Return where the next sound record after the bad one at `offset` begins, or the file ends.
 
-    First where the bad one says that it ends: its bytes may hold whole records of another pack.
+    The end that the bad one claims is tried first: it may hold whole records of another pack.
     """
     head = source.read(offset, _BLOB.size)
     if len(head) == _BLOB.size and head.startswith(_MARK):
@@ -592,10 +586,9 @@ def _next_blob(source: _Source, offset: int) -> int:
 
 
 def _marks(source: _Source, offset: int) -> Iterator[int]:
-    """Give every offset from `offset` on where the magic of a blob stands."""
-    while chunk := source.read(
-        offset, 4096
-    ):  # where each second record is bad, a full chunk for each would take hours
+    """Yield every offset from `offset` on where the magic of a blob stands."""
+    # Where each second record is bad, a full chunk for each would take hours.
+    while chunk := source.read(offset, 4096):
         at = chunk.find(_MARK)
         while at >= 0:
             yield offset + at
@@ -606,7 +599,10 @@ def _marks(source: _Source, offset: int) -> Iterator[int]:
 
 
 def read_turns(path: Path, note: Note) -> Iterator[tuple[int, TurnRecord]]:
-    """Give offset and record of every turn of a `turns.log` up to the first bad one; tell `note` what was dropped."""
+    """Yield offset and record of every turn of a `turns.log` up to the first bad one.
+
+    `note` gets a sentence about what was dropped.
+    """
     size = _TURN.size + _CRC.size
     with _Source(path, note) as source:
         for offset, data in _slices(source, size):
@@ -637,9 +633,9 @@ def read_sealed(path: Path, note: Note, layout: struct.Struct) -> Iterator[tuple
 
 
 def read_heads(path: Path, note: Note) -> Iterator[HeadRecord]:
-    """Give every sound record of a `heads.tbl`, in order; tell `note` of those between them that are not.
+    """Yield every sound record of a `heads.tbl`, in order; `note` how many are damaged, and where.
 
-    Of several records of one context the last counts; where the last is damaged, that is the one before it.
+    The last sound record of a context counts.
     """
     size = _HEAD.size + _CRC.size
     with _Source(path, note) as source:
@@ -656,7 +652,7 @@ def read_heads(path: Path, note: Note) -> Iterator[HeadRecord]:
 
 
 def _slices(source: _Source, size: int) -> Iterator[tuple[int, memoryview]]:
-    """Give offset and bytes of each whole record of a file whose records are all of one size."""
+    """Yield offset and bytes of each whole record of a file whose records are all of one size."""
     offset = 0
     while offset + size <= source.size:
         chunk = memoryview(source.read(offset, size * 4096))
@@ -679,7 +675,7 @@ def _note_torn(source: _Source, size: int) -> None:
 
 
 def read_meta(path: Path, note: Note) -> Iterator[MetaRecord]:
-    """Give every record of a `turns.meta` up to the first bad one; tell `note` what was dropped."""
+    """Yield every record of a `turns.meta` up to the first bad one; `note` what was dropped."""
     with _Source(path, note) as source:
         base, chunk, at = 0, b"", 0
         while base + at < source.size:
@@ -701,7 +697,7 @@ def read_meta(path: Path, note: Note) -> Iterator[MetaRecord]:
 
 
 def _meta_at(data: bytes, at: int) -> tuple[MetaRecord, int] | str:
-    """Give the record at an offset and where it ends, or what is wrong with it."""
+    """Return the record at an offset and where it ends, or what is wrong with it."""
     if len(data) - at < _META_HEAD.size:
         return "is torn"
     turn_id, length = _META_HEAD.unpack_from(data, at)
@@ -719,16 +715,16 @@ def _meta_at(data: bytes, at: int) -> tuple[MetaRecord, int] | str:
 
 
 def read_lines(path: Path, note: Note) -> Iterator[bytes]:
-    """Yield the lines of an `eventq.ndjson`; a longer one than LONGEST_LINE comes in pieces of that size."""
+    """Yield the lines of an `eventq.ndjson`, a long one in pieces of LONGEST_LINE."""
     with _Source(path, note) as source:
         yield from source.lines()
 
 
 def unproven(folder: Path) -> dict[str, bool]:
-    """Tell of `turns.meta` and `eventq.ndjson`, which have no checksums, whether they can be proven.
+    """Return which of `turns.meta` and `eventq.ndjson`, which have no checksums, are not proven.
 
-    A file that is what was exported is not named, one that is not is True, and False is one of a writer that left no
-    hashes. A last line that was lost with its end is told by nothing.
+    True for a file that is not what was exported, False where the writer left no hashes. The loss
+    of the last line with its end is not noticed.
     """
     from blake3 import blake3
 
@@ -745,7 +741,7 @@ def unproven(folder: Path) -> dict[str, bool]:
 
 
 def _sums(line: bytes) -> object:
-    """Return what a line says of other files, None when it is another line."""
+    """Return the hashes in a line, None when it is another line."""
     if not line.startswith(b'{"sums":') or not line.endswith(b"\n"):
         return None
     try:
@@ -767,7 +763,7 @@ def _hash_of(path: str) -> str:
 
 
 def read_index(path: Path) -> Iterator[BlobEntry | TurnEntry]:
-    """Give the entries of a `blobs.idx` or, by its name, a `turns.idx`, to compare and never to believe."""
+    """Yield the entries of a `blobs.idx` or, by its name, a `turns.idx`: never to be trusted."""
     blobs = os.path.basename(os.fspath(path)) == BLOBS_INDEX
     layout = _BLOB_ENTRY if blobs else _TURN_ENTRY
     with _Source(path, _silent) as source:
@@ -780,7 +776,7 @@ def _silent(_: str) -> None:
 
 
 def index_faults(folder: Path) -> list[str]:
-    """Say what is wrong with the two indexes of a pack, a sentence each; nothing when they agree with it."""
+    """Return a sentence for each of the two indexes of a pack that is wrong."""
     found = []
     for index, base in ((BLOBS_INDEX, BLOBS), (TURNS_INDEX, TURNS)):
         if not os.path.isfile(os.path.join(folder, index)):
@@ -791,7 +787,7 @@ def index_faults(folder: Path) -> list[str]:
 
 
 def _first_difference(folder: Path, index: str) -> int | None:
-    """Give the number of the first entry that is not the one that belongs there, or None."""
+    """Return the number of the first wrong entry of an index, or None."""
     number = offset = 0
     with _Source(os.path.join(folder, index), _silent) as source:
         for entry in _entries(folder, index):
@@ -802,7 +798,7 @@ def _first_difference(folder: Path, index: str) -> int | None:
 
 
 def _entries(folder: Path, index: str) -> Iterator[bytes]:
-    """Give the entries that belong into an index, made of what it is an index of."""
+    """Yield the entries that belong into an index, made from the file that it indexes."""
     if index == BLOBS_INDEX:
         for offset, blob in find_blobs(os.path.join(folder, BLOBS), _silent):
             yield blob.entry(offset)
@@ -812,7 +808,7 @@ def _entries(folder: Path, index: str) -> Iterator[bytes]:
 
 
 def rebuild_indexes(folder: Path) -> None:
-    """Make both indexes of a pack anew, each in the order of what it is an index of.
+    """Rebuild both indexes of a pack, each in the order of the file that it indexes.
 
     Raises LogicError for a folder that holds no pack, or that somebody writes; DiskError.
     """
@@ -828,11 +824,11 @@ def rebuild_indexes(folder: Path) -> None:
 
 
 class PackWriter:
-    """A pack in the making: `with PackWriter(folder) as pack: pack.blob(…); pack.turn(…)`, in any order.
+    """Writes a pack: `with PackWriter(folder) as pack:`, then records in any order.
 
-    The folder is made when there is none. Its files get their names at the end of the block, when all is on the disk;
-    after an error none is left, and what a killed one left goes. Raises LogicError for a folder that holds a pack, or
-    that somebody writes; DiskError.
+    The folder is made when there is none. Its files get their names at the end of the block, when
+    all is on the disk; after an error none is left. What a killed writer left is removed. Raises
+    LogicError for a folder that holds a pack, or that somebody writes; DiskError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -895,7 +891,7 @@ class PackWriter:
 
 
 class _Target:
-    """Files that are written under other names into one folder, under its lock, and all get theirs at the end."""
+    """Files of one folder, written under its lock and other names; all get theirs at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
@@ -954,10 +950,11 @@ class _Target:
             )
         except OSError as error:
             raise _disk(self._path(name), error) from None
-        self._files[name] = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
+        file = open(fd, "wb", buffering=_CHUNK >> 2)  # noqa: SIM115 (closed by _abandon)
+        self._files[name] = file
 
     def is_open(self) -> bool:
-        """Tell whether what is written may still be whole."""
+        """Return whether what is written may still be whole."""
         return bool(self._files) and self._failed is None
 
     def write(self, name: str, data: bytes) -> None:
@@ -969,13 +966,12 @@ class _Target:
         try:
             self._files[name].write(data)
         except OSError as error:
-            self._failed = _disk(
-                self._path(name), error
-            )  # for good, as nobody knows what is in the buffer
+            # For good: the state of the buffer is unknown.
+            self._failed = _disk(self._path(name), error)
             raise self._failed from None
 
     def _finish(self) -> None:
-        """Bring all to the disk, then give the names in the order of FILES; the last comes when the others stand."""
+        """Sync all files, then rename them in the order of FILES, the last one after a sync."""
         if self._failed:
             raise self._failed
         for file in self._files.values():
@@ -1010,10 +1006,10 @@ class _Target:
 
 
 class _FreshTarget(_Target):
-    """A whole pack: its folder may be made, and holds none of the files yet, or those of one that was killed.
+    """A whole pack, in a folder that holds none yet, or what a killed writer left of one.
 
-    It is made in a hidden folder inside, as that is on the same disk and the folder may hold files of others. What
-    a killed one left there is nobody else's. Of what had its name already the hidden folder tells which file it was.
+    It is made in a hidden folder inside: that is on the same disk, and the folder may hold files of
+    others. The hidden folder, which is eventq's alone, also lists which files got their names.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -1046,7 +1042,7 @@ class _FreshTarget(_Target):
         return os.path.join(self._folder, UNFINISHED, name)
 
     def _remove_unfinished(self) -> None:
-        """Remove what a killed one left: what it had named, if nobody changed it since, then what it had not."""
+        """Remove what a killed writer left: what it had named, if unchanged, then the others."""
         if not os.path.lexists(self._path(UNFINISHED)):
             return
         if os.path.islink(self._path(UNFINISHED)) or not os.path.isdir(self._path(UNFINISHED)):
@@ -1103,7 +1099,7 @@ class _FreshTarget(_Target):
 
 
 def _identity(path: str) -> list[int] | None:
-    """Return what tells a file, or a folder of files, from another of its name, and from itself once it was changed."""
+    """Return what identifies a file, or a folder of files, in its present state."""
     try:
         found = os.lstat(path)
         names = os.listdir(path) if stat.S_ISDIR(found.st_mode) else ()
@@ -1114,7 +1110,7 @@ def _identity(path: str) -> list[int] | None:
 
 
 def _named_by(path: str) -> dict[str, object]:
-    """Return what a killed writer was about to name; nothing where it was not that far."""
+    """Return the files that a killed writer was about to name; none where it was not that far."""
     try:
         with system.open_regular(path, follow=False) as file:
             known = json.loads(file.read(LONGEST_LINE))
@@ -1125,7 +1121,7 @@ def _named_by(path: str) -> dict[str, object]:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Tell whether a writer has not given all files of a pack their names, or was killed before it had."""
+    """Return whether a writer is not done, or was killed before all files had their names."""
     return os.path.lexists(os.path.join(folder, UNFINISHED, _NAMES))
 
 

@@ -6,7 +6,11 @@ bytes, 0 stands for "no turn", times are milliseconds since 1970.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from eventq.named import NamedTuple
 
 
 class TurnCopy(NamedTuple):

@@ -212,7 +212,7 @@ UNFIT: list[tuple[Any, str]] = [
     (replace(TURN, turn_id=1 << 64), "turn_id is a number of 65 bits"),
     (replace(TURN, payload_hash=bytes(31)), "hash that is not 32 bytes"),
     (replace(TURN, payload_hash=bytes(33)), "hash that is not 32 bytes"),
-    (replace(META, type_id="\ud800"), "half a character"),
+    (replace(META, type_id="\ud800"), "unpaired surrogate"),
     (replace(META, type_id="a" * ((1 << 18) + 1)), "a type id of 262145 bytes"),
     (BlobRecord(bytes(32), 2, 3, b"abc"), "a blob of codec 2"),
     (BlobRecord(bytes(32), 0, 4, b"abc"), "4 bytes raw and 3 stored"),
