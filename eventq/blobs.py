@@ -1,8 +1,9 @@
-"""Content-addressed bytes: put, get, verify, and what refers to what.
+"""Content-addressed bytes: put, get, verify, refs and pins.
 
-A blob is named by the BLAKE3-256 of exactly its bytes, and stored once. It is kept as zstd where that is smaller. Bytes
-of 64 KiB and more that compress are cut where their content decides (see `eventq.chunking`), and so share what they
-have in common with others; whatever is longer than a MiB is kept in parts, so it never has to be in memory whole.
+A blob is named by the BLAKE3-256 of its bytes and stored once, compressed with zstd if that is
+smaller. Compressible bytes of 64 KiB and more are cut where their content decides (see
+`eventq.chunking`), so that similar blobs share parts. Blobs of more than a MiB are always stored in
+parts, so that they need not be in memory whole.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ if TYPE_CHECKING:
 
         @property
         def size(self) -> int:
-            """How many there are."""
+            """Their number."""
 
         @property
         def codec(self) -> int:
-            """How they are kept."""
+            """The way they are stored."""
 
 
 LARGEST = (1 << 32) - 1  # bytes of a blob: the interchange format has no room for more
-CUT_BYTES = 64 << 10  # from here on what compresses is cut by its content
+CUT_BYTES = 64 << 10  # from this size on, compressible bytes are cut by their content
 PART_BYTES = 1 << 20  # the largest part, and the most that is compressed ahead of a transaction
 CACHE_BYTES = 8 << 20
 NONE, ZSTD, PARTS = 0, 1, 2  # codecs
-_SCAN_BYTES = 4 << 20  # of pieces that are held at once while all are verified
+_SCAN_BYTES = 4 << 20  # of pieces that are in memory at once while all are verified
 _PAGE = 500
 _LEVEL = 1  # of zstd: 3 saves 3 % more and takes a quarter longer
 _CODECS = ("none", "zstd", "parts")
@@ -61,7 +62,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def parse_ref(text: object) -> bytes | None:
-    """Give the 32 bytes that a ref or a bare hash spells, None for anything else; only 64 lower-case digits do."""
+    """Return the 32 bytes of a ref or a bare hash of 64 lower-case digits, None for others."""
     if not isinstance(text, str):
         return None
     digits = text.removeprefix(PREFIX)
@@ -69,7 +70,7 @@ def parse_ref(text: object) -> bytes | None:
 
 
 def digest_of(name: Name) -> bytes:
-    """Give the 32 bytes that name a blob: a ref, 64 hex digits, or the bytes themselves; raise InputError."""
+    """Return the digest of a ref, 64 hex digits, or 32 bytes. Raises InputError."""
     digest = name if isinstance(name, bytes) and len(name) == 32 else parse_ref(name)
     if digest is None:
         raise InputError(
@@ -80,19 +81,17 @@ def digest_of(name: Name) -> bytes:
 
 
 class Zip:
-    """Compression as it is stored."""
+    """Compresses pieces for the storage, and decompresses and verifies them."""
 
     def __init__(self) -> None:
-        """Make each direction once, at its first use: that costs more than ten kilobytes through it."""
-        self._lock = allocate_lock()  # neither is for two threads at once
+        """Create each direction at its first use: it costs more than compressing 10 kB."""
+        self._lock = allocate_lock()  # neither may be used by two threads at once
         self._compressor: zstd.ZstdCompressor | None = None
         self._decompressor: zstd.ZstdDecompressor | None = None
 
     def pack(self, raw: Bytes) -> tuple[int, Bytes]:
-        """Give the codec and the bytes to keep: raw where compression does not make them fewer."""
-        from eventq import (
-            zstd,
-        )  # a command that only reads, and finds no compressed blob, needs none
+        """Return the codec and the bytes to store: raw unless compression makes them fewer."""
+        from eventq import zstd  # not above: a command that reads no compressed blob needs none
 
         with self._lock:
             self._compressor = self._compressor or zstd.ZstdCompressor(level=_LEVEL)
@@ -100,13 +99,13 @@ class Zip:
         return (ZSTD, stored) if len(stored) < len(raw) else (NONE, raw)
 
     def unpack(self, digest: bytes, piece: Piece | None) -> bytes:
-        """Return the bytes of a piece; raise DamagedBlobError when they are not what they were."""
+        """Return the bytes of a piece; raise DamagedBlobError unless they match the hash."""
         ref = PREFIX + digest.hex()
         if piece is None or not isinstance(piece.stored, bytes):
-            raise DamagedBlobError(ref, "its bytes are not there")
+            raise DamagedBlobError(ref, "its bytes are missing")
         stored = piece.stored
         if piece.size > PART_BYTES:
-            raise DamagedBlobError(ref, f"it says that it has {piece.size} bytes in one piece")
+            raise DamagedBlobError(ref, f"it claims to have {piece.size} bytes in one piece")
         if piece.codec == ZSTD:
             stored = self._inflate(ref, piece.size, stored)
         if len(stored) != piece.size or blake3(stored).digest() != digest:
@@ -117,7 +116,7 @@ class Zip:
         from eventq import zstd
 
         try:
-            if zstd.frame_content_size(stored) != size:  # or a lie would take much memory
+            if zstd.frame_content_size(stored) != size:  # or a wrong size could take much memory
                 raise DamagedBlobError(ref)
             with self._lock:
                 self._decompressor = self._decompressor or zstd.ZstdDecompressor()
@@ -128,7 +127,7 @@ class Zip:
 
 
 class Cache:
-    """The bytes that were read last, checked, within a number of bytes."""
+    """Verified bytes of recently read blobs, up to a total size."""
 
     def __init__(self, limit: int) -> None:
         """Start empty."""
@@ -138,7 +137,7 @@ class Cache:
         self._lock = allocate_lock()
 
     def take(self, rows: Iterable[Stored]) -> tuple[dict[bytes, bytes], dict[bytes, Stored]]:
-        """Return the bytes that are held, and the rows of the others, both by digest."""
+        """Return the cached bytes, and the rows of the other blobs, both by digest."""
         found: dict[bytes, bytes] = {}
         missing: dict[bytes, Stored] = {}
         held = self._found
@@ -155,8 +154,8 @@ class Cache:
                     found[digest] = data
         return found, missing
 
-    def hold(self, found: dict[bytes, bytes], new: Iterable[bytes]) -> None:
-        """Hold some bytes, and let go of those asked for least lately; what is large is not held."""
+    def add(self, found: dict[bytes, bytes], new: Iterable[bytes]) -> None:
+        """Cache some bytes unless they are large, and evict the least recently used."""
         with self._lock:
             for digest in new:
                 data = found[digest]
@@ -168,9 +167,9 @@ class Cache:
 
 
 class Prepared:
-    """Bytes on their way in: hashed, cut and compressed, or stored in parts ahead.
+    """A blob to be stored: hashed, cut and compressed, or already stored in parts.
 
-    `blob` is what the engine gets; `data` is None when they came as a stream.
+    `blob` is what the engine gets; `data` is None for a stream.
     """
 
     __slots__ = ("blob", "data")
@@ -221,9 +220,9 @@ class Blobs:
         *,
         what: str = "blob",
     ) -> Prepared:
-        """Hash, cut and compress bytes or a file: all that can be done ahead of a transaction.
+        """Hash, cut and compress bytes or a file, ahead of a transaction.
 
-        What is long is stored in parts, unless it is there whole.
+        A long blob is stored in parts already, unless it is stored whole.
         """
         named = () if refs == () else tuple(digests_of(refs))
         wanted = None if expect_hash is None else digest_of(expect_hash)
@@ -264,7 +263,7 @@ class Blobs:
         return PreparedBlob(digest, len(view), (), self._stage(cuts), named)
 
     def _prepare_stream(self, stream: _Stream, named: tuple[bytes, ...]) -> Prepared:
-        """Store a stream in parts while it is read: memory stays bounded."""
+        """Store a stream in parts while it is read, in bounded memory."""
         parts = self._stage(_cuts_of_stream(stream.head, stream.blocks()))
         return Prepared(PreparedBlob(stream.digest(), stream.size, (), parts, named))
 
@@ -282,14 +281,17 @@ class Blobs:
         return tuple(digests)
 
     def store(self, ready: Prepared) -> tuple[BlobRow, bool]:
-        """Store what was prepared; return its row, and whether it was new."""
+        """Insert a prepared blob; return its row, and whether it was new."""
         try:
             return self._engine.put(ready.blob)
         except GoneError as gone:
             return self._engine.put(self.again(ready, gone))
 
     def again(self, ready: Prepared, gone: GoneError) -> PreparedBlob:
-        """Prepare bytes anew when a collection came in between; a stream is read only once."""
+        """Prepare a blob again after a collection deleted parts of it.
+
+        Raises BusyError for a stream, which can be read only once.
+        """
         if ready.data is None:
             what = "a collection deleted parts of the stream that was being stored"
             raise BusyError(what, "give it again") from gone
@@ -297,7 +299,7 @@ class Blobs:
         return ready.blob
 
     def _is_whole(self, digest: bytes, view: bytes | memoryview) -> bool:
-        """Return whether these bytes are stored, and sound: they are compared."""
+        """Return whether these bytes are stored intact; the stored bytes are compared."""
         row = self._engine.find([digest]).get(digest)
         if row is None or row.part or row.size != len(view):
             return False
@@ -312,36 +314,36 @@ class Blobs:
         return at == row.size
 
     def add_refs(self, name: Name, refs: Iterable[Name]) -> None:
-        """Note that a blob names others. Raises UnknownBlobError for what is not stored."""
+        """Record that a blob names others. Raises UnknownBlobError for what is not stored."""
         self._engine.add_refs(digest_of(name), digests_of(refs))
 
     # --- getting ---------------------------------------------------------------------------------
 
     def get(self, name: Name) -> bytes | None:
-        """Return the bytes of a blob, or None; DamagedBlobError rather than bad bytes."""
+        """Return the bytes of a blob, or None. Raises DamagedBlobError."""
         digest = digest_of(name)
         row = self._engine.row(digest)
         return None if row is None else self.load([row])[digest]
 
     def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
-        """Return the bytes of those of some blobs that are stored, by digest."""
+        """Return the bytes of the given blobs that are stored, by digest."""
         rows = self._engine.find(digests) if digests else {}
         return self.load([row for row in rows.values() if not row.part])
 
     def stream(self, name: Name) -> Iterator[bytes]:
-        """Yield the bytes of a blob in pieces of at most a MiB, all checked before the first.
+        """Yield the bytes of a blob in pieces of at most a MiB, all verified before the first.
 
         Raises UnknownBlobError, DamagedBlobError.
         """
         row = self._known(digest_of(name))
         if row.codec != PARTS:
             return iter([self.load([row])[row.digest]])
-        parts = self._engine.parts(row.digest)  # these very ones: it may be healed meanwhile
+        parts = self._engine.parts(row.digest)  # for both reads: it may be healed meanwhile
         _check_pieces(self._parts(parts, row), row)
         return self._parts(parts, row)
 
     def load(self, rows: Iterable[Stored]) -> dict[bytes, bytes]:
-        """Return the bytes of blobs by digest; each is checked once, and held."""
+        """Return the bytes of blobs by digest; each is verified once, and cached."""
         found, missing = self._cache.take(rows)
         if missing:
             wanted = [digest for digest, row in missing.items() if row.codec != PARTS]
@@ -351,11 +353,11 @@ class Blobs:
                 found[digest] = (
                     self._join(row) if in_parts else self._zip.unpack(digest, pieces.get(digest))
                 )
-            self._cache.hold(found, missing)
+            self._cache.add(found, missing)
         return found
 
     def kept(self, digest: bytes) -> Piece:
-        """Return a blob as one piece, checked; one in parts is compressed whole."""
+        """Return a blob as one verified piece; one in parts is compressed whole."""
         row = self._known(digest)
         if row.codec == PARTS:
             return Piece(digest, row.size, *self._zip.pack(self._join(row)))
@@ -382,7 +384,7 @@ class Blobs:
         return data
 
     def _pieces(self, row: Stored) -> Iterator[bytes]:
-        """Yield the bytes of a blob piece by piece, each checked against the hash of the piece."""
+        """Yield the bytes of a blob piece by piece, each verified against its own hash."""
         digest = row.digest or b""
         if row.codec == PARTS:
             yield from self._parts(self._engine.parts(digest), row)
@@ -390,7 +392,7 @@ class Blobs:
             yield self._zip.unpack(digest, self._engine.read([digest]).get(digest))
 
     def _parts(self, parts: list[bytes], row: Stored) -> Iterator[bytes]:
-        """Yield the bytes of parts, some of which are read together: some MiB as a rule."""
+        """Yield the bytes of parts; about 4 MiB are read at once."""
         count = max(1, min(64, (4 << 20) * len(parts) // (row.size or 1)))
         for start in range(0, len(parts), count):
             some = parts[start : start + count]
@@ -398,7 +400,7 @@ class Blobs:
             for digest in some:
                 piece = pieces.get(digest)
                 if piece is None or piece.codec == PARTS:
-                    raise DamagedBlobError(_ref(row), "one of its parts is not there")
+                    raise DamagedBlobError(_ref(row), "one of its parts is missing")
                 try:
                     yield self._zip.unpack(digest, piece)
                 except DamagedBlobError as error:
@@ -411,7 +413,7 @@ class Blobs:
         return row
 
     def has(self, name: Name) -> bool:
-        """Return whether there is a blob of that name."""
+        """Return whether a blob is stored."""
         return self._engine.row(digest_of(name)) is not None
 
     def stat(self, name: Name) -> Blob:
@@ -419,7 +421,7 @@ class Blobs:
         return _record(self._known(digest_of(name)))
 
     def __iter__(self) -> Iterator[Blob]:
-        """Yield all blobs by hash; what is put meanwhile may or may not be among them."""
+        """Yield all blobs by hash; those put meanwhile may or may not be among them."""
         after = b""
         while rows := self._engine.page(after, _PAGE):
             yield from map(_record, rows)
@@ -440,8 +442,8 @@ class Blobs:
         """Return what keeps a blob from collection: `turn 5`, `patch 1`, `blob <hash>`, `pin NAME`.
 
         Also `event 3`, `output <id>`, or `root 5` for that of turn 5; at most `limit` of a kind. A
-        blob without any is collected after the grace period, and so is a turn that no context leads
-        to. Raises UnknownBlobError.
+        blob without any is collected after the grace period, and so is a turn that is not reachable
+        from a context. Raises UnknownBlobError.
         """
         return [f"{kind} {what}" for kind, what in self._engine.holders(digest_of(name), limit)]
 
@@ -458,13 +460,13 @@ class Blobs:
     # --- looking for damage ----------------------------------------------------------------------
 
     def verify(self, name: Name | None = None) -> list[str]:
-        """Read a blob, or all, from the disk; return a sentence about each damaged one."""
+        """Read a blob, or all, from the disk; return a sentence for each damaged one."""
         if name is None:
             return list(self.faults())
         return list(self._damage(self._known(digest_of(name))))
 
     def faults(self) -> Iterator[str]:
-        """Yield a sentence about each damaged blob."""
+        """Yield a sentence for each damaged blob."""
         yield from self._engine.faults()
         cursor: object = None
         while True:
@@ -506,7 +508,7 @@ class Blobs:
 
 
 class _Stream:
-    """A binary file that is read once, hashed and measured on the way."""
+    """A binary file that is read once, and hashed and measured meanwhile."""
 
     def __init__(
         self, head: bytes, file: BinaryIO, wanted: bytes | None, expected: int | None
@@ -530,13 +532,13 @@ class _Stream:
             block = read_block(self._file, PART_BYTES)
 
     def digest(self) -> bytes:
-        """Return the hash of all of it; raise InputError when it is not what was expected."""
+        """Return the hash of all of it; raise InputError unless it is the expected one."""
         check_size(self.size, self._expected)
         return check_hash(self._hasher.digest(), self._wanted)
 
 
 def digests_of(refs: Iterable[Name]) -> list[bytes]:
-    """Give the hashes that refs spell; raise InputError for what is none."""
+    """Return the digests of refs; raise InputError for an invalid one."""
     if isinstance(refs, (str, bytes)) or not hasattr(refs, "__iter__"):
         raise InputError("refs are several names", "give a list of refs")
     return [digest_of(ref) for ref in refs]
@@ -551,7 +553,7 @@ def _ref(row: Stored) -> str:
 
 
 def flat(data: Bytes) -> memoryview:
-    """Give bytes of any shape as a flat row of bytes, without a copy where that can be."""
+    """Return a buffer of any shape as flat bytes, without a copy if possible."""
     view = memoryview(data)
     if not view.nbytes:  # a shape with a zero in it cannot be cast
         return memoryview(b"")
@@ -559,7 +561,7 @@ def flat(data: Bytes) -> memoryview:
 
 
 def _check_pieces(pieces: Iterable[bytes], row: Stored) -> None:
-    """Raise DamagedBlobError unless pieces make up the bytes that they should."""
+    """Raise DamagedBlobError unless pieces have the size and hash of their blob."""
     hasher = blake3()
     size = 0
     for piece in pieces:
@@ -611,7 +613,7 @@ def check_hash(digest: bytes, expected: bytes | None) -> bytes:
 
 
 def _cuts(view: bytes | memoryview) -> Iterable[Bytes] | None:
-    """Give the parts that bytes are stored in, None for one piece."""
+    """Return the parts that bytes are stored in, None for one piece."""
     if len(view) < CUT_BYTES:
         return None
     from eventq import chunking
@@ -627,7 +629,7 @@ def _cuts(view: bytes | memoryview) -> Iterable[Bytes] | None:
 
 
 def _cuts_of_stream(head: bytes, blocks: Iterable[bytes]) -> Iterator[Bytes]:
-    """Give the parts that a stream is stored in; `head` is how it begins."""
+    """Yield the parts that a stream is stored in; `head` is its beginning."""
     from eventq import chunking
 
     if not chunking.pays(head[:PART_BYTES]):
@@ -640,7 +642,7 @@ def _cuts_of_stream(head: bytes, blocks: Iterable[bytes]) -> Iterator[Bytes]:
 
 
 def _even(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Give the bytes of blocks of whatever size in parts of PART_BYTES, the last one shorter."""
+    """Yield the bytes of blocks in parts of PART_BYTES; the last one may be shorter."""
     left = b""
     for block in blocks:
         left += block
@@ -652,7 +654,7 @@ def _even(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _groups(cuts: Iterable[Bytes]) -> Iterator[list[Bytes]]:
-    """Give parts in groups of about a MiB."""
+    """Yield parts in groups of about a MiB."""
     group: list[Bytes] = []
     size = 0
     for cut in cuts:

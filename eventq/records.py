@@ -1,4 +1,4 @@
-"""Every value that eventq gives back: the glossary in code, and the file to read first.
+"""Every value that eventq returns, and those to be stored: the glossary in code, to be read first.
 
 All are immutable. `Event` and `Batch` live in a module of their own for the sake of start-up time.
 """
@@ -49,7 +49,7 @@ _PARTS = {"external": 5, "internal": 3, "self": 0}
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A consumer's standing order: run `handler_cmd` while events that match `filter` are not acked."""
+    """A consumer's subscription: `handler_cmd` runs while matching events are not acked."""
 
     consumer_id: str
     handler_cmd: str
@@ -60,10 +60,11 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A subscription and where its consumer stands.
+    """A subscription and the state of its consumer.
 
-    `pending` counts matching events after `last_acked_id` (None when the filter cannot be run); `attempts` counts runs
-    without progress since the last ack; `stalled` says why no handler is started any more, or is None.
+    `pending` counts matching events after `last_acked_id` (None when the filter cannot be run);
+    `attempts` counts runs without progress since the last ack; `stalled` says why no handler is
+    started any more, or is None.
     """
 
     consumer_id: str
@@ -81,7 +82,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ThreadInfo:
-    """A thread at a glance; sizes are bytes."""
+    """A summary of a thread; sizes are bytes."""
 
     path: str
     event_count: int
@@ -103,7 +104,7 @@ class Source:
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an address that does not have the form."""
+        """Raise InputError for an address of another form."""
         wanted = _PARTS.get(self.kind)
         good = wanted == len(self.parts) and all(
             p and p == p.lower() and p.isprintable() and ":" not in p for p in self.parts
@@ -116,12 +117,12 @@ class Source:
             )
 
     def __str__(self) -> str:
-        """Give the address as it is stored."""
+        """Return the address as it is stored."""
         return ":".join((self.kind, *self.parts))
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Give the address that `text` spells; raise InputError for anything else."""
+        """Return the address of a text. Raises InputError."""
         kind, *parts = text.split(":")
         return cls(kind, tuple(parts))
 
@@ -129,26 +130,26 @@ class Source:
     def external(
         cls, channel_type: str, channel_id: str, session_type: str, session_id: str, peer_id: str
     ) -> Source:
-        """Give the address of somebody outside, reached through a channel."""
+        """Return the address of an outside peer, reached through a channel."""
         return cls("external", (channel_type, channel_id, session_type, session_id, peer_id))
 
     @classmethod
     def internal(cls, session_type: str, session_id: str, agent_id: str) -> Source:
-        """Give the address of another agent."""
+        """Return the address of another agent."""
         return cls("internal", (session_type, session_id, agent_id))
 
     @classmethod
     def own(cls) -> Source:
-        """Give the address of the agent itself, `self`."""
+        """Return the address of the agent itself, `self`."""
         return cls("self")
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes that are stored, named by their hash.
+    """Stored bytes, named by their hash.
 
-    `hash` is BLAKE3-256 in 64 lower-case hex digits; `size` and `stored` are bytes, as given and as kept; `codec` is
-    `none`, `zstd` or `parts`; `new` says whether a put stored them, or found them there.
+    `hash` is BLAKE3-256 in 64 lower-case hex digits. `size` counts the bytes, `stored` those on the
+    disk. `codec` is `none`, `zstd` or `parts`. `new` is false if a put found the bytes stored.
     """
 
     hash: str
@@ -165,12 +166,13 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One immutable node of what was said, as it is read.
+    """One immutable node of a conversation, as it is read.
 
-    `turn_id` counts 1, 2, 3 …; `parent_turn_id` is 0 for a root, whose `depth` is 0. `type_id`, `type_version`,
-    `encoding` and `flags` are the caller's. `hash` and `size` are those of the payload as it is read; `payload` is None
-    when it was not asked for and for a tombstone. `patch` is the `seq` of the overlay that was applied, 0 for none.
-    `canonical` names the rule that made the payload's bytes, or is None.
+    `turn_id` counts 1, 2, 3 …; `parent_turn_id` is 0 for a root, whose `depth` is 0. `type_id`,
+    `type_version`, `encoding` and `flags` are application-defined. `hash` and `size` are those of
+    the payload as it is read; `payload` is None if it was not requested, and for a tombstone.
+    `patch` is the `seq` of the patch that was applied, 0 for none. `canonical` names the rule that
+    made the payload's bytes, or is None.
     """
 
     turn_id: int
@@ -217,26 +219,27 @@ class NewTurn:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some turns of a chain, oldest first, and where to go on: `next_cursor` is None at the end of the chain."""
+    """Some turns of a chain, oldest first; `next_cursor` is None at the end of the chain."""
 
     turns: tuple[Turn, ...]
     next_cursor: int | None = None
 
     def __iter__(self) -> Iterator[Turn]:
-        """Give the turns."""
+        """Yield the turns."""
         return iter(self.turns)
 
     def __len__(self) -> int:
-        """Give the number of turns."""
+        """Return the number of turns."""
         return len(self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextInfo:
-    """A context at one moment: a head over turns, and where it came from.
+    """A context at one moment: a head over turns, and its origin.
 
-    `head_turn_id` is 0 while it is empty; `base_turn_id` is the turn it began at; `fork_of` the context it was forked
-    from, None for none (or for one that is deleted); `version` counts the moves of the head.
+    `head_turn_id` is 0 while it is empty; `base_turn_id` is the turn it began at; `fork_of` the
+    context it was forked from, None for none or a deleted one; `version` counts the moves of the
+    head.
     """
 
     context_id: int
@@ -253,7 +256,10 @@ class ContextInfo:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One move of a head: `op` is `create`, `append`, `move`, `import` or `delete`; turn ids are 0 for none."""
+    """One move of a head; turn ids are 0 for none.
+
+    `op` is `create`, `append`, `move`, `import` or `delete`.
+    """
 
     version: int
     op: str
@@ -264,7 +270,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class OpenInfo:
-    """A turn that is still being written: what is stored of it so far, in bytes."""
+    """A turn that is still being written; `size` counts the bytes stored so far."""
 
     open_id: int
     context_id: int
@@ -278,9 +284,9 @@ class OpenInfo:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collection deleted, or would delete when it was not `applied`; `hashes` of the blobs, sorted.
+    """What a collection deleted, or would delete if it was not `applied`.
 
-    `size` and `stored` are the bytes of the blobs as given and as kept.
+    `hashes` are those of the blobs, sorted; `size` counts their bytes, `stored` those on the disk.
     """
 
     applied: bool
@@ -293,7 +299,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import added; `notes` says what was dropped or could not be had, a sentence each."""
+    """What an import added; `notes` has a sentence for each thing that was dropped or missing."""
 
     blobs: int
     turns: int
@@ -308,7 +314,8 @@ class Imported:
 class RunInfo:
     """A run of a workflow at one moment; `head` and `start` are the refs of its nodes.
 
-    `status` is `active`, `suspended`, `completed` or `cancelled`; `completed_at_ms` is None unless it is completed.
+    `status` is `active`, `suspended`, `completed` or `cancelled`; `completed_at_ms` is None unless
+    it is completed.
     """
 
     run_id: int
@@ -348,10 +355,10 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a run, read whole: `number` counts from the start of the run, `ref` names its node.
+    """One step of a run: `number` counts from the start of the run, `ref` names its node.
 
-    `meta` is the structured part of what the role put out and `content` its text; `artifacts` are refs. A turn of a
-    type that this version does not know has no role, and its type for `meta`.
+    `meta` is the structured part of the role's output and `content` its text; `artifacts` are refs.
+    A turn of a type that this version does not know has no role, and its type as `meta`.
     """
 
     number: int
@@ -372,7 +379,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """A step that is to be taken, or an attempt at one: what a role put out.
+    """A step that is to be taken, or an attempt at one: the output of a role.
 
     `meta` is the structured part, any JSON value; `content` the text, and `refs` the blobs it made;
     or `extracted` is the three at once, `{"meta", "contentPayload", "refs"}`. `edge_prompt` is what
@@ -394,7 +401,7 @@ class NewStep:
 
 @dataclass(frozen=True, slots=True)
 class RunText:
-    """A run as text within a budget: the newest steps that fit, oldest first, and how many were left out."""
+    """The newest steps of a run as text; `omitted` counts the steps that did not fit."""
 
     text: str
     steps: int
@@ -403,10 +410,11 @@ class RunText:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactInfo:
-    """A numbered output of a tool: how far it is, in bytes and lines.
+    """A numbered output of a tool, with its size in bytes and lines so far.
 
-    `status` is `open` while it is written, `sealed` when it is whole, `failed` when its writer gave up, for the reason
-    in `error`, and `partial` when its writer died; `hash` is the BLAKE3-256 of all its bytes once it is sealed.
+    `status` is `open` while it is written, `sealed` when it is whole, `failed` when its writer gave
+    up, for the reason in `error`, and `partial` when its writer died. `hash` is the BLAKE3-256 of
+    all its bytes once it is sealed.
     """
 
     artifact_id: str
@@ -427,7 +435,7 @@ class ArtifactInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One version of a named output of an agent; the first is what its address gives."""
+    """One version of a named output of an agent; its address names the first."""
 
     output_id: str
     version: int
@@ -445,10 +453,11 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What is shown of a stream, and what became of the rest; sizes are bytes of UTF-8.
+    """The visible part of a stream, and the place of the whole; sizes are bytes of UTF-8.
 
-    `truncated` says that the stream did not fit into the window, `capped` counts the bytes that were left out of lines
-    that are too long. `artifact_id` names the artifact that holds all of it; `error` says why there is none.
+    `truncated` is true if the stream did not fit into the window; `capped` counts the bytes that
+    were cut from lines that are too long. `artifact_id` names the artifact that holds all of it;
+    `error` says why there is none.
     """
 
     text: str
@@ -462,9 +471,10 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a URL names: all of it, or `limit` lines from line `offset` on.
+    """The content of a URL: all of it, or `limit` lines from line `offset` on.
 
-    `next_offset` is the line to go on at, None at the end; `complete` is False for an artifact that was not sealed.
+    `next_offset` is the line to continue at, None at the end; `complete` is false for an artifact
+    that is not sealed.
     """
 
     url: str
@@ -475,16 +485,16 @@ class Content:
 
     @property
     def text(self) -> str:
-        """The bytes as text; what is not UTF-8 is replaced."""
+        """The bytes as text; invalid UTF-8 is replaced."""
         return self.data.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionImported:
-    """What the import of a session file added: `added` of the `entries` in it, and the blobs of its images.
+    """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
-    `raw` of the added lines are kept as the text that they are: they are no JSON objects, or spelled in a way that
-    could not be given back byte for byte.
+    `raw` counts the added lines that are stored as text: they are not JSON objects, or JSON that
+    could not be restored byte for byte.
     """
 
     context_id: int

@@ -1,7 +1,8 @@
-"""Workflow runs: hash-chained steps on a context, with a status, forks, compaction, and the messages a model gets.
+"""Workflow runs: hash-chained steps on a context, with a status, forks, compaction and messages.
 
-A run is a context whose first turn is a start node and whose others are state nodes, see `eventq.dag.nodes`. The store
-makes what chains them (start, ancestors, refs); callers give what a role put out.
+A run is a context whose first turn is a start node and whose other turns are state nodes, see
+`eventq.dag.nodes`. The store makes the links between them (start, ancestors, refs); callers pass
+the output of a role.
 """
 
 from __future__ import annotations
@@ -61,17 +62,15 @@ else:
     from eventq.frozen import replace
     from eventq.named import NamedTuple
 
-COMPACTED = (
-    1  # the flag of a turn whose node has a compaction: it is found without reading the nodes
-)
+COMPACTED = 1  # the flag of a turn whose node has a compaction: found without reading the nodes
 ABORTED = 130
-_NEAR = 256  # nodes that are held
+_CACHED = 256  # nodes, and roles
 _PAGE = 1_000
 _GROUP = 256  # steps whose contents are fetched together
 
 
-class _How(NamedTuple):
-    """Under which conditions a step is taken, and what else changes with it.
+class _Terms(NamedTuple):
+    """The conditions of a step, and what else changes with it.
 
     `tried` are attempts that failed before it.
     """
@@ -93,8 +92,8 @@ class Runs:
         self.contexts = contexts
         self.turns = contexts.turns
         self.engine = self.turns.database.runs
-        self.near: dict[bytes, Node] = {}
-        self.roles: set[str] = set()  # those that were found good
+        self.node_cache: dict[bytes, Node] = {}  # the next step needs the last nodes
+        self.roles: set[str] = set()  # accepted before
 
     def start(
         self,
@@ -105,7 +104,7 @@ class Runs:
         label: str | None = None,
         source: str | None = None,
     ) -> Run:
-        """Begin a run of a workflow and return it; prompt and system texts are frozen with it.
+        """Start a run of a workflow and return it; prompt and system texts are frozen with it.
 
         The run is the name of a workflow with a prompt and `system`, which maps each role to its
         system text; a `NewRun` has more. `label` names the run's context. With a `source` an event
@@ -165,8 +164,8 @@ class Runs:
         return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1)
 
     def node(self, digest: bytes) -> Node:
-        """Give the node of a hash; those of the last steps are held."""
-        found = self.near.get(digest)
+        """Return the node of a hash; recent ones are cached."""
+        found = self.node_cache.get(digest)
         if found is None:
             ref = REF + digest.hex()
             data = self.turns.blobs.get(digest)
@@ -177,30 +176,30 @@ class Runs:
         return found
 
     def check_role(self, role: str) -> None:
-        """Refuse what can be no role, and remember what can be."""
+        """Raise InputError for what cannot be a role; remember what can."""
         _role(role)
-        if len(self.roles) >= _NEAR:
+        if len(self.roles) >= _CACHED:
             self.roles.clear()
         self.roles.add(role)
 
-    def check(self, how: _How) -> None:
-        """Refuse what cannot be written, or be the key or the source of a step."""
+    def check(self, terms: _Terms) -> None:
+        """Check that the store is writable, and the key, head and source of a step."""
         self.turns.database.check_writable()
-        if how.to.key is not None:
-            check_name(how.to.key, "key")
-        if how.to.expected_head is not None:
-            check_natural(how.to.expected_head, "expected_head")
-        if how.source is not None:
-            self.turns.check_source(how.source)
+        if terms.to.key is not None:
+            check_name(terms.to.key, "key")
+        if terms.to.expected_head is not None:
+            check_natural(terms.to.expected_head, "expected_head")
+        if terms.source is not None:
+            self.turns.check_source(terms.source)
 
     def remember(self, digest: bytes, node: Node) -> None:
-        """Hold a node that the next step will ask for."""
-        if len(self.near) >= _NEAR:
-            self.near.clear()
-        self.near[digest] = node
+        """Cache a node that the next step will need."""
+        if len(self.node_cache) >= _CACHED:
+            self.node_cache.clear()
+        self.node_cache[digest] = node
 
     def get(self, run: int | str) -> Run:
-        """Give the run of an id or of a label. Raises UnknownRunError."""
+        """Return the run of an id or of a label. Raises UnknownRunError."""
         try:
             context = self.contexts.get(run)
         except UnknownContextError as error:
@@ -210,11 +209,11 @@ class Runs:
         return Run(self, context)
 
     def active(self, group: str | None = None) -> Iterator[RunInfo]:
-        """Yield the runs that are under way (active or suspended), by id, of all groups or of one."""
+        """Yield the active and suspended runs, by id, of all groups or of one."""
         return _all(lambda after: self.engine.active(after, _PAGE, group))
 
     def history(self, day: str, group: str | None = None) -> Iterator[RunInfo]:
-        """Yield the runs that were completed on a day, `2026-03-18`, of UTC."""
+        """Yield the runs that were completed on a UTC day, such as `2026-03-18`."""
         day = _day(day)
         return _all(lambda after: self.engine.completed(after, _PAGE, group, day))
 
@@ -237,10 +236,10 @@ class Runs:
 
 
 class Run:
-    """One run of a workflow; readings ask for its head each time."""
+    """One run of a workflow; each read looks its head up."""
 
     def __init__(self, runs: Runs, context: Context) -> None:
-        """Stand for the run of a context; nothing is read."""
+        """Represent the run of a context; nothing is read."""
         self._runs = runs
         self._turns = runs.turns
         self._engine = runs.engine
@@ -252,11 +251,11 @@ class Run:
         return self.context.id
 
     def __repr__(self) -> str:
-        """Name the run."""
+        """Return the run's id in brackets."""
         return f"<eventq.Run {self.id}>"
 
     def info(self) -> RunInfo:
-        """Give name, group, status, head and start. Raises UnknownRunError."""
+        """Return name, group, status, head and start. Raises UnknownRunError."""
         info = self._engine.get(self.id)
         if info is None:
             raise UnknownRunError(self.id)
@@ -274,22 +273,22 @@ class Run:
         key: str | None = None,
         source: str | None = None,
     ) -> Step:
-        """Record what a role put out as the next step, durably, and return it.
+        """Record the output of a role as the next step, durably, and return the step.
 
         The step is a role with `meta`, the structured part (any JSON value), and `content`, the
         text; a `NewStep` has more. Content, node, turn and head are one change. With a `key` that
-        was used in the last 24 hours the first step is returned. With a `source` an event tells of
+        was used in the last 24 hours the first step is returned. With a `source` an event reports
         it. Raises ConflictError when the run is not active or its head is not `expected_head` (a
         turn id), UnknownBlobError, InputError.
         """
         new = _new_step(step, meta, content)
         body = self._body(self._checked(new))
         tried = [self._tried(one) for one in new.attempts] if new.attempts != () else ()
-        how = _How("step", AppendTo(None, expected_head, key), source, tuple(tried))
-        return self._step(body, how)
+        terms = _Terms("step", AppendTo(None, expected_head, key), source, tuple(tried))
+        return self._step(body, terms)
 
     def _checked(self, new: NewStep) -> NewStep:
-        """Check the role of a step, and take apart what was extracted."""
+        """Check the role of a step, and split what was extracted."""
         if type(new.role) is not str or new.role not in self._runs.roles:
             self._runs.check_role(new.role)
         if new.extracted is None:
@@ -297,55 +296,57 @@ class Run:
         meta, content, refs = _extracted(new.extracted, new.meta, new.content, new.refs)
         return replace(new, meta=meta, content=content, refs=refs, extracted=None)
 
-    def _step(self, body: _Body, how: _How) -> Step:
-        """Take a step after the head, again when the run has moved meanwhile."""
-        self._runs.check(how)
+    def _step(self, body: _Body, terms: _Terms) -> Step:
+        """Take a step after the head, and retry when the run has moved meanwhile."""
+        self._runs.check(terms)
         run_id = self.context.id
         while True:
-            state = self._engine.state(run_id, how.to.key)
+            state = self._engine.state(run_id, terms.to.key)
             if state.keyed:
                 return self._again(state.keyed, body)
-            self._check_takes_steps(state, how.statuses)
-            if (step := self._take(state, body, how)) is not None:
+            self._check_takes_steps(state, terms.statuses)
+            if (step := self._take(state, body, terms)) is not None:
                 return step
 
-    def _take(self, state: RunState, body: _Body, how: _How) -> Step | None:
-        """Take a step where a run stands; return None when it has moved, or must be tried again."""
-        new, node = self._prepared(state, body, how)
+    def _take(self, state: RunState, body: _Body, terms: _Terms) -> Step | None:
+        """Take a step after a state of the run; return None when it must be retried."""
+        new, node = self._prepared(state, body, terms)
         try:
             turn = self._engine.step(self.context.id, new)
         except GoneError as gone:
-            body.prepare_again(self._turns.blobs, how.tried, gone)
+            body.prepare_again(self._turns.blobs, terms.tried, gone)
             return None
         if turn is None:
             return None
         self._runs.remember(new.turn.blob.digest, node)
         return _made_step(turn, node, body.node)
 
-    def _prepared(self, state: RunState, body: _Body, how: _How) -> tuple[PreparedStep, StateNode]:
-        """Prepare a step that goes where a run stands, and what was tried before it."""
+    def _prepared(
+        self, state: RunState, body: _Body, terms: _Terms
+    ) -> tuple[PreparedStep, StateNode]:
+        """Prepare a step after a state of the run, and the attempts before it."""
         turn_id, digest = state.head, state.digest
         refs = self._attempts_after(state) if state.tried else ()
-        if how.replaces:
+        if terms.replaces:
             turn_id, digest, refs = self._above(state)
         before, ref = self._before(digest, turn_id)
         nodes: tuple[PreparedBlob, ...] = ()
         blobs = body.blobs
-        if how.tried:
-            nodes, refs = self._tried_nodes(how.tried, before, ref, refs)
-            blobs = (*[blob for one in how.tried for blob in one.blobs], *blobs)
+        if terms.tried:
+            nodes, refs = self._tried_nodes(terms.tried, before, ref, refs)
+            blobs = (*[blob for one in terms.tried for blob in one.blobs], *blobs)
         node = body.node_after(before, ref, refs, self._turns.database.milliseconds())
         turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
-        to = how.to if how.to.key is None else how.to._replace(key_digest=digest_of_key(turn))
+        to = terms.to if terms.to.key is None else terms.to._replace(key_digest=digest_of_key(turn))
         new = PreparedStep(
-            turn, to, state, blobs, nodes, how.op, how.source, how.becomes, how.replaces
+            turn, to, state, blobs, nodes, terms.op, terms.source, terms.becomes, terms.replaces
         )
         return new, node
 
     def _tried_nodes(
         self, tried: Iterable[_Body], before: Node, ref: str, refs: tuple[str, ...]
     ) -> tuple[tuple[PreparedBlob, ...], tuple[str, ...]]:
-        """Prepare attempts, each of which names those before it; return them and all refs then."""
+        """Prepare attempts, each of which names those before it; return them and all their refs."""
         nodes = []
         for one in tried:
             node = self._runs.new(
@@ -359,17 +360,18 @@ class Run:
         return tuple([REF + digest.hex() for digest in self._engine.attempts(state.head)])
 
     def _above(self, state: RunState) -> tuple[int, bytes, tuple[str, ...]]:
-        """Return turn, digest and attempts of what a step comes after that replaces the last."""
+        """Return parent turn, its digest and the attempts of a step that replaces the last one."""
         turn_id = self._turns.parent(state.head)
         digest = bytes.fromhex(self._turns.turn(turn_id, payload=False, as_of=0).hash)
         refs = [REF + digest.hex() for digest in self._engine.attempts(turn_id)]
         return turn_id, digest, (*refs, REF + state.digest.hex())
 
     def _again(self, turn_id: int, body: _Body) -> Step:
-        """Return the step that has a key already; raise ConflictError when it was another one."""
+        """Return the step that has a key already; raise ConflictError if it is a different one."""
         step = self._read([self._turns.turn(turn_id, as_of=0)])[0]
         before = (
-            step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent, step.compact, step.child,
+            step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent,
+            step.compact, step.child,
         )  # fmt: skip
         if canonical.dump(list(before)) != body.same():
             raise ConflictError(
@@ -386,13 +388,13 @@ class Run:
             raise status_conflict(self.id, "", state.start)
 
     def _body(self, made: NewStep) -> _Body:
-        """Check and hash what a role put out, ahead of the transaction."""
+        """Check and hash the output of a role, ahead of the transaction."""
         _check_texts(made)
         digests = digests_of(made.refs) if made.refs != () else []
         artifacts = tuple(dict.fromkeys([REF + digest.hex() for digest in digests]))
         node = ContentNode(made.content, artifacts)
         ready = self._turns.blobs.prepare(node.encode(), digests or ())
-        meta = canonical.parse(canonical.dump(made.meta))  # as it is read, and no more the caller's
+        meta = canonical.parse(canonical.dump(made.meta))  # a copy, as it is read back
         child = None if made.child is None else REF + digest_of(made.child).hex()
         summary = None
         if made.compact is not None:
@@ -401,11 +403,11 @@ class Run:
         return _Body(made, meta, node, ready, summary, child)
 
     def _before(self, digest: bytes, turn_id: int) -> tuple[Node, str]:
-        """Return the node that a step comes after, and its ref: the nearest, past other turns."""
-        known = self._runs.near.get(digest)
+        """Return the node before a step and its ref; turns of other types are skipped."""
+        known = self._runs.node_cache.get(digest)
         if known is not None:
             return known, REF + digest.hex()
-        while digest not in self._runs.near:
+        while digest not in self._runs.node_cache:
             turn = self._turns.turn(turn_id, payload=False, as_of=0)
             if turn.type_id in (START_TYPE, STATE_TYPE):
                 digest = bytes.fromhex(turn.hash)
@@ -421,12 +423,12 @@ class Run:
         *,
         source: str | None = None,
     ) -> str:
-        """Keep a step that failed, without moving the head, and return its ref.
+        """Store a step that failed, without moving the head, and return its ref.
 
-        It is given as to `step`; the next step names it.
+        The arguments are those of `step`. The next step names the attempt.
         """
         body = self._tried(_new_step(step, meta, content))
-        self._runs.check(_How("attempt", AppendTo(), source))
+        self._runs.check(_Terms("attempt", AppendTo(), source))
         while True:
             state = self._engine.state(self.id)
             self._check_takes_steps(state)
@@ -442,7 +444,7 @@ class Run:
     def _tried(self, new: NewStep) -> _Body:
         """Check an attempt."""
         if type(new) is not NewStep:
-            raise InputError(f"{new!r:.200} is no attempt", "give a NewStep")
+            raise InputError(f"{new!r:.200} is not an attempt", "give a NewStep")
         if new.compact is not None or new.child is not None or new.attempts != ():
             raise InputError(
                 "an attempt has no compaction, no child and no attempts", "leave them out"
@@ -459,12 +461,13 @@ class Run:
         agent: str | None = None,
         source: str | None = None,
     ) -> Step:
-        """Replace the last step by another of its role; the old one is kept as an attempt. Give the new one.
+        """Replace the last step by another of its role, and return the new one.
 
-        Its edge prompt and agent are those of the old one unless given; a compaction and a child stay with it.
+        The old one is kept as an attempt. Edge prompt and agent default to those of the old step;
+        its compaction and its child are kept.
         """
-        how = _How("poke", AppendTo(), source, replaces=True)
-        self._runs.check(how)
+        terms = _Terms("poke", AppendTo(), source, replaces=True)
+        self._runs.check(terms)
         while True:
             state = self._engine.state(self.id)
             self._check_takes_steps(state)
@@ -479,7 +482,7 @@ class Run:
                 None if old.compact is None else self._text(old.compact),
                 old.child,
             )
-            if (step := self._take(state, self._body(made), how)) is not None:
+            if (step := self._take(state, self._body(made), terms)) is not None:
                 return step
 
     def _last_step(self, head: int) -> Step:
@@ -491,18 +494,18 @@ class Run:
         return found[0]
 
     def compact(self, summary: str, *, source: str | None = None) -> Step:
-        """Say in a text what has happened so far: models are shown it in place of the steps before; none is deleted."""
+        """Sum up the steps so far in a text; models see it in place of them. None is deleted."""
         body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
-        return self._step(body, _How("compact", AppendTo(), source))
+        return self._step(body, _Terms("compact", AppendTo(), source))
 
     # --- status ----------------------------------------------------------------------------------
 
     def end(self, return_code: int = 0, summary: str = "", *, source: str | None = None) -> Step:
-        """Complete the run with an end node, and give it. Raises ConflictError unless the run is active."""
+        """Complete the run with an end node, and return it. Raises ConflictError unless active."""
         return self._end("completed", return_code, summary, source)
 
     def cancel(self, summary: str = "", *, source: str | None = None) -> Step:
-        """End the run unfinished, also when it is suspended, with return code 130, and give the end node."""
+        """End an active or suspended run with return code 130, and return the end node."""
         return self._end("cancelled", ABORTED, summary, source)
 
     def _end(self, status: str, code: int, summary: str, source: str | None) -> Step:
@@ -512,15 +515,15 @@ class Run:
             )
         meta = {"returnCode": code, "summary": summary}
         statuses = ("active", "suspended") if status == "cancelled" else ("active",)
-        how = _How("end", AppendTo(), source, becomes=status, statuses=statuses)
-        return self._step(self._body(NewStep(END, meta, summary)), how)
+        terms = _Terms("end", AppendTo(), source, becomes=status, statuses=statuses)
+        return self._step(self._body(NewStep(END, meta, summary)), terms)
 
     def suspend(self, *, source: str | None = None) -> RunInfo:
-        """Set an active run aside: it takes no steps until it is resumed. Raises ConflictError."""
+        """Suspend an active run: it takes no steps until it is resumed. Raises ConflictError."""
         return self._set("suspended", "suspend", source)
 
     def resume(self, *, source: str | None = None) -> RunInfo:
-        """Let a run that was suspended, completed or cancelled take steps again; an end node stays in the chain."""
+        """Let a suspended, completed or cancelled run take steps again; an end node is kept."""
         return self._set("active", "resume", source)
 
     def _set(self, status: str, op: str, source: str | None) -> RunInfo:
@@ -539,10 +542,11 @@ class Run:
         label: str | None = None,
         source: str | None = None,
     ) -> Run:
-        """Make a run that goes on from a step of this one, and give it: nothing is copied, this one is not changed.
+        """Make a run that continues from a step of this one, and return it; copy nothing.
 
-        `at` is the number of a step, 0 the start; `role` stands for the first step of that role; without either it is
-        the second-to-last step, so that the last is taken again. The fork is active, whatever this one is.
+        `at` is the number of a step, 0 the start; `role` means the first step of that role. The
+        default is the second-to-last step, so that the last is taken again. The fork is active,
+        whatever the status of this run, which is not changed.
         """
         if at is not None and role is not None:
             raise UsageError(
@@ -588,7 +592,7 @@ class Run:
         return last[1].turn_id if len(last) > 1 else self._turn_at(0)
 
     def _newest_steps(self, count: int) -> list[Step]:
-        """Give the newest steps of roles, newest first."""
+        """Return the newest steps of roles, newest first."""
         found: list[Step] = []
         page = self.context.last(16, as_of=0)
         while True:
@@ -601,17 +605,17 @@ class Run:
     # --- reading ---------------------------------------------------------------------------------
 
     def start_node(self) -> StartNode:
-        """Give the node that the run began with."""
+        """Return the node that the run started with."""
         turn = self._turns.turn(self._engine.state(self.id).start, as_of=0)
         node = _node(turn)
         if not isinstance(node, StartNode):
             raise DamagedError(
-                f"{turn.ref} is no start of a run", "run 'eventq check' on the thread"
+                f"{turn.ref} is not the start of a run", "run 'eventq check' on the thread"
             )
         return node
 
     def prompt(self) -> str:
-        """Give the task that the run was started with."""
+        """Return the task that the run was started with."""
         return self._text(self.start_node().prompt)
 
     def _text(self, ref: str) -> str:
@@ -621,7 +625,10 @@ class Run:
         return data.decode()
 
     def replay(self, start: int = 1) -> Iterator[Step]:
-        """Give all steps, oldest first, or those from a number on, in bounded memory; the end nodes too."""
+        """Yield all steps, or those from a number on, oldest first, with the end nodes.
+
+        Memory is bounded.
+        """
         return self._steps(self.context.replay(start_depth=max(1, start), as_of=0))
 
     def _steps(self, turns: Chain) -> Iterator[Step]:
@@ -634,7 +641,7 @@ class Run:
         yield from self._read(group)
 
     def _read(self, turns: Sequence[Turn]) -> list[Step]:
-        """Make steps of turns, their contents fetched together; the start is left out."""
+        """Return the steps of turns, without the start; their contents are fetched together."""
         pairs = [(turn, _node(turn)) for turn in turns if turn.type_id != START_TYPE]
         wanted = [digest_of(node.content) for _, node in pairs if isinstance(node, StateNode)]
         try:
@@ -665,7 +672,7 @@ class Run:
         return _step_of(turn, node, decode(data, node.content))
 
     def chain(self) -> tuple[str, list[Step]]:
-        """Give what a model is to know: the summary of the last compaction ("" for none) and the steps since.
+        """Return the summary of the last compaction ("" for none) and the steps since then.
 
         The step that carries the compaction is the first of them; end nodes are left out.
         """
@@ -685,14 +692,14 @@ class Run:
     def messages(self, role: str, edge_prompt: str = "") -> list[dict[str, str]]:
         """Return the messages that a role should see now, as chat APIs take them.
 
-        The last asks it `edge_prompt`. What it was shown at an earlier visit, and what it answered,
-        is their prefix, byte for byte; a compaction begins anew. Raises LogicError for a role that
-        is not of the run, DamagedError when a step cannot be read whole.
+        The last one is `edge_prompt`. What the role saw at an earlier visit, and its answer, are
+        their prefix, byte for byte; a compaction starts a new one. Raises LogicError for a role
+        that is not of the run, DamagedError when a step cannot be read whole.
         """
         return list(self.iter_messages(role, edge_prompt))
 
     def iter_messages(self, role: str, edge_prompt: str = "") -> Iterator[dict[str, str]]:
-        """Give what `messages` gives, one by one, in memory that grows with what happens between two visits only."""
+        """Yield what `messages` returns; memory grows only with the steps between two visits."""
         _role(role)
         _check_text(edge_prompt, "edge prompt")
         start = self.start_node()
@@ -706,8 +713,8 @@ class Run:
     def _check_has(self, role: str, start: StartNode) -> None:
         """Raise LogicError for a role without a system text, where others have one, and a step.
 
-        Any role is one of a run whose start declares none. So it is where an older program wrote
-        the start: that took texts for some of the roles, and the run must be able to go on.
+        If the start declares no roles, any role is accepted. The same holds for a start of an
+        older version: those took texts for only some of the roles, and the run must go on.
         """
         if role in start.system or not start.system or start.task_in_system is None:
             return
@@ -723,28 +730,28 @@ class Run:
         )
 
     def _system(self, role: str, start: StartNode) -> str:
-        """Return the system message of a role: its frozen text, and the task unless that states it."""
+        """Return the system message of a role: its frozen text and, unless in it, the task."""
         task = self._text(start.prompt)
         frozen = self._text(start.system[role]) if role in start.system else ""
-        if start.task_in_system is None:  # messages of old runs stay: there, a guess decided
+        if start.task_in_system is None:  # messages of old runs must not change
             return frozen if task in frozen else messages.join(frozen, task)
         return frozen if frozen and start.task_in_system else messages.join(frozen, task)
 
     def read(self, budget: int | None = None) -> RunText:
-        """Give the steps as text, the newest that fit into `budget` characters and at least one, oldest first."""
+        """Return the newest steps that fit into `budget` characters as text, at least one."""
         if budget is not None:
             check_positive(budget, "budget")
-        told: list[str] = []
+        texts: list[str] = []
         size = 0
         for step in self._backwards():
             text = _as_text(step)
-            if told and budget is not None and size + len(text) > budget:
+            if texts and budget is not None and size + len(text) > budget:
                 break
-            told.append(text)
+            texts.append(text)
             size += len(text)
-        omitted = self.info().depth - len(told)
+        omitted = self.info().depth - len(texts)
         head = [f"({omitted} earlier steps omitted)"] if omitted else []
-        return RunText("\n\n".join([*head, *reversed(told)]), len(told), omitted)
+        return RunText("\n\n".join([*head, *reversed(texts)]), len(texts), omitted)
 
     def _backwards(self) -> Iterator[Step]:
         page = self.context.last(16, as_of=0)
@@ -756,7 +763,7 @@ class Run:
 
 
 class _Body:
-    """What a role put out, checked and hashed."""
+    """The output of a role, checked and hashed."""
 
     def __init__(
         self,
@@ -770,8 +777,8 @@ class _Body:
         self._made = made
         self._meta = meta
         self.node = node
-        self._ready = ready
-        self._summary = summary
+        self.ready = ready
+        self.summary = summary
         self.compact = None if summary is None else REF + summary.blob.digest.hex()
         self._child = child
         self.blobs = (  # what is stored ahead of the node
@@ -779,24 +786,24 @@ class _Body:
         )
 
     def prepare_again(self, blobs: Blobs, others: tuple[_Body, ...], gone: GoneError) -> None:
-        """Prepare all of it anew, and that of others: a collection came in between."""
+        """Prepare this and others again after a collection deleted parts of them."""
         for one in (self, *others):
-            for ready in (one._ready, one._summary):
+            for ready in (one.ready, one.summary):
                 if ready is not None:
                     blobs.again(ready, gone)
-            summary = one._summary
-            one.blobs = (one._ready.blob, *((summary.blob,) if summary else ()))
+            summary = one.summary
+            one.blobs = (one.ready.blob, *((summary.blob,) if summary else ()))
 
     def node_after(
         self, before: Node, ref: str, attempts: tuple[str, ...], timestamp: int
     ) -> StateNode:
-        """Return the state that comes after another, of that ref."""
+        """Return the node of this step after another node, whose ref is `ref`."""
         made = self._made
         return StateNode(
             role=made.role,
             meta=self._meta,
             start=before.start if isinstance(before, StateNode) else ref,
-            content=REF + self._ready.blob.digest.hex(),
+            content=REF + self.ready.blob.digest.hex(),
             ancestors=ancestors_after(ref, before),
             timestamp=timestamp,
             compact=self.compact,
@@ -807,7 +814,7 @@ class _Body:
         )
 
     def same(self) -> bytes:
-        """Return what tells this from another one under the same key: all but the time."""
+        """Return the bytes to compare with a step that has the same key: all but the time."""
         made, node = self._made, self.node
         return canonical.dump(
             [
@@ -832,7 +839,7 @@ def _lines(page: Callable[[int], list[tuple[int, str]]]) -> Iterator[str]:
 
 
 def _node(turn: Turn) -> Node | None:
-    """Give the node of a turn, None for a turn of another type."""
+    """Return the node of a turn, None for a turn of another type."""
     if turn.type_id not in (START_TYPE, STATE_TYPE) or turn.payload is None:
         return None
     return decode(turn.payload, turn.ref)
@@ -850,11 +857,12 @@ def _made_step(row: TurnRow, node: StateNode, content: ContentNode) -> Step:
 def _step_of(turn: Turn, node: StateNode, content: Node) -> Step:
     if not isinstance(content, ContentNode):
         raise DamagedError(
-            f"{node.content} is no content of a step", "run 'eventq check' on the thread"
+            f"{node.content} is not the content of a step", "run 'eventq check' on the thread"
         )
     return Step(
-        turn.depth, turn.turn_id, turn.ref, node.role, node.meta, content.text, content.artifacts, node.edge_prompt,
-        node.agent, node.timestamp, node.ancestors, node.compact, node.attempts, node.child,
+        turn.depth, turn.turn_id, turn.ref, node.role, node.meta, content.text, content.artifacts,
+        node.edge_prompt, node.agent, node.timestamp, node.ancestors, node.compact, node.attempts,
+        node.child,
     )  # fmt: skip
 
 
@@ -876,7 +884,7 @@ def _check_text(text: object, what: str) -> None:
 
 
 def _check_texts(made: NewStep) -> None:
-    """Raise InputError for what is no text that can be stored."""
+    """Raise InputError for texts that cannot be stored."""
     texts = (made.content, "content"), (made.edge_prompt, "edge prompt"), (made.agent, "agent")
     for text, what in texts:
         if type(text) is not str or not text.isascii():
@@ -884,7 +892,7 @@ def _check_texts(made: NewStep) -> None:
 
 
 def _new_run(run: NewRun | str, prompt: str | None, system: Mapping[str, str] | None) -> NewRun:
-    """Return what is given in place of a name, or a run of a name, prompt and system texts alone."""
+    """Return a `NewRun` as it is, or one of a name, a prompt and system texts."""
     if type(run) is not NewRun:
         return NewRun(run, prompt, system)  # type: ignore[arg-type]  # both are checked later
     if prompt is not None or system is not None:
@@ -922,7 +930,7 @@ def _role(role: str) -> str:
 
 
 def _new_step(step: NewStep | str, meta: Any, content: str) -> NewStep:
-    """Return what is given in place of a role, or a step of a role, meta and content alone."""
+    """Return a `NewStep` as it is, or one of a role, meta and content."""
     if type(step) is not NewStep:
         return NewStep(step, meta, content)  # type: ignore[arg-type]  # which is checked
     if meta is not None or content:
@@ -931,28 +939,30 @@ def _new_step(step: NewStep | str, meta: Any, content: str) -> NewStep:
 
 
 def _extracted(
-    told: Mapping[str, Any], meta: Any, content: str, refs: Iterable[Name]
+    extracted: Mapping[str, Any], meta: Any, content: str, refs: Iterable[Name]
 ) -> tuple[Any, str, Any]:
-    """Give meta, text and refs of what an extractor gave."""
+    """Return meta, text and refs of the output of an extractor."""
     if meta is not None or content or [*refs]:
         raise UsageError(
             "a step takes meta, content and refs, or what was extracted", "give one of the two"
         )
-    if not hasattr(told, "keys") or (unknown := set(told) - {"meta", "contentPayload", "refs"}):
-        unknown = unknown if hasattr(told, "keys") else {type(told).__name__}
+    known = {"meta", "contentPayload", "refs"}
+    is_mapping = hasattr(extracted, "keys")
+    unknown = set(extracted) - known if is_mapping else {type(extracted).__name__}
+    if unknown or not is_mapping:
         raise InputError(
             f"{sorted(unknown)} is nothing that is extracted", "give meta, contentPayload and refs"
         )
-    named = told.get("refs") or ()
+    named = extracted.get("refs") or ()
     if not isinstance(named, (list, tuple)):
         raise InputError(
             f"the refs that were extracted are {type(named).__name__}", "give a list of refs"
         )
-    return told.get("meta"), told.get("contentPayload", ""), named
+    return extracted.get("meta"), extracted.get("contentPayload", ""), named
 
 
 def _unknown(turn: Turn) -> Step:
-    """Give a turn of a type that is none of ours as a step: without a role, its type for `meta`."""
+    """Return a turn of an unknown type as a step: without a role, its type as `meta`."""
     meta = {"type": turn.type_id, "version": turn.type_version}
     return Step(
         turn.depth,

@@ -280,7 +280,7 @@ class View:
     def range(
         self, start_depth: int, limit: int = 64, *, payload: bool = True, as_of: int | None = None
     ) -> Page:
-        """Return the turns from a depth on (0: the root); `next_cursor` is the depth to go on at."""
+        """Return the turns from a depth on (0: the root); `next_cursor` is the next depth."""
         check_natural(start_depth, "start_depth")
         check_positive(limit, "limit")
         head = self.head_id()
