@@ -638,9 +638,9 @@ class Copies(Protocol):
         """Store records in order under the ids that they have, as one change.
 
         What a record names is stored, or stands before it. Depths and sizes are not read: they
-        follow from what a record names. A run that is there gets the new status. No event tells of
-        anything. New ids are above all that were restored. Raises UnknownTurnError,
-        UnknownBlobError.
+        follow from what a record names. A context begins at its head. A run that is there gets the
+        new status. No event tells of anything. New ids are above all that were restored. Raises
+        UnknownTurnError, UnknownBlobError.
         """
 
     def reserve(self, turn: int) -> None:

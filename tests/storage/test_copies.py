@@ -76,6 +76,7 @@ def filled(opened: eventq.Thread) -> eventq.Thread:
 def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None:
     """Without contexts all records of all kinds are chosen, each kind in its order."""
     info = filled.contexts.get("main").info()
+    filled.blobs.put(bytes(range(256)) * 8_000)  # in parts, which are no blobs of their own
     with database.read() as moment:
         chosen = moment.copies.select(None)
         turns = list(chosen.turns())
@@ -145,15 +146,16 @@ def test_artifacts_and_outputs_are_added(filled: eventq.Thread, database: Databa
 
 def test_runs_and_attempts_are_chosen(copies: Copies, database: Database) -> None:
     """A run comes with its context, an attempt with the turn that it came after."""
-    run = RunCopy(1, "flow", "group", "completed", 1, AT + 5)
+    run = RunCopy(1, "flow", "group", "completed", 3, AT + 5)
     attempt = AttemptCopy(1, digest(b"c"), AT + 4)
     other: list[Restorable] = [turn(2), ContextCopy(2, 2, 0, 0, AT)]
-    copies.restore([turn(1), ContextCopy(1, 1, 0, 0, AT), run, attempt])
+    copies.restore([turn(1), turn(3, data=b"b"), ContextCopy(1, 1, 0, 0, AT), run, attempt])
     copies.restore(other)
     with database.read() as moment:
         chosen = moment.copies.select([1])
         assert (list(chosen.runs()), list(chosen.attempts())) == ([run], [attempt])
-        assert set(chosen.blobs()) == {digest(b"a"), digest(b"c")}
+        assert [one.turn for one in chosen.turns()] == [1, 3]
+        assert set(chosen.blobs()) == {digest(b"a"), digest(b"b"), digest(b"c")}
         chosen = moment.copies.select([2])
         assert (list(chosen.runs()), list(chosen.attempts())) == ([], [])
 
@@ -198,6 +200,7 @@ def test_what_is_restored_is_what_was_read(copies: Copies, database: Database) -
         assert first == turn(5, type_id="", type_version=0, size=1)
         assert second == rule._replace(depth=1, size=1)
         assert list(chosen.contexts()) == [ContextCopy(3, 9, 1, 6, AT, "name", None)]
+        assert [one.base_turn_id for one in moment.contexts.page(0, 9)] == [9]
         assert list(chosen.patches()) == records[4:6]
         assert [*chosen.attempts(), *chosen.runs()] == records[6:]
 
@@ -216,6 +219,7 @@ def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies
     made = opened.contexts.create()
     assert (made.id, made.append(b"x").turn_id) == (31, 71)
     copies.reserve(50)
+    assert opened.database.turns.last_id() == 71
     assert made.append(b"x").turn_id == 72
     copies.reserve(100)
     assert opened.database.turns.last_id() == 100
@@ -225,10 +229,10 @@ def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies
 def test_labels_change_what_they_have(copies: Copies, database: Database) -> None:
     """A label sets a name or an origin; None leaves what there is."""
     copies.restore([ContextCopy(1, 0, 0, 0, AT), ContextCopy(2, 0, 0, 0, AT)])
-    copies.restore([ContextLabel(2, "two", None), ContextLabel(2, None, 1)])
-    info = database.contexts.get(2)
-    assert info is not None
-    assert (info.name, info.fork_of) == ("two", 1)
+    for labels in ([(2, "two", None), (2, None, 1)], [(1, None, 2), (1, "one", None)]):
+        copies.restore([ContextLabel(*label) for label in labels])
+    found = [(one.name, one.fork_of) for one in database.contexts.page(0, 9)]
+    assert found == [("one", 2), ("two", 1)]
 
 
 def test_a_run_that_is_there_gets_the_new_status(copies: Copies, database: Database) -> None:
