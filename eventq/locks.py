@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOCK_SECONDS = 5.0  # what a push waits for the lock of the mirror; the event is stored, and the next push catches up
+_GUARDS = ".guards"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
 
 
@@ -116,8 +118,45 @@ class ConsumerFiles:
         self.database = database
 
 
+def files_of(directory: str, consumer: str) -> ConsumerFiles:
+    """Return the files of a consumer's lock in a thread's directory.
+
+    The guard lies apart from `run`, where handlers remove files.
+    """
+    name = encode(consumer)
+    return ConsumerFiles(
+        f"{directory}/{_GUARDS}/{name}", f"{directory}/run/{name}.lock", f"{directory}/events.db"
+    )
+
+
+def encode(consumer: str) -> str:
+    """Return the file name of a consumer id: readable, never a path, no two alike in any case.
+
+    Lower-case letters, digits, `_`, `-` and inner dots stay; a capital is `+` and its lower case; every other character
+    is `%` and two hexadecimal digits a byte. A long one ends in `~` and a hash of the whole id.
+    """
+    name = "".join(_encode(c) for c in consumer)
+    if name.startswith("."):
+        name = "%2e" + name[1:]
+    if len(name) <= 120:
+        return name
+    from hashlib import sha256
+
+    return f"{name[:60]}~{sha256(os.fsencode(consumer)).hexdigest()}"
+
+
+def _encode(character: str) -> str:
+    if character in _PLAIN:
+        return character
+    if "A" <= character <= "Z":
+        return "+" + character.lower()
+    return "".join(f"%{byte:02x}" for byte in os.fsencode(character))
+
+
 class ConsumerLock:
-    """A lock that is held, until `release`."""
+    """The lease of a consumer, held until `release`; see `eventq.storage.base.Lease`."""
+
+    fence = 0  # the locks of the system exclude everybody else as long as they are held
 
     def __init__(self, files: ConsumerFiles, guard: int, fd: int) -> None:
         """Wrap the locked descriptors of the guard and of the lock file."""
@@ -171,7 +210,7 @@ class ConsumerLock:
 
     def note(self, handler: int | None = None) -> None:
         """Write down who holds the lock: this process, and the handler that it runs."""
-        self.keep()
+        self.renew()
         self._write(self._note(handler), *self.fds)
 
     def _note(self, handler: int | None = None) -> bytes:
@@ -190,10 +229,14 @@ class ConsumerLock:
             os.ftruncate(fd, len(data))
         self._noted = data
 
-    def keep(self) -> None:
-        """Make a file of the lock again that was removed, unless somebody was quicker or the thread has gone."""
+    def renew(self) -> bool:
+        """Make a file of the lock again that was removed; return False for a lock that is lost.
+
+        It is lost when somebody was quicker, or the thread is gone.
+        """
         self.guard = self._kept(self.guard, self._files.guard)
         self.fd = self._kept(self.fd, self._files.lock)
+        return _is_at(self.guard, self._files.guard)
 
     def _kept(self, fd: int, path: str) -> int:
         """Return a locked descriptor of the file at the path: the present one, or that of a new file."""
@@ -378,6 +421,31 @@ def wake_holder(files: ConsumerFiles) -> None:
 def lost(files: ConsumerFiles) -> bool:
     """Return whether a consumer lost its supervisor."""
     return os.path.exists(files.guard) and not held(files)
+
+
+class Leases:
+    """Who supervises the consumers of a thread; see `eventq.storage.base.Leases`."""
+
+    def __init__(self, directory: str) -> None:
+        """List the guards; the rest is looked up when it is asked for."""
+        self._directory = directory
+        self._guards = guards(f"{directory}/{_GUARDS}")
+
+    def is_noted(self, consumer: str) -> bool:
+        """Return whether a holder was noted, and had not left, when this was made."""
+        return bool(self._guards) and encode(consumer) in self._guards
+
+    def is_held(self, consumer: str) -> bool:
+        """Return whether somebody holds the lease of a consumer."""
+        return held(files_of(self._directory, consumer))
+
+    def is_lost(self, consumer: str) -> bool:
+        """Return whether a consumer lost its supervisor."""
+        return lost(files_of(self._directory, consumer))
+
+    def wake(self, consumer: str) -> None:
+        """Have the supervisor of a consumer, if there is one, look at what has changed."""
+        wake_holder(files_of(self._directory, consumer))
 
 
 def queue(place: str, database: str) -> int | None:

@@ -6,13 +6,13 @@ import os
 
 from eventq import system
 from eventq.errors import EventqError, StoreError
-from eventq.locks import ConsumerLock, lost
 from eventq.log.notifier import DELAY, QUEUE_FD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
+    from eventq.storage.base import Lease
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 
@@ -62,14 +62,13 @@ class Dispatch:
         self._journal = journal
         self.failure: EventqError | None = None  # of the first consumer that could not be checked
 
-    def scan(self) -> dict[str, ConsumerLock]:
+    def scan(self) -> dict[str, Lease]:
         """Lock the consumers that are due or have lost their supervisor; return the locks."""
-        locks: dict[str, ConsumerLock] = {}
+        locks: dict[str, Lease] = {}
+        leases = self._subscriptions.leases()
         for state in self._subscriptions.states():
             try:
-                wanted = self._subscriptions.ready(state) or lost(
-                    self._layout.consumer(state.consumer)
-                )
+                wanted = self._subscriptions.ready(state) or leases.is_lost(state.consumer)
                 lock = self._lock(state) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer must not block the others)
                 self._fail(state.consumer, error)
@@ -87,8 +86,8 @@ class Dispatch:
         )
         self.failure = self.failure or failure
 
-    def _lock(self, state: ConsumerState) -> ConsumerLock | None:
-        lock = ConsumerLock.take(self._layout.consumer(state.consumer))
+    def _lock(self, state: ConsumerState) -> Lease | None:
+        lock = self._subscriptions.lease(state.consumer)
         if lock is None:
             self._journal.info(f"dispatch: consumer={state.consumer} skipped (lock held)")
         return lock
@@ -120,7 +119,7 @@ def _close_all(keep: set[int]) -> None:
                 pass  # it was the one that listed the folder
 
 
-def start_supervisor(directory: str, locks: dict[str, ConsumerLock]) -> None:
+def start_supervisor(directory: str, locks: dict[str, Lease]) -> None:
     """Fork a supervisor and hand it the locks.
 
     The caller must have closed its database and run no second OS thread.

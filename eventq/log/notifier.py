@@ -16,8 +16,7 @@ from time import thread_time
 
 from eventq import system
 from eventq.errors import FilterError
-from eventq.locks import guards, held, queue, wake_holder
-from eventq.workspace.layout import encode
+from eventq.locks import queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Notifier:
 
     def wake_supervisor(self, consumer: str) -> None:
         """Make the supervisor of a consumer look at once, whatever it is waiting for."""
-        wake_holder(self._layout.consumer(consumer))
+        self._db.leases().wake(consumer)
 
     def start(self) -> None:
         """Start a detached dispatch, unless one is about to begin."""
@@ -122,14 +121,13 @@ class Notifier:
 
         A consumer whose lock is held has a supervisor, which looks once more after the release.
         """
-        there = guards(self._layout.guards)
+        leases = self._db.leases()
         deadline = thread_time() + LOOK_SECONDS
         for state in self._db.consumers.all():
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
-            if (new or (there and encode(state.consumer) in there)) and not held(
-                self._layout.consumer(state.consumer)
-            ):
+            consumer = state.consumer
+            if (new or leases.is_noted(consumer)) and not leases.is_held(consumer):
                 return True
         return False
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eventq.event import ConsumerState, EventPage, LinePage
     from eventq.log.notifier import Notifier
     from eventq.records import Subscription
-    from eventq.storage.base import Database
+    from eventq.storage.base import Database, Lease, Leases
     from eventq.workspace.journal import Journal
 
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
@@ -191,6 +191,14 @@ class Subscriptions:
         except FilterError as error:
             self.stall(state, f"its filter is refused: {error.what}")
         return False
+
+    def lease(self, consumer: str) -> Lease | None:
+        """Take the right to supervise a consumer; return None while somebody else has it."""
+        return self._db.lease(consumer)
+
+    def leases(self) -> Leases:
+        """Return who supervises which consumers."""
+        return self._db.leases()
 
     def pending(self, state: ConsumerState) -> int | None:
         """Return how many events wait for a consumer, or None if its filter cannot be run."""

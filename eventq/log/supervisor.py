@@ -13,7 +13,7 @@ import signal
 
 from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
-from eventq.locks import ConsumerLock, FolderLock
+from eventq.locks import FolderLock
 from eventq.log.notifier import Notifier
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.engines import open_database
@@ -22,7 +22,10 @@ from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eventq.event import ConsumerState
+    from eventq.storage.base import Lease
 
 TRANSITIONS = {
     "look": {
@@ -49,10 +52,10 @@ _LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
 class Watched:
     """One consumer under supervision."""
 
-    def __init__(self, consumer: str, lock: ConsumerLock) -> None:
+    def __init__(self, consumer: str, lock: Lease) -> None:
         """Start with the lock held and no handler running."""
         self.consumer = consumer
-        self.lock: ConsumerLock | None = lock
+        self.lock: Lease | None = lock
         self.state = "look"
         self.pid = 0
         self.acked = 0  # the acked id at the time the handler was started
@@ -80,7 +83,7 @@ class Watched:
         self.attempts = self.noted = 0
 
 
-def supervise(directory: str, locks: dict[str, ConsumerLock]) -> None:
+def supervise(directory: str, locks: Mapping[str, Lease]) -> None:
     """Supervise the locked consumers until none is due."""
     layout = Layout(directory)
     journal = Journal(layout)
@@ -101,7 +104,7 @@ class Supervisor:
         layout: Layout,
         subscriptions: Subscriptions,
         journal: Journal,
-        locks: dict[str, ConsumerLock],
+        locks: Mapping[str, Lease],
     ) -> None:
         """Take over the locks."""
         self._layout = layout
@@ -140,7 +143,7 @@ class Supervisor:
     def _restore_lock_file(self, watched: Watched) -> None:
         """Recreate a lock file that a handler removed, unless the lock was released."""
         if watched.lock is not None and watched.state != "released":
-            watched.lock.keep()
+            watched.lock.renew()
 
     def _advance(self, watched: Watched) -> None:
         """Move one consumer on as far as is possible without waiting."""
@@ -251,7 +254,7 @@ class Supervisor:
         if lock is not None:
             lock.close() if due else lock.forget()
         if due:
-            watched.lock = ConsumerLock.take(self._layout.consumer(watched.consumer))
+            watched.lock = self._subscriptions.lease(watched.consumer)
             watched.move("due" if watched.lock is not None else "taken")
         else:
             watched.move("idle")

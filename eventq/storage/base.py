@@ -748,6 +748,55 @@ class Watcher(Protocol):
         """Stop watching."""
 
 
+class Lease(Protocol):
+    """The right to supervise one consumer: nobody else runs its handler meanwhile.
+
+    It survives `close` and is handed over to a fork, which keeps `fds` open.
+    """
+
+    @property
+    def fence(self) -> int:
+        """A number that rises with each holder, 0 where the holder cannot lose it unawares."""
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """The descriptors that hold it, if any."""
+
+    def renew(self) -> bool:
+        """Hold it for longer; return False when it is lost."""
+
+    def note(self, handler: int | None = None) -> None:
+        """Write down who holds it: this process, and the handler that it runs."""
+
+    def orphan(self) -> int | None:
+        """Return the pid of a handler that the last holder left running here, or None."""
+
+    def release(self) -> None:
+        """Let others take it; `forget` or `close` follows."""
+
+    def forget(self) -> None:
+        """Note that the last holder has looked for the last time, unless there is another by now."""
+
+    def close(self) -> None:
+        """Leave it to the process that inherited it."""
+
+
+class Leases(Protocol):
+    """Who supervises the consumers of a thread."""
+
+    def is_noted(self, consumer: str) -> bool:
+        """Return whether a holder was noted, and had not left, when this was made."""
+
+    def is_held(self, consumer: str) -> bool:
+        """Return whether somebody holds the lease of a consumer, by now."""
+
+    def is_lost(self, consumer: str) -> bool:
+        """Return whether a consumer lost its supervisor: noted, and not held, by now."""
+
+    def wake(self, consumer: str) -> None:
+        """Have the supervisor of a consumer, if there is one, look at what has changed."""
+
+
 class Database(Snapshot, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors."""
 
@@ -779,9 +828,6 @@ class Database(Snapshot, Protocol):
         Raises NotAThreadError when the thread was deleted or replaced.
         """
 
-    def data_version(self) -> int:
-        """Return a number that changes when another process has committed."""
-
     def has_memory(self) -> bool:
         """Return whether there are turns and blobs: not in an older one, opened to read."""
 
@@ -800,6 +846,12 @@ class Database(Snapshot, Protocol):
 
     def watch(self) -> Watcher:
         """Return a watcher for one waiter; what is committed from now on wakes it."""
+
+    def lease(self, consumer: str) -> Lease | None:
+        """Take the lease of a consumer; return None while somebody else holds it."""
+
+    def leases(self) -> Leases:
+        """Return who holds which leases."""
 
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""

@@ -6,10 +6,9 @@ import os
 
 from eventq import system
 from eventq.errors import InputError
-from eventq.locks import ConsumerFiles
+from eventq.locks import ConsumerFiles, encode, files_of
 
 ROTATE_LINES = 10_000  # a file that holds more begins anew
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
 class Layout:
@@ -33,12 +32,8 @@ class Layout:
         self.deferred = f"{directory}/run/.deferred"
 
     def consumer(self, consumer: str) -> ConsumerFiles:
-        """Return the files of a consumer's lock.
-
-        The guard lies apart from `run`, where handlers remove files.
-        """
-        name = encode(consumer)
-        return ConsumerFiles(f"{self.guards}/{name}", f"{self.run}/{name}.lock", self.database)
+        """Return the files of a consumer's lock."""
+        return files_of(self.directory, consumer)
 
     def handler_log(self, consumer: str) -> str:
         """Give the path of the log of a consumer's handler."""
@@ -67,30 +62,6 @@ def resolve(path: str) -> str:
     except FileNotFoundError as error:
         raise InputError("the current directory is gone", "give an absolute path") from error
     return full[1:] if full.startswith("//") else full
-
-
-def encode(consumer: str) -> str:
-    """Give the file name of a consumer id: readable, injective also where case does not count, never a path.
-
-    Lower-case letters, digits, `_`, `-` and inner dots stay; a capital is `+` and its lower case; every other character
-    is `%` and two hexadecimal digits a byte. A long one ends in `~` and a hash of the whole id.
-    """
-    name = "".join(_encode(c) for c in consumer)
-    if name.startswith("."):
-        name = "%2e" + name[1:]
-    if len(name) <= 120:
-        return name
-    from hashlib import sha256
-
-    return f"{name[:60]}~{sha256(os.fsencode(consumer)).hexdigest()}"
-
-
-def _encode(character: str) -> str:
-    if character in _PLAIN:
-        return character
-    if "A" <= character <= "Z":
-        return "+" + character.lower()
-    return "".join(f"%{byte:02x}" for byte in os.fsencode(character))
 
 
 def rotate(path: str) -> str:

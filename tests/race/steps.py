@@ -212,7 +212,7 @@ class Play:
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         real_flock, real_close, real_release = fcntl.flock, ConsumerLock.close, ConsumerLock.release
-        real_forget, real_keep = ConsumerLock.forget, ConsumerLock.keep
+        real_forget, real_keep = ConsumerLock.forget, ConsumerLock.renew
         play = self
 
         def flock(fd: int, how: int) -> None:
@@ -239,14 +239,15 @@ class Play:
             real_forget(lock)
             play.stage.step("forgotten")
 
-        def keep(lock: ConsumerLock) -> None:
+        def keep(lock: ConsumerLock) -> bool:
             play.stage.step("keeping")
-            real_keep(lock)
+            kept = real_keep(lock)
             play.stage.step("kept")
+            return kept
 
         patch.setattr(ConsumerLock, "release", release)
         patch.setattr(ConsumerLock, "forget", forget)
-        patch.setattr(ConsumerLock, "keep", keep)
+        patch.setattr(ConsumerLock, "renew", keep)
         patch.setattr(locks, "flock", flock)
         patch.setattr(ConsumerLock, "close", close)
         for owner, name in (
@@ -258,7 +259,7 @@ class Play:
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
         patch.setattr(Consumers, "_set_acked", self._stepping(Consumers._set_acked, "set_acked"))
         patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
-        patch.setattr(notifier, "held", self._stepping(locks.held, "held"))
+        patch.setattr(locks.Leases, "is_held", self._stepping(locks.Leases.is_held, "held"))
         for name, fake in (
             ("spawn", self._spawn), ("fork", self._fork), ("reap", self._reap), ("birth", self._birth),
             ("pause", lambda _: self.stage.step("pause")), ("monotonic", lambda: self.stage.now),

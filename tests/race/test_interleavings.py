@@ -12,7 +12,7 @@ import pytest
 
 import eventq
 from eventq import locks
-from eventq.log import dispatch, notifier
+from eventq.log import dispatch
 from eventq.log.supervisor import Supervisor
 from tests.race.steps import Play, explore
 
@@ -207,7 +207,7 @@ def a_look_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         real_push(self, kind)
 
     patch.setattr(Play, "push", push)
-    patch.setattr(notifier, "held", lambda _, consumer: seen[consumer])
+    patch.setattr(locks.Leases, "is_held", lambda _, consumer: seen[consumer])
 
 
 MISTAKES = [

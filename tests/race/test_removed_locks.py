@@ -191,7 +191,7 @@ def test_a_held_lock_whose_file_was_removed_is_still_held(
     remove(thread)
     assert locks.held(thread.layout.consumer("w"))
     assert ConsumerLock.take(thread.layout.consumer("w")) is None
-    lock.keep()
+    lock.renew()
     for path in (thread.layout.consumer("w").guard, thread.layout.consumer("w").lock):
         fd = os.open(path, os.O_RDWR)
         with pytest.raises(BlockingIOError):
@@ -212,7 +212,7 @@ def test_the_lock_file_of_a_deleted_thread_is_not_made_again(
     os.rename(thread.path, thread.path + "-moved")
     if again:
         eventq.init(thread.path)
-    lock.keep()
+    lock.renew()
     lock.note(os.getpid())
     assert os.path.exists(thread.path) is again
     if again:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from eventq.event import Commit
     from eventq.filters.sandbox import FilterSandbox
+    from eventq.locks import ConsumerLock as Lease
+    from eventq.locks import Leases
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
@@ -564,6 +566,21 @@ class Database:
         from eventq.storage.sqlite.watcher import Watcher  # a push needs none
 
         return Watcher(self)
+
+    def lease(self, consumer: str) -> Lease | None:
+        """Take the lease of a consumer; return None while somebody else holds it.
+
+        Raises OSError when a lock file cannot be made.
+        """
+        from eventq.locks import ConsumerLock, files_of
+
+        return ConsumerLock.take(files_of(self.directory, consumer))
+
+    def leases(self) -> Leases:
+        """Return who holds which leases by now."""
+        from eventq.locks import Leases
+
+        return Leases(self.directory)
 
     def reopened(self) -> Database:
         """Open the same database once more."""
