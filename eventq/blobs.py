@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Protocol
 
     from eventq import zstd
-    from eventq.storage.base import Memory
+    from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import BlobRow
 
     Bytes = bytes | bytearray | memoryview
@@ -182,7 +182,7 @@ class Prepared:
 class Blobs:
     """The blobs of one thread."""
 
-    def __init__(self, db: Memory) -> None:
+    def __init__(self, db: MemoryAreas) -> None:
         """Use a database; nothing is read yet."""
         self._db = db
         self._engine = db.blobs

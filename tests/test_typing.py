@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import assert_type
 
 import eventq
-from eventq.dag.contexts import Contexts
-from eventq.dag.turns import Chain
+from eventq import Blob, Turn
+from eventq.memory import (
+    Memory,
+    MemoryChain,
+    MemoryContext,
+    MemoryContexts,
+    MemoryDiff,
+    MemoryOpenTurn,
+)
 from eventq.records import Page
 from eventq.wire.client import Connection
+from eventq.wire.remote import RemoteChain, RemoteContext, RemoteContexts
 from eventq.wire.server import Server
 
 
@@ -37,24 +45,41 @@ def test_the_public_face_is_typed(tmp_path: Path) -> None:
     assert repr(batch) == "Batch(count=1, first_id=2, last_id=2)"
 
 
-def test_a_connection_is_typed_as_what_it_stands_for(tmp_path: Path) -> None:
-    """What is served elsewhere has the types that it has at home; at run time, what is given back has them too."""
-    server = Server(eventq.init(tmp_path / "t"), f"unix:{tmp_path}/s")
+def used(memory: Memory, name: str) -> Turn:
+    """Use a memory, whether it is here or elsewhere."""
+    with memory:
+        assert_type(memory.contexts, MemoryContexts)
+        context = assert_type(memory.contexts.create(name), MemoryContext)
+        turn = assert_type(context.append("hello"), Turn)
+        other = assert_type(memory.contexts.fork(context), MemoryContext)
+        assert_type(other.last(), Page)
+        diff = assert_type(context.diff(other), MemoryDiff)
+        assert_type(diff.mine, MemoryChain)
+        assert_type(context.replay(), MemoryChain)
+        assert_type(context.open_turn(), MemoryOpenTurn)
+        assert_type(memory.contexts.turns.depth(turn.turn_id), int)
+        blob = assert_type(memory.blobs.put(b"x"), Blob)
+        assert_type(memory.blobs.stream(blob.ref), Iterator[bytes])
+        assert memory.path
+    return turn
+
+
+def test_a_thread_and_a_connection_are_memories(tmp_path: Path) -> None:
+    """Both satisfy the protocol, with results of the same types at run time too."""
+    path = eventq.init(tmp_path / "t")
+    server = Server(path, f"unix:{tmp_path}/s")
     ready = threading.Event()
     runner = threading.Thread(target=server.run, args=(lambda _: ready.set(),))
     runner.start()
     assert ready.wait(60)
     try:
-        with eventq.connect(f"unix:{tmp_path}/s") as connection:
-            assert_type(connection, Connection)
-            assert_type(connection.contexts, Contexts)
-            context = assert_type(connection.contexts.create("x"), eventq.Context)
-            turn = assert_type(context.append("hello"), eventq.Turn)
-            page = assert_type(context.last(), Page)
-            blob = assert_type(connection.blobs.put(b"x"), eventq.Blob)
-            assert_type(connection.blobs.stream(blob.ref), Iterator[bytes])
-            assert_type(context.replay(), Chain)
+        connection = eventq.connect(f"unix:{tmp_path}/s")
+        assert_type(connection, Connection)
+        assert_type(connection.contexts, RemoteContexts)
+        context = assert_type(connection.contexts.create("x"), RemoteContext)
+        assert_type(context.replay(), RemoteChain)
+        turns = [used(connection, "there"), used(eventq.open(path), "here")]
     finally:
         server.stop()
         runner.join(60)
-    assert (type(turn), type(page), type(blob)) == (eventq.Turn, Page, eventq.Blob)
+    assert [type(turn) for turn in turns] == [Turn, Turn]

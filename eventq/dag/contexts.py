@@ -14,8 +14,10 @@ from eventq.streams import first_bytes, pieces_from
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from eventq.blobs import Name
+    from eventq.memory import MemoryContext
     from eventq.storage.base import OpenTurns
 
     Which = int | str  # a context's id, or its name
@@ -44,7 +46,7 @@ class Contexts:
         return Context(self.turns, self._engine.create(name, check_natural(base, "base"), None))
 
     def fork(
-        self, context: Context | Which, *, at: int | None = None, name: str | None = None
+        self, context: MemoryContext | Which, *, at: int | None = None, name: str | None = None
     ) -> Context:
         """Make a context at the head of another or at a turn of its chain, and return it."""
         return self._handle(context).fork(at=at, name=name)
@@ -58,8 +60,11 @@ class Contexts:
             raise UnknownContextError(context)
         return Context(self.turns, found)
 
-    def _handle(self, context: Context | Which) -> Context:
-        return context if isinstance(context, Context) else self.get(context)
+    def _handle(self, context: MemoryContext | Which) -> Context:
+        if isinstance(context, Context):
+            return context
+        which: Any = context  # one of another memory is refused
+        return self.get(which)
 
     def list(self, after: int = 0) -> Iterator[ContextInfo]:
         """Yield all contexts after an id, by id, lazily."""
@@ -74,27 +79,26 @@ class Contexts:
         """Yield all contexts, by id."""
         return self.list()
 
-    def head(self, context: Context | Which) -> int:
+    def head(self, context: MemoryContext | Which) -> int:
         """Return the newest turn of a context, 0 for none. Raises UnknownContextError."""
         return self._handle(context).head_id()
 
     def compare_and_set(
-        self, context: Context | Which, to: int, *, expected_head: int
+        self, context: MemoryContext | Which, to: int, *, expected_head: int
     ) -> ContextInfo:
         """Move a head if it is where it is expected. Raises ConflictError, with the actual head."""
         return self._handle(context).move(to, expected_head=expected_head)
 
-    def delete(self, context: Context | Which) -> None:
+    def delete(self, context: MemoryContext | Which) -> None:
         """Delete a context; see `Context.delete`."""
         self._handle(context).delete()
 
-    def history(self, context: Context | Which) -> Iterator[Move]:
+    def history(self, context: MemoryContext | Which) -> Iterator[Move]:
         """Yield the moves of a head, oldest first; those of a deleted context by its id."""
-        if isinstance(context, str):
-            context = self.get(context)
-        elif not isinstance(context, Context):
-            context = Context(self.turns, check_natural(context, "context"))
-        return context.history()
+        if isinstance(context, (Context, str)):
+            return self._handle(context).history()
+        number: Any = context  # also of a context that was deleted
+        return Context(self.turns, check_natural(number, "context")).history()
 
     def turn(self, turn_id: int, *, payload: bool = True, as_of: int | None = None) -> Turn:
         """Return any turn. Raises UnknownTurnError."""

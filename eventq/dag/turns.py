@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.blobs import Blobs, Prepared
-    from eventq.storage.base import Memory
+    from eventq.memory import MemoryView
+    from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import TurnRow
 
     CheckSource = Callable[[str], None]
@@ -34,7 +35,7 @@ _SETTERS = [getattr(Turn, name).__set__ for name in Turn.__slots__]
 class Turns:
     """The turns of one thread; `check_source` refuses what cannot be the source of an event."""
 
-    def __init__(self, db: Memory, blobs: Blobs, check_source: CheckSource) -> None:
+    def __init__(self, db: MemoryAreas, blobs: Blobs, check_source: CheckSource) -> None:
         """Use a database and its blobs."""
         self.database = db
         self.blobs = blobs
@@ -323,11 +324,11 @@ class View:
         if not self.has(turn_id):
             raise chain_conflict(turn_id, self.head_id())
 
-    def common_ancestor(self, other: View) -> int:
+    def common_ancestor(self, other: MemoryView) -> int:
         """Return the id of the last turn that two chains share, 0 for none."""
         return self.turns.common(self.head_id(), other.head_id())
 
-    def diff(self, other: View, *, payload: bool = True, as_of: int | None = None) -> Diff:
+    def diff(self, other: MemoryView, *, payload: bool = True, as_of: int | None = None) -> Diff:
         """Return what each of two chains has after the last turn that they share."""
         mine, theirs = self.head_id(), other.head_id()
         shared = self.turns.common(mine, theirs)

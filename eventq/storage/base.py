@@ -428,7 +428,7 @@ class Runs(Protocol):
         """Return a sentence for each fault of the rows of runs."""
 
 
-class Memory(Protocol):
+class MemoryAreas(Protocol):
     """What the memory needs of a database: blobs, turns, contexts and runs, and one change."""
 
     @property
@@ -708,7 +708,7 @@ class Log(Protocol):
         """Subscriptions, and how far each has got."""
 
 
-class Snapshot(Log, Memory, Protocol):
+class Snapshot(Log, MemoryAreas, Protocol):
     """All areas: of one moment inside `read`, else of what is stored."""
 
     @property

@@ -9,11 +9,10 @@ from blake3 import blake3
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq import Context, Thread, Turn
-    from eventq.wire.client import Connection
+    from eventq import Turn
+    from eventq.memory import MemoryContext as Context
     from tests.contract.support import Tables
 
-    Memory = Thread | Connection
     Stored = Callable[[], Tables]
 
 MIB = 1 << 20

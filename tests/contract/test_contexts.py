@@ -10,7 +10,6 @@ import pytest
 
 import eventq
 from eventq import InputError, Turn, UsageError
-from eventq.dag.contexts import OpenTurn
 from eventq.errors import (
     ConflictError,
     TooLargeError,
@@ -26,9 +25,11 @@ from tests.crash.support import kill, numbers, read_lines, start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq import Context, Thread
+    from eventq import Thread
+    from eventq.memory import Memory, MemoryOpenTurn
+    from eventq.memory import MemoryContext as Context
     from tests.conftest import Clock
-    from tests.contract.memory import Memory, Stored
+    from tests.contract.memory import Stored
 
     Call = Callable[[], object]
 
@@ -646,7 +647,7 @@ def test_a_closed_open_turn(memory: Memory, context: Context, stored: Stored) ->
     discarded.discard()
     before = stored()
     assert (before["open_turns"], before["open_pieces"], len(before["turns"])) == ([], [], 1)
-    calls: list[Callable[[OpenTurn], object]] = [
+    calls: list[Callable[[MemoryOpenTurn], object]] = [
         lambda opened: opened.seal(),
         lambda opened: opened.discard(),
         lambda opened: opened.info(),

@@ -42,6 +42,7 @@ LEVELS = {
     "eventq.storage": 1.5,
     "eventq.filters": 2,
     "eventq.locks": 2,
+    "eventq.memory": 2,
     "eventq.system": 1,
     "eventq.records": 1,
     "eventq.event": 0.5,

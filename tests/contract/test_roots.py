@@ -12,8 +12,10 @@ from eventq import InputError, UsageError
 from eventq.errors import UnknownTurnError
 
 if TYPE_CHECKING:
-    from eventq import Context, Thread
-    from tests.contract.memory import Memory, Stored
+    from eventq import Thread
+    from eventq.memory import Memory
+    from eventq.memory import MemoryContext as Context
+    from tests.contract.memory import Stored
 
 A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tree c"))
 

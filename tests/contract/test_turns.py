@@ -30,9 +30,11 @@ from tests.contract.support import append, ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq import Context, Thread
+    from eventq import Thread
+    from eventq.memory import Memory
+    from eventq.memory import MemoryContext as Context
     from tests.conftest import Clock
-    from tests.contract.memory import Memory, Stored
+    from tests.contract.memory import Stored
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -34,7 +34,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import EventqError, LogicError
-from eventq.wire import client, frames, handlers, jobs, rpc, server
+from eventq.wire import client, frames, handlers, jobs, remote, rpc, server
 from eventq.wire.frames import Called, Failure, Frame, Type
 from eventq.wire.jobs import MemoryBudget
 
@@ -1005,11 +1005,11 @@ def _all(found: Any) -> Any:
 
 def _some(found: Any) -> Any:
     """Begin to iterate, and let go."""
-    return next(found, None) if isinstance(found, client.Pages) else found
+    return next(found, None) if isinstance(found, remote.Pages) else found
 
 
 def _one(kind: str, which: Any = 1) -> Callable[[Any], Any]:
-    return lambda to: client.REMOTE[kind](to, which)
+    return lambda to: remote.REMOTE[kind](to, which)
 
 
 _context, _chain, _opened = _one("context"), _one("chain", [3, 0, 3, True, None]), _one("open")
@@ -1044,7 +1044,7 @@ def feed_client(data: bytes) -> None:
     """Have a client ask a server that says what an input says: it gets a value or an EventqError, and soon."""
     tape = Tape(data)
     asks = [tape.one(ASKS) for _ in range(1 + tape.below(6))]
-    with mock.patch.multiple(client, PAGE_BYTES=1000, PART_BYTES=500):
+    with mock.patch.multiple(remote, PAGE_BYTES=1000, PART_BYTES=500):
         try:
             connection = client.Connection(
                 "unix:nowhere", _sockets(tape), token="", reply_seconds=REPLY_SECONDS
@@ -1072,7 +1072,7 @@ def main() -> None:
     os.environ["EVENTQ_NOTIFIER"] = "none"
     import atheris
 
-    for module in (frames, rpc, client, handlers, server):
+    for module in (frames, rpc, client, remote, handlers, server):
         for value in list(vars(module).values()):
             _instrument(atheris, value, module.__name__)
     atheris.Setup(sys.argv, target)

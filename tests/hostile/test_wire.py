@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from eventq.errors import EventqError
-from eventq.wire import client, frames, server
+from eventq.wire import client, frames, remote, server
 from eventq.wire.frames import Called, GetHead, Type
 from tests.conftest import ROOT
 from tests.hostile import fuzz_wire
@@ -191,7 +191,7 @@ def test_pages_without_items_are_passed_over() -> None:
 )
 def test_an_answer_that_is_none_is_refused(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no number of an upload, and what is no page after a page, is an EventqError."""
-    monkeypatch.setattr(client, "PAGE_BYTES", 1000)
+    monkeypatch.setattr(remote, "PAGE_BYTES", 1000)
     with asking(called(2, told)) as connection, pytest.raises(EventqError):
         connection.blobs.put(b"x" * 1001)
     if not told.startswith('{"pages'):

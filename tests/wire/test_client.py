@@ -25,8 +25,8 @@ from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
 from eventq.records import NewTurn, Page
 from eventq.storage.sqlite.turns import Turns as TurnTable
-from eventq.wire import client
-from eventq.wire.client import Connection, Pages, Remote, connect, parse
+from eventq.wire import client, remote
+from eventq.wire.client import Connection, connect, parse
 from eventq.wire.frames import (
     Call,
     Called,
@@ -39,6 +39,7 @@ from eventq.wire.frames import (
     decode_request,
     encode_reply,
 )
+from eventq.wire.remote import Pages, Remote
 from eventq.wire.rpc import CALLS, LOCAL, WRITE, Calls, failure
 from tests.wire.support import Served
 
@@ -71,7 +72,7 @@ def connection(serve: Callable[..., Served]) -> Iterator[Connection]:
 
 def plain(value: Any) -> Any:
     """Give what can be compared: what stands for something as its kind and id, an iterator as what it gives."""
-    name = type(value).__name__
+    name = type(value).__name__.removeprefix("Remote")
     if isinstance(value, Diff):
         return [value.ancestor, plain(value.mine), plain(value.theirs)]
     if name == "Chain":
@@ -432,10 +433,9 @@ def test_methods_look_like_those_at_home(connection: Connection) -> None:
     """Each method has the name, the words and the signature of the local one, and one that is not there is not there."""
     for kind, methods in CALLS.items():
         for name in ("__iter__",) if kind == "chain" else methods if kind in LOCAL else ():
-            mine, local = getattr(client.REMOTE[kind], name), getattr(LOCAL[kind], name)
+            mine, local = getattr(remote.REMOTE[kind], name), getattr(LOCAL[kind], name)
             assert (mine.__name__, mine.__doc__) == (name, local.__doc__)
             assert inspect.signature(mine) == inspect.signature(local)
-    assert connection.contexts.__doc__ == LOCAL["contexts"].__doc__
     for name in ("_add", "move_inside", "load", "prepare"):
         assert not hasattr(connection.contexts, name)
         assert not hasattr(connection.blobs, name)
@@ -942,13 +942,13 @@ CHAIN = [3, 0, 3, True, None]
         *((lambda to: iter(to.blobs), told) for told in ("5", "null", "[]", '{"context":1}')),
         *((lambda to: iter(to.contexts), told) for told in ("5", '{"blobs":null}')),
         *(
-            (lambda to: list(client.REMOTE["chain"](to, CHAIN)), told)  # type: ignore[call-overload]
+            (lambda to: list(remote.REMOTE["chain"](to, CHAIN)), told)  # type: ignore[call-overload]
             for told in (
                 "5", "[]", "[0]", "[0,5]", "[0,[]]", "[0,[5]]", '{"tuple":[0,[]]}', '{"pages":[null,[]]}', f"[0,[{TURN},5]]",
                 f"[0,[{','.join([TURN] * 4)}]]", f"[0,[{TURN}],1]",
             )
         ),
-        (lambda to: list(client.REMOTE["chain"](to, [3, 3, 3, True, None])), f"[0,[{TURN}]]"),  # type: ignore[call-overload]
+        (lambda to: list(remote.REMOTE["chain"](to, [3, 3, 3, True, None])), f"[0,[{TURN}]]"),  # type: ignore[call-overload]
     ],
 )  # fmt: skip
 def test_an_answer_of_the_wrong_type(peer: Peer, call: Callable[[Any], object], told: str) -> None:
@@ -1020,7 +1020,7 @@ class Silent:
         (2, lambda to: to.blobs.verify()),
         (3, lambda to: to.blobs.put(io.BytesIO(NOISE * 3))),
         (3, lambda to: list(to.contexts)),
-        (3, lambda to: list(client.REMOTE["chain"](to, [300, 0, 300, True, None]))),  # type: ignore[call-overload]
+        (3, lambda to: list(remote.REMOTE["chain"](to, [300, 0, 300, True, None]))),  # type: ignore[call-overload]
     ],
 )
 def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], object]) -> None:
@@ -1078,7 +1078,7 @@ def test_closing_at_the_beginning_of_a_call(
     with_contexts(peer.thread, 600)
     connection = peer.connect()
     items = iter(connection.contexts)
-    farewell = client._Link.farewell
+    farewell = client.Link.farewell
 
     def closed(link: Any) -> Any:
         connection.close()
@@ -1089,7 +1089,7 @@ def test_closing_at_the_beginning_of_a_call(
         raise LogicError("no server answers", "run it")
 
     if place != "_make_socket":
-        monkeypatch.setattr(client._Link, "farewell", closed)
+        monkeypatch.setattr(client.Link, "farewell", closed)
     else:
         peer.cut()
         monkeypatch.setattr(connection, "_make_socket", nobody)
@@ -1126,14 +1126,14 @@ def test_a_call_that_ends_as_its_connection_is_closed(
 ) -> None:
     """A reply that has come is given, and the socket is closed by whoever is the last to use it."""
     connection = peer.connect()
-    ask = client._Link.ask
+    ask = client.Link.ask
 
     def asked(link: Any, request: Any) -> Any:
         found = ask(link, request)
         connection.close()  # as another thread, or a signal, might
         return found
 
-    monkeypatch.setattr(client._Link, "ask", asked)
+    monkeypatch.setattr(client.Link, "ask", asked)
     assert connection.contexts.get("main").id == 1
     assert connection._link is None
     peer.ended()
@@ -1142,15 +1142,15 @@ def test_a_call_that_ends_as_its_connection_is_closed(
 def test_an_interrupt(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an interrupt in the middle of a call, its reply is not taken for that of the next."""
     with peer.connect() as connection:
-        fill = client._Link._fill
+        fill = client.Link._fill
 
         def interrupted(_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(client._Link, "_fill", interrupted)
+        monkeypatch.setattr(client.Link, "_fill", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection.contexts.get("nobody")
-        monkeypatch.setattr(client._Link, "_fill", fill)
+        monkeypatch.setattr(client.Link, "_fill", fill)
         assert connection.contexts.get("main").id == 1
         assert connection.session_id == 2
 
@@ -1273,7 +1273,7 @@ def test_a_second_connection_that_breaks_under_a_call(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that was not sent is sent again; when that breaks too, nobody knows whether it was done."""
-    ask, broken = client._Link.ask, iter([True])
+    ask, broken = client.Link.ask, iter([True])
 
     def asked(link: Any, request: Any) -> Any:
         if next(broken, False):
@@ -1282,7 +1282,7 @@ def test_a_second_connection_that_breaks_under_a_call(
 
     with peer.connect() as connection:
         peer.faults = {3: silently}  # after a second hello
-        monkeypatch.setattr(client._Link, "ask", asked)
+        monkeypatch.setattr(client.Link, "ask", asked)
         with pytest.raises(LogicError, match="whether the call was done is not known"):
             connection.contexts.create("made")
 
