@@ -26,14 +26,6 @@ def events(database: Database) -> Events:
     return database.events
 
 
-@pytest.fixture
-def commits(database: Database) -> list[Commit]:
-    """Return the list in which the commits that subscribers learn of are noted."""
-    noted: list[Commit] = []
-    database.subscribe("test", noted.append)
-    return noted
-
-
 def new(content: object = "x", key: str | None = None, kind: str = "note") -> NewEvent:
     """Return an event that is to be stored."""
     return NewEvent("self", kind, str(content), None, key)
@@ -203,49 +195,17 @@ def test_inside_a_transaction_own_writes_are_read(database: Database, second: Da
     assert second.events.bounds() == Bounds(11, 20, 10)
 
 
-def test_a_filter_reads_own_writes(database: Database) -> None:
-    """Inside a transaction a filter finds what it has stored, and not what it has pruned."""
-    events = database.events
+def test_a_commit_has_a_part_for_each_call(database: Database) -> None:
+    """What subscribers learn holds the events of each call that stored some, and no others."""
+    commits: list[Commit] = []
+    database.subscribe("test", commits.append)
     with database.write():
-        fill(events, 20)
-        events.prune(11)
-        rare = events.accept("type = 'rare'")
-        assert (events.first_match(rare, 0, 20), events.count(rare, 0, 20)) == (20, 1)
-        assert numbers(events.page(rare, 0, 20, 9).events) == [20]
-
-
-def test_subscribers_learn_of_a_transaction_once(database: Database, commits: list[Commit]) -> None:
-    """A commit tells of all its events at once, by parts, and not of what was undone."""
-    events = database.events
-    events.add(new(1))
-    with database.write():
-        events.append([new(2), new(3)])
-        with pytest.raises(ZeroDivisionError), database.write():
-            events.add(new("undone"))
-            raise ZeroDivisionError
-        events.add(NewEvent("last", "note", "4"))
-    with pytest.raises(ZeroDivisionError), database.write():
-        events.add(new("undone"))
-        raise ZeroDivisionError
-    assert [one[:3] for one in commits] == [(1, 1, "self"), (2, 4, "last")]
-    assert [part[:2] for part in commits[1].parts] == [(2, 2), (4, 1)]
-    assert [[one[2] for one in part[3]] for part in commits[1].parts] == [["2", "3"], ["4"]]
-
-
-def test_effects_come_after_the_outermost_commit(database: Database, second: Database) -> None:
-    """An effect runs when all is stored, or at once outside; one of an undone block does not run."""
-    seen: list[int] = []
-    database.on_commit(lambda: seen.append(-1))
-    with database.write():
-        database.events.add(new())
-        with database.write():
-            database.on_commit(lambda: seen.append(second.events.last()))
-        assert seen == [-1]
-    assert seen == [-1, 1]
-    with pytest.raises(ZeroDivisionError), database.write():
-        database.on_commit(lambda: seen.append(0))
-        raise ZeroDivisionError
-    assert seen == [-1, 1]
+        database.events.append([new(1), new(2, "k")])
+        database.events.append([new(3, "k")])
+        database.events.add(new(4))
+    (commit,) = commits
+    assert [part[:2] for part in commit.parts] == [(1, 2), (3, 1)]
+    assert [[one.content for one in part[3]] for part in commit.parts] == [["1", "2"], ["4"]]
 
 
 def test_a_reader_stores_nothing(opened: eventq.Thread) -> None:
