@@ -4,71 +4,31 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import os
 import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 
 import eventq
 from eventq import system
 from eventq.errors import EventqError, LogicError, ReadOnlyError, UsageError
-from eventq.output import artifacts as artifacts_module
 from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records import Captured
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
-from tests.crash.support import FaultyFile, FaultyVFS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import Until
 
 SEQ = b"".join(b"%d\n" % n for n in range(1, 20_001))  # 108,894 bytes
 SHOWN = model_view(SEQ, SPILL, 20 * 1024)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 SOON = 120.0
-
-
-class CommitFile(FaultyFile):
-    """A file of a CommitVFS."""
-
-    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
-        """Write, and say when it is what ends a transaction: a frame's head with a size of the database in it."""
-        if len(data) == 24 and data[4:8] != bytes(4):
-            self._faults.count("commit")
-        super().xWrite(data, offset)
-
-
-class CommitVFS(FaultyVFS):
-    """A file layer that refuses commits only."""
-
-    def xOpen(self, name: Any, flags: list[int]) -> FaultyFile:  # noqa: N802
-        return CommitFile(self, name, flags)
-
-    def count(self, what: str) -> None:
-        """Count a commit."""
-        if what == "commit":
-            super().count(what)
-
-
-@pytest.fixture
-def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
-    """Have every thread that is opened use the faulty file layer, unarmed."""
-    made = CommitVFS("faulty-capture")
-    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-capture"))
-    yield made
-    monkeypatch.undo()
-    made.unregister()
 
 
 def files() -> list[str]:
@@ -105,10 +65,8 @@ def test_what_a_long_command_gives(thread: eventq.Thread) -> None:
 
 def test_nothing_need_be_shown(thread: eventq.Thread) -> None:
     """Without `show` the result is the same."""
-    assert thread.capture(["seq", "20000"]) == (
-        0,
-        Captured(SHOWN.decode(), True, 0, len(SEQ), 20_001, "0", None),
-    )
+    expected = (0, Captured(SHOWN.decode(), True, 0, len(SEQ), 20001, "0", None))
+    assert thread.capture(["seq", "20000"]) == expected
 
 
 def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
@@ -117,10 +75,8 @@ def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
     options: dict[str, Any] = {"keep": True, "sanitize": False, "on_chunk": chunks.append}
     code, captured = thread.capture(["printf", r"\033[1mx\r"], tool="b/a sh", **options)
     assert (code, captured) == (0, Captured("\x1b[1mx\r", False, 0, 6, 1, "0", None))
-    assert (thread.artifacts.get(0).tool, thread.artifacts.open(0).read()) == (
-        "b_a_sh",
-        b"\x1b[1mx\r",
-    )
+    expected = ("b_a_sh", b"\x1b[1mx\r")
+    assert (thread.artifacts.get(0).tool, thread.artifacts.open(0).read()) == expected
     assert "".join(chunks) == "\x1b[1mx\r"
     captured = thread.capture(["seq", "200"], spill=100, head=20, columns=4)[1]
     assert captured.text.encode() == model_view(model_cap(SEQ[:692], 4)[0], 100, 20)
@@ -434,71 +390,6 @@ def test_a_silent_command_is_waited_for(
 
 
 # --- no room --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError])
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
-def test_a_store_that_refuses(
-    path: str,
-    vfs: CommitVFS,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    lasting: bool,
-    error: type[Exception],
-) -> None:
-    """Row 98: whichever commit is refused, the view is complete, no number is given, the cause is, the code is passed on."""
-    monkeypatch.setattr(artifacts_module, "COMMIT_BYTES", 1 << 16)
-    data = SEQ * 3  # the artifact, four times in the middle, and the seal
-    with eventq.open(path) as thread:
-        vfs.arm(number, error, lasting=lasting)
-        code, captured, shown = seen(
-            ["sh", "-c", "seq 20000; seq 20000; seq 20000; exit 4"], thread, tool="x"
-        )
-        failed = vfs.failed
-        vfs.disarm()
-        assert failed == "commit"
-        assert code == 4
-        assert captured.text.encode() == model_view(data, SPILL, 20 * 1024)
-        assert captured.text.encode().startswith(shown)
-        expected = (len(data), True, None)
-        assert (captured.total_bytes, captured.truncated, captured.artifact_id) == expected
-        assert captured.error
-        assert "events.db" in captured.error
-    with eventq.open(path) as thread:
-        thread.database.run(
-            "UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ()
-        )  # as if we had died
-        for info in thread.artifacts:
-            assert info.status == ("partial" if lasting else "failed")
-            assert data.startswith(thread.artifacts.open(info.artifact_id).read())
-        assert thread.check() == []
-        assert thread.capture(["seq", "20000"])[1].error is None
-
-
-def test_a_refusal_while_the_command_is_silent(
-    path: str, vfs: CommitVFS, gate: str, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that refuses what waited in a silence ends nothing; the cause is told at the end."""
-    monkeypatch.setattr(artifacts_module, "COMMIT_SECONDS", 0.05)
-
-    def go_on() -> None:
-        until(lambda: vfs.failed, "what waited is refused", SOON)
-        Path(gate).write_text("\n", encoding="ascii")
-
-    with eventq.open(path) as thread:
-        vfs.arm(2, apsw.FullError, lasting=False)  # the first makes the artifact
-        helper = threading.Thread(target=go_on)
-        helper.start()
-        code, captured = thread.capture(
-            ["sh", "-c", f"echo one; read x <{gate}; echo two; exit 4"], keep=True
-        )
-        helper.join()
-        vfs.disarm()
-        assert (code, captured.text, captured.artifact_id) == (4, "one\ntwo\n", None)
-        assert "events.db" in (captured.error or "")
-        assert thread.artifacts.get(0).status == "failed"
-        assert thread.check() == []
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17])

@@ -238,14 +238,11 @@ def model(
     clean = model_sanitize(data, swallowed)
     cut, capped = model_cap(clean, columns)
     return Outcome(
-        text=model_view(cut, spill, head).decode(),
-        truncated=len(cut) > spill,
-        capped=capped,
-        total_bytes=len(clean),
-        total_lines=clean.count(b"\n") + 1 if clean else 0,
+        text=model_view(cut, spill, head).decode(), truncated=len(cut) > spill, capped=capped,
+        total_bytes=len(clean), total_lines=clean.count(b"\n") + 1 if clean else 0,
         artifact=clean if len(cut) > spill or capped or (keep and clean) else None,
         seen=clean.decode(),
-    )
+    )  # fmt: skip
 
 
 def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, keep: bool) -> Outcome:
@@ -265,14 +262,10 @@ def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, kee
     assert (kept.story == ["open", "write", "seal"]) == (done.artifact_id == "7")
     assert "" not in seen
     return Outcome(
-        text=done.text,
-        truncated=done.truncated,
-        capped=done.capped,
-        total_bytes=done.total_bytes,
-        total_lines=done.total_lines,
-        artifact=kept.written if done.artifact_id else None,
+        text=done.text, truncated=done.truncated, capped=done.capped, total_bytes=done.total_bytes,
+        total_lines=done.total_lines, artifact=kept.written if done.artifact_id else None,
         seen="".join(seen),
-    )
+    )  # fmt: skip
 
 
 BITS = st.sampled_from([
@@ -491,23 +484,12 @@ def test_held_back() -> None:
     assert (b"x" * 765 + "…\n".encode() + b"y" * 768, 6) == (window.text(), window.capped)
 
 
-def test_no_columns() -> None:
-    """With 0 columns no line is cut."""
-    done, kept = capture(b"x" * 5000, spill=5000)
-    assert (done.text, done.capped, done.artifact_id, kept.calls) == ("x" * 5000, 0, None, [])
-
-
 def test_capped_is_not_truncated() -> None:
     """A result whose lines were cut is not truncated, and still names an artifact, which has the lines whole."""
     done, kept = capture(b"one\n", b"x" * 20, b"yyy\ntwo\n", columns=10, spill=100)
     expected = ("one\nxxxxxxx…\ntwo\n", False, 16, "7")
     assert (done.text, done.truncated, done.capped, done.artifact_id) == expected
     assert kept.written == b"one\n" + b"x" * 20 + b"yyy\ntwo\n"
-
-
-def test_narrowest() -> None:
-    """Four columns have room for a letter and the mark, or for the mark alone."""
-    assert "a…\n…\nabcd\n".encode() == view("abcde\n😀x\nabcd\n".encode(), columns=4)
 
 
 # --- the window -----------------------------------------------------------------------------------
@@ -525,61 +507,33 @@ def test_exactly_full(step: int, head: int) -> None:
     assert (True, "7", data + b"x") == (done.truncated, done.artifact_id, kept.written)
 
 
-def test_tail_only() -> None:
-    """With no head, the text is the last lines within the budget, without a mark."""
-    assert view(b"aaaa\nbbbb\ncccc\ndddd\n", 10, 0) == b"cccc\ndddd\n"
-    assert view(b"aaaa\nbbbb\ncccc\ndddd\n", 14, 0) == b"cccc\ndddd\n"
-    assert view(b"aaaa\nbbbb\ncccc\ndddd\n", 15, 0) == b"bbbb\ncccc\ndddd\n"
-    assert view(b"0123456789\n", 6, 0) == b"56789\n"
-    assert "é\n".encode() == view("ééé\n".encode(), 4, 0)
-    assert view(b"abc", 0, 0) == b""
+LINES = b"line\n" * 50
+FOUR = b"aaaa\nbbbb\ncccc\ndddd\n"
 
 
-def test_small_budget() -> None:
-    """A budget without room for the mark has a tail alone, whatever head was asked for."""
-    data = b"line\n" * 50
-    assert view(data, 79, 40) == b"line\n" * 15
-    assert b"line\n" * 8 + "[…42ln elided…]\n".encode() == view(data, 80, 40)
-
-
-def test_marked() -> None:
-    """Head, mark and tail are one text within the budget, of whole lines."""
-    data = b"".join(b"line %02d\n" % n for n in range(100))
-    text = view(data, 200, 50).decode()
-    shown = text.splitlines()
-    assert [f"line {n:02}" for n in range(6)] == shown[:6]
-    assert shown[6] == "[…80ln elided…]"
-    assert [f"line {n}" for n in range(86, 100)] == shown[7:]
-    assert len(text.encode()) <= 200
-
-
-def test_head_is_half_at_most() -> None:
-    """A head takes no more than half of the budget."""
-    text = view(b"a\n" * 500, 200, 199)
-    assert text.index("[…".encode()) // 2 == 50
-    assert text.endswith(b"]\n" + b"a\n" * 30)
-
-
-def test_mark_of_bytes() -> None:
-    """Where one line at most is left out, or a part of one, the mark counts bytes."""
-    assert b"x" * 30 + "\n[…930B elided…]\n".encode() + b"x" * 40 == view(b"x" * 1000, 110, 30, 0)
-    data = b"first\n" + b"y" * 100 + b"\nlast\n"
-    assert "first\n[…101B elided…]\nlast\n".encode() == view(data, 90, 30, 0)
-    data = b"first\n" + b"y" * 90 + b"\nz\nlast\n" + b"t" * 35
-    assert b"first\n" + "[…3ln elided…]\n".encode() + b"t" * 35 == view(data, 85, 30, 0)
-
-
-def test_mark_of_two_lines() -> None:
-    """The end of one line and the beginning of the next are two lines."""
-    data = b"x" * 100 + b"\n" + b"y" * 100
-    assert b"x" * 30 + "\n[…2ln elided…]\n".encode() + b"y" * 40 == view(data, 110, 30, 0)
-
-
-def test_newlines_only() -> None:
-    """A stream of newlines is a stream of lines."""
-    done, kept = capture(b"\n" * 500, spill=100, head=20, columns=10)
-    assert done.text == "\n" * 20 + "[…440ln elided…]\n" + "\n" * 40
-    assert (done.total_lines, done.total_bytes, kept.written) == (501, 500, b"\n" * 500)
+@pytest.mark.parametrize(("data", "sizes", "text"), [
+    # no head: the last lines within the budget, without a mark
+    (FOUR, (10, 0), "cccc\ndddd\n"), (FOUR, (14, 0), "cccc\ndddd\n"),
+    (FOUR, (15, 0), "bbbb\ncccc\ndddd\n"), (b"0123456789\n", (6, 0), "56789\n"),
+    ("ééé\n".encode(), (4, 0), "é\n"), (b"abc", (0, 0), ""),
+    # a budget without room for the mark has a tail alone, whatever head was asked for
+    (LINES, (79, 40), "line\n" * 15), (LINES, (80, 40), "line\n" * 8 + "[…42ln elided…]\n"),
+    # a head takes half of the budget at most
+    (b"a\n" * 500, (200, 199), "a\n" * 50 + "[…420ln elided…]\n" + "a\n" * 30),
+    # where one line at most is left out, or a part of one, the mark counts bytes
+    (b"x" * 1000, (110, 30, 0), "x" * 30 + "\n[…930B elided…]\n" + "x" * 40),
+    (b"first\n" + b"y" * 100 + b"\nlast\n", (90, 30, 0), "first\n[…101B elided…]\nlast\n"),
+    (b"first\n" + b"y" * 90 + b"\nz\nlast\n" + b"t" * 35, (85, 30, 0),
+     "first\n[…3ln elided…]\n" + "t" * 35),
+    # the end of one line and the beginning of the next are two lines
+    (b"x" * 100 + b"\n" + b"y" * 100, (110, 30, 0), "x" * 30 + "\n[…2ln elided…]\n" + "y" * 40),
+    # four columns have room for a letter and the mark, or for the mark alone
+    ("abcde\n😀x\nabcd\n".encode(), (SPILL, HEAD, 4), "a…\n…\nabcd\n"),
+    (b"\n" * 500, (100, 20, 10), "\n" * 20 + "[…440ln elided…]\n" + "\n" * 40),
+])  # fmt: skip
+def test_what_is_shown(data: bytes, sizes: tuple[int, ...], text: str) -> None:
+    """Head, mark and tail are one text of whole lines within the budget, to the byte."""
+    assert view(data, *sizes) == text.encode()
 
 
 def test_empty() -> None:
@@ -629,10 +583,8 @@ def test_artifact_opens_late() -> None:
     assert (kept.story, kept.written) == (["open", "write"], b"a" * 60 + b"b" * 40 + b"c")
     sink.push(b"d" * 30)
     assert sink.dump().artifact_id == "7"
-    assert (kept.story, kept.written) == (
-        ["open", "write", "seal"],
-        b"a" * 60 + b"b" * 40 + b"c" + b"d" * 30,
-    )
+    expected = (["open", "write", "seal"], b"a" * 60 + b"b" * 40 + b"c" + b"d" * 30)
+    assert (kept.story, kept.written) == expected
 
 
 def test_the_end_overflows() -> None:
