@@ -203,7 +203,7 @@ def test_damage_in_the_descriptions_is_said(
 
 def test_the_command_takes_one(server: CxdbDirectory, path: str) -> None:
     """`pack import` is given the folder itself."""
-    done = run("pack", "import", str(server.folder), "--thread", path)
+    done = run("pack import", str(server.folder), "--thread", path)
     assert (done.code, done.out) == (0, "Imported 5 blobs, 4 turns and 3 contexts; 0 heads moved\n")
 
 

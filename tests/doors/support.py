@@ -38,7 +38,7 @@ class Done:
 
 
 def environ(**more: str) -> dict[str, str]:
-    """Give an environment in which nobody is woken, unless told."""
+    """Return an environment in which nobody is woken, unless told."""
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none", **more}
 
 
@@ -120,24 +120,35 @@ def _forks() -> Forks:
     return Forks()
 
 
+def split(words: tuple[str, ...]) -> list[str]:
+    """Return the words of some words: one of several is those, and an empty one is itself."""
+    return [each for word in words for each in (word.split() or [word])]
+
+
 def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **more: str) -> Done:
-    """Run eventq with these words."""
+    """Run eventq with these words; the first may be several, with blanks between them."""
+    argv = [program, *split(words[:1]), *words[1:]]
     data = given.encode() if isinstance(given, str) else given
     if program == EVENTQ and all(name.startswith("EVENTQ_") for name in more):
-        code, out, err = _forks().run([program, *words], environ(**more), data)
+        code, out, err = _forks().run(argv, environ(**more), data)
         return Done(code, out.decode(), err.decode())
     done = subprocess.run(
-        [program, *words], input=data, stdin=None if data is not None else subprocess.DEVNULL, capture_output=True,
+        argv, input=data, stdin=None if data is not None else subprocess.DEVNULL, capture_output=True,
         env=environ(**more), timeout=300,
     )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def raw_run(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run eventq and give what it printed as bytes."""
+    """Run eventq and return what it printed as bytes."""
     stdin = None if given is not None else subprocess.DEVNULL
     return subprocess.run(
-        [EVENTQ, *words], input=given, stdin=stdin, capture_output=True, env=environ(), timeout=300
+        [EVENTQ, *split(words[:1]), *words[1:]],
+        input=given,
+        stdin=stdin,
+        capture_output=True,
+        env=environ(),
+        timeout=300,
     )
 
 
@@ -166,7 +177,7 @@ def refused(code: int, says: str, done: Done) -> None:
 
 
 def contents(path: str) -> list[str]:
-    """Give the contents of all events, of a thread that must check out."""
+    """Return the contents of all events, of a thread that must check out."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         return [event.content for event in thread.peek()]

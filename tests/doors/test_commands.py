@@ -55,66 +55,26 @@ def test_no_command_at_all_shows_help() -> None:
     assert "Usage: eventq" in done.err
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["pish"], "No such command 'pish'"),
-        (["push", "--thred", "x"], "No such option"),
-        (["push", "--thread"], "Option '--thread' requires an argument"),
-        (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
-        (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
-        (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
-        (
-            ["push", "--thread", "INBOX", "--source", "a", "--type", "b"],
-            "--content or --content-file",
-        ),
-        (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
-        (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
-        (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
-        (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
-        (
-            [
-                "pop",
-                "--thread",
-                "INBOX",
-                "--consumer",
-                "w",
-                "--last-event-id",
-                "0",
-                "--wait",
-                "soon",
-            ],
-            "seconds",
-        ),
-        (
-            ["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"],
-            "--thread is empty",
-        ),
-        (
-            ["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
-            "--source is empty",
-        ),
-        (
-            ["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"],
-            "control character",
-        ),
-        (
-            [
-                "push",
-                "--thread",
-                "INBOX",
-                "--source",
-                "me",
-                "--type",
-                "b",
-                "--content",
-                "c",
-                "--strict-source",
-            ],
-            "source",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    (["pish"], "No such command 'pish'"), (["push", "--thred", "x"], "No such option"),
+    (["push", "--thread"], "Option '--thread' requires an argument"),
+    (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
+    (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
+    (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
+    (["push", "--thread", "INBOX", "--source", "a", "--type", "b"], "--content or --content-file"),
+    (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
+    (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
+    (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
+    (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
+    (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "seconds"),
+    (["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"],
+         "--thread is empty"),
+    (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
+         "--source is empty"),
+    (["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"],
+         "control character"),
+    (["push", "--thread", "INBOX", "--source", "me", "--type", "b", "--content", "c", "--strict-source"], "source"),
+])  # fmt: skip
 def test_a_mistake_in_the_command_is_one_line_and_status_2(
     inbox: str, words: list[str], says: str
 ) -> None:
@@ -157,28 +117,20 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
     fresh = str(tmp_path / "fresh")
     assert json.loads(run("init", fresh, "--json").out) == {"thread": fresh}
     words = [
-        "subscribe",
-        "--thread",
-        inbox,
-        "--consumer",
-        "w",
-        "--handler",
-        "true",
-        "--filter",
-        "id > 0",
-        "--json",
-    ]
+        "subscribe", "--thread", inbox, "--consumer", "w", "--handler", "true", "--filter",
+        "id > 0", "--json",
+    ]  # fmt: skip
     expected = {"consumer_id": "w", "handler_cmd": "true", "filter": "id > 0"}
     assert json.loads(run(*words).out) == expected
-    assert json.loads(run("resume", "--thread", inbox, "--consumer", "w", "--json").out) == {
+    assert json.loads(run("resume --thread", inbox, "--consumer", "w", "--json").out) == {
         "consumer_id": "w"
     }
-    assert json.loads(run("check", "--thread", inbox, "--json").out) == {"ok": True, "faults": []}
-    assert json.loads(run("mirror", "rebuild", "--thread", inbox, "--json").out) == {"count": 3}
+    assert json.loads(run("check --thread", inbox, "--json").out) == {"ok": True, "faults": []}
+    assert json.loads(run("mirror rebuild --thread", inbox, "--json").out) == {"count": 3}
     assert json.loads(
-        run("prune", "--thread", inbox, "--keep-last", "1", "--force", "--json").out
+        run("prune --thread", inbox, "--keep-last", "1", "--force", "--json").out
     ) == {"count": 2}
-    info = json.loads(run("info", "--thread", inbox, "--json").out)
+    info = json.loads(run("info --thread", inbox, "--json").out)
     assert info["event_count"] == 1
     assert info["newest_id"] == 3
     assert info["subscriptions"][0]["pending"] == 1
@@ -188,14 +140,14 @@ def test_check_says_what_is_wrong_and_exits_1(inbox: str) -> None:
     """A line of the mirror that is not what the log holds is a fault."""
     with open(f"{inbox}/events.jsonl", "r+b") as file:
         file.write(b'{"id":1,"x')
-    done = run("check", "--thread", inbox)
+    done = run("check --thread", inbox)
     assert done.code == 1
     assert "events.jsonl line 1 differs from event 1" in done.out
 
 
 def test_an_empty_batch_is_a_success(inbox: str) -> None:
     """No events on stdin: nothing is done, and that is fine."""
-    done = run("push", "--thread", inbox, "--batch", "--json", given="\n\r\n  \n")
+    done = run("push --thread", inbox, "--batch", "--json", given="\n\r\n  \n")
     assert (done.code, done.out) == (0, '{"count":0,"first_id":null,"last_id":null}\n')
 
 
@@ -219,7 +171,7 @@ def test_a_bad_line_refuses_the_batch_and_is_named(
     """Whatever is wrong with one line, nothing of the batch is stored, and the line is named by its number."""
     good = b'{"source":"a","type":"b","content":"c"}\n'
     bad = line if isinstance(line, bytes) else line.encode()
-    done = run("push", "--thread", inbox, "--batch", given=good + b"\n" + bad + b"\n" + good)
+    done = run("push --thread", inbox, "--batch", given=good + b"\n" + bad + b"\n" + good)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("Error: line 3: ")
     assert says in done.err
@@ -236,7 +188,7 @@ def test_content_that_is_no_string_is_kept_as_it_was_written(
 ) -> None:
     """Numbers, arrays and objects keep their JSON text, byte for byte; of a repeated key the last one counts."""
     line = f'{{"source":"a", "content" : "old", "type":"b" , "content" :  {value} , "more": [1]}}'
-    assert run("push", "--thread", inbox, "--batch", given=line).code == 0
+    assert run("push --thread", inbox, "--batch", given=line).code == 0
     with eventq.open(inbox) as thread:
         assert thread.last(1)[0].content == kept
 
@@ -262,7 +214,7 @@ def test_a_hook_stores_the_object_once_and_is_always_silent(inbox: str) -> None:
     text = '{"hook_event_name":"PreToolUse","tool_use_id":"t1","n":1e999}'
     after = text.replace("Pre", "Post")
     for given in (text, text, after, "{}", "nonsense", "", "[" * 100_000, b"\xff"):
-        done = run("hook", "--thread", inbox, given=given)
+        done = run("hook --thread", inbox, given=given)
         assert (done.code, done.out, done.err) == (0, "", "")
     for words in (
         ["hook"],
@@ -283,7 +235,7 @@ def test_a_hook_stores_the_object_once_and_is_always_silent(inbox: str) -> None:
 
 def test_the_guide_is_the_skill_without_its_head() -> None:
     """`guide` prints what the skill's folder holds."""
-    folder = run("guide", "--path").out.strip()
+    folder = run("guide --path").out.strip()
     text = Path(folder, "SKILL.md").read_text()
     assert text.startswith("---\nname: eventq\n")
     shown = run("guide").out
@@ -355,11 +307,9 @@ def test_a_full_stdout_is_an_error(inbox: str) -> None:
     """What could not be printed is not a success."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [EVENTQ, "peek", "--thread", inbox, "--last", "1"],
-            stdout=full,
-            stderr=subprocess.PIPE,
+            [EVENTQ, "peek", "--thread", inbox, "--last", "1"], stdout=full, stderr=subprocess.PIPE,
             env=environ(),
-        )
+        )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: stdout could not be written")
 
@@ -426,7 +376,7 @@ def test_no_control_character_of_others_reaches_the_terminal(inbox: str) -> None
 ])  # fmt: skip
 def test_a_line_that_is_no_json_is_placed_once(inbox: str, line: str, what: str) -> None:
     """The scanner's own words are made for a place behind them."""
-    assert run("push", "--batch", "--thread", inbox, given=line).err.startswith(
+    assert run("push --batch --thread", inbox, given=line).err.startswith(
         f"Error: line 1: not JSON: {what} - "
     )
 

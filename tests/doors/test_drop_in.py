@@ -52,20 +52,10 @@ def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: st
         ["mirror", "--verbose", "rebuild"],
         ["mirror", "rebuild", "--verbose"],
     ):
-        assert (
-            run(*words, "--thread", inbox, program=program).out
-            == "Rebuilt events.jsonl with 0 events\n"
-        )
+        expected = "Rebuilt events.jsonl with 0 events\n"
+        assert run(*words, "--thread", inbox, program=program).out == expected
     done = run(
-        "capture",
-        "--verbose",
-        "--thread",
-        inbox,
-        "--",
-        "echo",
-        "--verbose",
-        "--version",
-        program=program,
+        "capture --verbose --thread", inbox, "--", "echo", "--verbose", "--version", program=program
     )
     assert (done.code, done.out) == (0, "--verbose --version\n")
 
@@ -125,7 +115,7 @@ def test_no_command_shows_help_on_stderr(program: str, words: list[str]) -> None
 @BOTH
 def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
     """Whatever stands before it, a hook exits 0 in silence."""
-    done = run("--verbose", "hook", "--what", program=program)
+    done = run("--verbose hook --what", program=program)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
@@ -140,7 +130,7 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
 def test_lines_end_and_are_blank_as_in_the_older_tool(inbox: str, program: str, end: str) -> None:
     """CR, LF and CR LF end a line; blanks of Unicode around it count as little as those of ASCII."""
     given = end.join([LINE % "one", LINE % "two", LINE % "three"]) + end
-    done = run("push", "--thread", inbox, "--batch", given=given, program=program)
+    done = run("push --thread", inbox, "--batch", given=given, program=program)
     assert (done.code, done.out, done.err) == (0, "", "")
     assert contents(inbox) == ["one", "two", "three"]
 
@@ -151,10 +141,10 @@ def test_lines_are_the_same_however_they_are_cut_into_blocks(inbox: str) -> None
     for end in ("\r", "\r\n", "\n"):
         for extra in range(3):
             given = " " * extra + end.join([line] * 2000) + end + "nonsense" + end
-            done = run("push", "--thread", inbox, "--batch", given=given)
+            done = run("push --thread", inbox, "--batch", given=given)
             assert done.err.startswith("Error: line 2001: "), (end, extra)
     given = "".join(line + end for end in ("\r", "\n", "\r\n", "\n\r") for _ in range(2000))
-    assert run("push", "--thread", inbox, "--batch", "--json", given=given).out.startswith(
+    assert run("push --thread", inbox, "--batch", "--json", given=given).out.startswith(
         '{"count":8000,'
     )
 
@@ -163,7 +153,7 @@ def test_blanks_of_unicode_inside_of_texts_are_kept(inbox: str) -> None:
     """Only around the objects they count for nothing."""
     text = "\u00a0a\u2028b\u2029c\u0085d\ufeff"
     given = f"\ufeff\u00a0{LINE % text}\u00a0\n"
-    assert run("push", "--thread", inbox, "--batch", given=given).code == 0
+    assert run("push --thread", inbox, "--batch", given=given).code == 0
     assert contents(inbox) == [text]
 
 
@@ -181,11 +171,11 @@ def test_an_empty_filter_is_shown_as_it_was_given(inbox: str, program: str) -> N
     assert run("subscribe", *words, "--consumer", "b", program=program).code == 0
     assert [
         one["filter"]
-        for one in json.loads(run("info", "--thread", inbox, "--json", program=program).out)[
+        for one in json.loads(run("info --thread", inbox, "--json", program=program).out)[
             "subscriptions"
         ]
     ] == ["", None]
-    shown = run("info", "--thread", inbox, program=program).out
+    shown = run("info --thread", inbox, program=program).out
     assert "  - a\n    handler: true\n    filter:  \n    last_acked_id: 0\n" in shown
     assert "  - b\n    handler: true\n    filter:  (none)\n" in shown
     assert shown.count("pending: 2\n") == 2
@@ -291,10 +281,8 @@ def test_a_file_of_a_thread_leads_to_the_thread(inbox: str, name: str) -> None:
     ):
         done = run(*words, "--thread", f"{inbox}/{name}")
         assert (done.code, done.out) == (1, "")
-        assert (
-            done.err
-            == f"Error: '{inbox}/{name}' is not a thread - give its directory: --thread {inbox}\n"
-        )
+        wanted = f"Error: '{inbox}/{name}' is not a thread - give its directory: --thread {inbox}\n"
+        assert done.err == wanted
     with pytest.raises(eventq.LogicError, match="give its directory: --thread"):
         eventq.open(f"{inbox}/{name}")
 
@@ -304,4 +292,4 @@ def test_other_paths_lead_to_init(inbox: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     os.mkdir(f"{inbox}/more")
     for path in (f"{inbox}/more", f"{inbox}/missing", str(tmp_path / "file")):
-        assert run("info", "--thread", path).err.endswith(f" - run 'eventq init {path}' first\n")
+        assert run("info --thread", path).err.endswith(f" - run 'eventq init {path}' first\n")

@@ -17,14 +17,11 @@ APPEND = ["turn", "append", "main"]
 EVERY = pytest.mark.parametrize(
     "words",
     [
-        APPEND,
-        [*APPEND, "--file", "-"],
-        [*APPEND, "--stream"],
-        ["turn", "patch", "1"],
+        APPEND, [*APPEND, "--file", "-"], [*APPEND, "--stream"], ["turn", "patch", "1"],
         ["turn", "patch", "1", "--file", "-"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -37,7 +34,7 @@ def memory(tmp_path: Path) -> str:
 
 
 def payloads(path: str) -> list[bytes | None]:
-    """Give the payloads of all turns as they are read, of a thread that must check out and has no open turn."""
+    """Return the payloads of all turns as they are read, of a thread that must check out and has no open turn."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         assert list(thread.contexts.open_turns()) == []

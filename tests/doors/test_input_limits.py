@@ -15,7 +15,7 @@ import pytest
 
 import eventq
 from tests.conftest import Until
-from tests.doors.support import EVENTQ, Done, environ, run
+from tests.doors.support import EVENTQ, Done, environ, run, split
 
 LIMIT = 1 << 20
 MIB = 1 << 20
@@ -36,7 +36,7 @@ def _cap() -> None:
 def measured(*words: str, given: str = os.devnull, limit: int = LIMIT) -> tuple[Done, int]:
     """Run eventq with a file on stdin; give what it printed and the most memory that it had."""
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, given, EVENTQ, *words],
+        [sys.executable, "-c", _MEASURE, given, EVENTQ, *split(words[:1]), *words[1:]],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, preexec_fn=_cap,
         env=environ(EVENTQ_MAX_EVENT_BYTES=str(limit)),
     )  # fmt: skip
@@ -58,12 +58,12 @@ def endless(words: str, command: str, limit: int = LIMIT) -> tuple[Done, int]:
 
 
 def unread(pipe: int) -> int:
-    """Give the number of bytes that wait in a pipe."""
+    """Return the number of bytes that wait in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def count(path: str) -> int:
-    """Give the number of events, of a thread that must check out."""
+    """Return the number of events, of a thread that must check out."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         return thread.last_id()
@@ -74,7 +74,7 @@ def count(path: str) -> int:
 
 def test_a_hook_that_is_given_too_much_stops_reading_and_is_silent(inbox: str) -> None:
     """Input without end is let go at the limit of an event; the journal says why nothing was stored."""
-    done, most = measured("hook", "--thread", inbox, given="/dev/zero")
+    done, most = measured("hook --thread", inbox, given="/dev/zero")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert most < 100 * MIB
     assert "hook: the event is too large" in Path(inbox, "logs", "thread.log").read_text()
@@ -85,7 +85,7 @@ def test_a_hook_that_is_given_too_much_stops_reading_and_is_silent(inbox: str) -
 def test_the_limit_of_a_hook_is_that_of_an_event(inbox: str, size: int) -> None:
     """What has just the size of the limit is stored, one byte more is not."""
     text = json.dumps({"a": "x" * (size - len('{"a": ""}'))})
-    done = run("hook", "--thread", inbox, given=text, EVENTQ_MAX_EVENT_BYTES=str(LIMIT))
+    done = run("hook --thread", inbox, given=text, EVENTQ_MAX_EVENT_BYTES=str(LIMIT))
     assert (done.code, done.out, done.err) == (0, "", "")
     assert count(inbox) == (size <= LIMIT)
 
@@ -95,7 +95,7 @@ def test_the_limit_of_a_hook_is_that_of_an_event(inbox: str, size: int) -> None:
 )
 def test_a_hook_that_is_given_no_object_is_silent(inbox: str, given: bytes) -> None:
     """Bytes that are no text, and text that was cut off, are for the journal only."""
-    done = run("hook", "--thread", inbox, given=given)
+    done = run("hook --thread", inbox, given=given)
     assert (done.code, done.out, done.err) == (0, "", "")
     assert "[WARN] hook: " in Path(inbox, "logs", "thread.log").read_text()
     assert count(inbox) == 0
@@ -174,7 +174,7 @@ def test_content_of_just_the_limit_is_stored(inbox: str, tmp_path: Path) -> None
 
 def test_a_line_that_is_no_object_is_refused_before_it_ends(inbox: str) -> None:
     """Zeros without end are no line of a batch."""
-    done, most = measured("push", "--thread", inbox, "--batch", given="/dev/zero")
+    done, most = measured("push --thread", inbox, "--batch", given="/dev/zero")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("Error: line 1: not a JSON object")
     assert most < 100 * MIB
@@ -200,9 +200,7 @@ def test_the_largest_event_fits_into_a_line_however_it_is_spelled(inbox: str, sp
     times = LIMIT // len(one.encode())
     for more, code in ((0, 0), (1, 1)):
         line = f'{{"source":"s","type":"t","content":"{spelled * (times + more)}"}}'
-        done = run(
-            "push", "--thread", inbox, "--batch", given=line, EVENTQ_MAX_EVENT_BYTES=str(LIMIT)
-        )
+        done = run("push --thread", inbox, "--batch", given=line, EVENTQ_MAX_EVENT_BYTES=str(LIMIT))
         assert done.code == code, done.err[:200]
     with eventq.open(inbox) as thread:
         assert [event.content for event in thread.peek()] == [one * times]
@@ -229,23 +227,20 @@ def test_a_value_that_is_held_whole_is_bounded(inbox: str, words: list[str]) -> 
     with eventq.open(inbox) as thread:
         thread.contexts.create("main").append("first")
         thread.runs.start("solve", "p", system={"r": "x"}, label="build")
-        before = thread.database.one("SELECT max(turn_id) FROM turns")
+        before = [one.head_turn_id for one in thread.contexts]
     done, most = measured(*words, "--thread", inbox, given="/dev/zero")
     assert (done.code, done.out) == (1, "")
     assert "is too large (more than the limit of 67108864 bytes) - " in done.err
     assert most < 250 * MIB
     with eventq.open(inbox) as thread:
-        assert thread.database.one("SELECT max(turn_id) FROM turns") == before
+        assert [one.head_turn_id for one in thread.contexts] == before
         assert thread.check() == []
 
 
 STREAMED = [
-    ["turn", "append", "main"],
-    ["turn", "append", "main", "--stream"],
-    ["blob", "put"],
-    ["artifact", "put"],
-    ["output", "put", "Scout"],
-]
+    ["turn", "append", "main"], ["turn", "append", "main", "--stream"], ["blob", "put"],
+    ["artifact", "put"], ["output", "put", "Scout"],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", STREAMED, ids=" ".join)

@@ -69,23 +69,15 @@ def test_the_bytes_of_a_blob_come_out_as_they_went_in(
     """Through stdin or a file, to stdout or to a file, a blob is the same bytes under the same ref."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(data)
-    ref = ok("blob", "put", str(source), "--thread", box).strip()
+    ref = ok("blob put", str(source), "--thread", box).strip()
     for words in (["-"], []):
-        (told,) = objects("blob", "put", *words, "--thread", box, given=data)
+        (told,) = objects("blob put", *words, "--thread", box, given=data)
         assert list(told) == ["ref", "hash", "size", "stored", "codec", "new"]
         assert (told["ref"], told["size"], told["new"]) == (ref, len(data), False)
-    done = raw_run("blob", "get", ref, "--thread", box)
+    done = raw_run("blob get", ref, "--thread", box)
     assert (done.returncode, done.stdout, done.stderr) == (0, data, b"")
     assert (
-        ok(
-            "blob",
-            "get",
-            ref.removeprefix("blob:blake3:"),
-            "--thread",
-            box,
-            "--output",
-            str(target),
-        )
+        ok("blob get", ref.removeprefix("blob:blake3:"), "--thread", box, "--output", str(target))
         == ""
     )
     assert target.read_bytes() == data
@@ -103,7 +95,7 @@ def test_a_pipe_that_gives_little_at_a_time_is_read_to_its_end(box: str) -> None
             put.stdin.flush()
         put.stdin.close()
         ref = put.stdout.read().decode().strip()
-    assert raw_run("blob", "get", ref, "--thread", box).stdout == b"x" * 250_000
+    assert raw_run("blob get", ref, "--thread", box).stdout == b"x" * 250_000
 
 
 def test_a_stdin_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,20 +147,17 @@ def test_a_blob_that_is_not_there_is_status_1(box: str, tmp_path: Path) -> None:
         ["verify"],
         ["pin", "--owner", "me"],
     ):
-        refused(
-            1,
-            f"missing blob {NOWHERE}",
-            run("blob", words[0], NOWHERE, *words[1:], "--thread", box),
-        )
+        done = run("blob", words[0], NOWHERE, *words[1:], "--thread", box)
+        refused(1, f"missing blob {NOWHERE}", done)
         refused(2, "names no blob", run("blob", words[0], "nonsense", *words[1:], "--thread", box))
     assert os.listdir(tmp_path) == ["box"]
-    told = json.loads(run("blob", "get", NOWHERE, "--thread", box, "--json").err)
+    told = json.loads(run("blob get", NOWHERE, "--thread", box, "--json").err)
     assert told["error"] == f"missing blob {NOWHERE}"
 
 
 def test_an_output_is_whole_or_as_it_was(box: str, tmp_path: Path) -> None:
     """A damaged blob, a folder or a device in the place of the file leave everything as it was; a link is followed."""
-    ref = ok("blob", "put", "--thread", box, given=LARGE).strip()
+    ref = ok("blob put --thread", box, given=LARGE).strip()
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to(target)
     get = ["blob", "get", ref, "--thread", box, "--output"]
@@ -183,7 +172,7 @@ def test_an_output_is_whole_or_as_it_was(box: str, tmp_path: Path) -> None:
     target.write_bytes(b"before")
     damage(box)
     refused(1, "is damaged", run(*get, str(target)))
-    refused(1, "is damaged", run("blob", "get", ref, "--thread", box))
+    refused(1, "is damaged", run("blob get", ref, "--thread", box))
     assert target.read_bytes() == b"before"
     assert sorted(os.listdir(tmp_path)) == ["box", "link", "target"]
 
@@ -198,54 +187,53 @@ def damage(path: str) -> None:
 
 def test_blobs_are_listed_and_looked_at(box: str) -> None:
     """`ls` gives all in the order of their hashes, `stat` one, `refs` what it names and what holds it."""
-    ref = ok("blob", "put", "--thread", box, given="child").strip()
-    parent = ok("blob", "put", "--refs", f"{ref}", "--thread", box, given="parent" * 100).strip()
-    listed = objects("blob", "ls", "--thread", box)
+    ref = ok("blob put --thread", box, given="child").strip()
+    parent = ok("blob put --refs", f"{ref}", "--thread", box, given="parent" * 100).strip()
+    listed = objects("blob ls --thread", box)
     assert len(listed) == 6
     assert [one["hash"] for one in listed] == sorted(one["hash"] for one in listed)
-    (told,) = objects("blob", "stat", parent, "--thread", box)
+    (told,) = objects("blob stat", parent, "--thread", box)
     assert told in listed
     assert (told["ref"], told["size"], told["codec"]) == (parent, 600, "zstd")
     assert (
-        ok("blob", "stat", ref, "--thread", box)
-        == f"{ref}\nsize: 5 bytes\nstored: 5 bytes (none)\n"
+        ok("blob stat", ref, "--thread", box) == f"{ref}\nsize: 5 bytes\nstored: 5 bytes (none)\n"
     )
-    assert f"{parent}  600 bytes  zstd\n" in ok("blob", "ls", "--thread", box)
-    ok("blob", "pin", ref, "--owner", "me", "--thread", box)
+    assert f"{parent}  600 bytes  zstd\n" in ok("blob ls --thread", box)
+    ok("blob pin", ref, "--owner", "me", "--thread", box)
     held = [f"blob {parent.removeprefix('blob:blake3:')}", "pin me"]
-    assert objects("blob", "refs", ref, "--thread", box) == [
+    assert objects("blob refs", ref, "--thread", box) == [
         {"ref": ref, "names": [], "held_by": held}
     ]
-    assert ok("blob", "refs", parent, "--thread", box) == f"names {ref}\nheld by nothing\n"
-    assert ok("blob", "refs", ref, "--thread", box) == "".join(f"held by {one}\n" for one in held)
+    assert ok("blob refs", parent, "--thread", box) == f"names {ref}\nheld by nothing\n"
+    assert ok("blob refs", ref, "--thread", box) == "".join(f"held by {one}\n" for one in held)
 
 
 def test_a_pin_is_its_owners(box: str) -> None:
     """Pinning twice is one pin; unpinning says whether there was one."""
-    ref = ok("blob", "put", "--thread", box, given="x").strip()
+    ref = ok("blob put --thread", box, given="x").strip()
     words = [ref, "--owner", "me", "--thread", box]
-    assert ok("blob", "pin", *words) == f"Pinned {ref} for 'me'\n"
-    assert objects("blob", "pin", *words) == [{"ref": ref, "owner": "me", "pinned": True}]
-    assert ok("blob", "unpin", *words) == f"Unpinned {ref} for 'me'\n"
-    assert ok("blob", "unpin", *words) == f"There was no pin of {ref} for 'me'\n"
-    assert objects("blob", "unpin", *words) == [
+    assert ok("blob pin", *words) == f"Pinned {ref} for 'me'\n"
+    assert objects("blob pin", *words) == [{"ref": ref, "owner": "me", "pinned": True}]
+    assert ok("blob unpin", *words) == f"Unpinned {ref} for 'me'\n"
+    assert ok("blob unpin", *words) == f"There was no pin of {ref} for 'me'\n"
+    assert objects("blob unpin", *words) == [
         {"ref": ref, "owner": "me", "pinned": False, "was_pinned": False}
     ]
-    refused(2, "--owner is empty", run("blob", "pin", ref, "--owner", "", "--thread", box))
+    refused(2, "--owner is empty", run("blob pin", ref, "--owner", "", "--thread", box))
 
 
 def test_verify_says_which_blobs_are_damaged(box: str) -> None:
     """A sound store is `ok`; of a damaged one each damaged blob is a sentence, and the status is 1."""
-    ref = ok("blob", "put", "--thread", box, given=b"\xff" * 9 + os.urandom(5000)).strip()
-    assert ok("blob", "verify", "--thread", box) == "ok\n"
-    assert objects("blob", "verify", ref, "--thread", box) == [{"ok": True, "faults": []}]
+    ref = ok("blob put --thread", box, given=b"\xff" * 9 + os.urandom(5000)).strip()
+    assert ok("blob verify --thread", box) == "ok\n"
+    assert objects("blob verify", ref, "--thread", box) == [{"ok": True, "faults": []}]
     damage(box)
     for words in ([], [ref]):
-        done = run("blob", "verify", *words, "--thread", box)
+        done = run("blob verify", *words, "--thread", box)
         assert (done.code, done.err) == (1, "")
         (line,) = done.out.splitlines()
         assert line.startswith(f"{ref} is damaged: ")
-        told = json.loads(run("blob", "verify", *words, "--thread", box, "--json").out)
+        told = json.loads(run("blob verify", *words, "--thread", box, "--json").out)
         assert told == {"ok": False, "faults": [line]}
 
 
@@ -254,57 +242,45 @@ def test_verify_says_which_blobs_are_damaged(box: str) -> None:
 
 def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
     """Each command gives the context as it is afterwards, with the fields of ContextInfo, by name or by id."""
-    (made,) = objects("context", "create", "--thread", box)
+    (made,) = objects("context create --thread", box)
     assert list(made) == list(ContextInfo.__slots__)
     expected = (3, None, 0, None)
     assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == expected
-    (made,) = objects("context", "create", "--name", "based", "--base", "2", "--thread", box)
+    (made,) = objects("context create --name based --base 2 --thread", box)
     assert (made["head_turn_id"], made["base_turn_id"], made["head_depth"]) == (2, 2, 1)
-    (made,) = objects("context", "fork", "main", "--at", "1", "--name", "early", "--thread", box)
+    (made,) = objects("context fork main --at 1 --name early --thread", box)
     assert (made["context_id"], made["head_turn_id"], made["fork_of"]) == (5, 1, 1)
-    assert (
-        ok("context", "fork", "1", "--thread", box)
-        == "Forked context 6  turn 3 (depth 2)  fork of 1 at turn 3\n"
-    )
-    (moved,) = objects(
-        "context", "move", "early", "--to", "4", "--expected-head", "1", "--thread", box
-    )
+    wanted = "Forked context 6  turn 3 (depth 2)  fork of 1 at turn 3\n"
+    assert ok("context fork 1 --thread", box) == wanted
+    (moved,) = objects("context move early --to 4 --expected-head 1 --thread", box)
     assert (moved["head_turn_id"], moved["version"]) == (4, 1)
-    assert (
-        ok("context", "move", "5", "--to", "0", "--thread", box)
-        == "Moved context 5 early  (empty)  fork of 1 at turn 1\n"
-    )
-    assert ok("context", "rm", "early", "--thread", box).startswith("Deleted context 5; ")
-    assert objects("context", "rm", "6", "--thread", box) == [{"context_id": 6}]
-    assert objects("context", "show", "retry", "--thread", box) == objects(
-        "context", "show", "2", "--thread", box
-    )
-    shown = ok("context", "show", "retry", "--thread", box)
+    found = ok("context move 5 --to 0 --thread", box)
+    assert found == "Moved context 5 early  (empty)  fork of 1 at turn 1\n"
+    assert ok("context rm early --thread", box).startswith("Deleted context 5; ")
+    assert objects("context rm 6 --thread", box) == [{"context_id": 6}]
+    assert objects("context show retry --thread", box) == objects("context show 2 --thread", box)
+    shown = ok("context show retry --thread", box)
     assert shown.startswith(
         "Context: 2 retry\nHead: turn 4\nDepth: 2\nBase: turn 2\nFork of: 1\nMoves: 1\nCreated: 2"
     )
-    assert [one["context_id"] for one in objects("context", "ls", "--thread", box)] == [1, 2, 3, 4]
-    assert ok("context", "ls", "--thread", box).splitlines() == [
-        "1 main  turn 3 (depth 2)",
-        "2 retry  turn 4 (depth 2)  fork of 1 at turn 2",
-        "3  (empty)",
+    assert [one["context_id"] for one in objects("context ls --thread", box)] == [1, 2, 3, 4]
+    assert ok("context ls --thread", box).splitlines() == [
+        "1 main  turn 3 (depth 2)", "2 retry  turn 4 (depth 2)  fork of 1 at turn 2", "3  (empty)",
         "4 based  turn 2 (depth 1)  begun at turn 2",
-    ]
+    ]  # fmt: skip
 
 
 def test_the_moves_of_a_head_are_logged_also_of_a_deleted_context(box: str) -> None:
     """`context log` finds a context by name or id while it is there, and by its id afterwards."""
-    moves = objects("context", "log", "retry", "--thread", box)
-    assert [(m["version"], m["op"], m["old_turn_id"], m["new_turn_id"]) for m in moves] == [
-        (0, "create", 0, 2),
-        (1, "append", 2, 4),
-    ]
-    ok("context", "rm", "retry", "--thread", box)
-    after = objects("context", "log", "2", "--thread", box)
+    moves = objects("context log retry --thread", box)
+    expected = [(0, "create", 0, 2), (1, "append", 2, 4)]
+    assert [(m["version"], m["op"], m["old_turn_id"], m["new_turn_id"]) for m in moves] == expected
+    ok("context rm retry --thread", box)
+    after = objects("context log 2 --thread", box)
     assert [m["op"] for m in after] == ["create", "append", "delete"]
-    assert ok("context", "log", "2", "--thread", box).endswith("Z  v2  delete  4 -> 0\n")
-    refused(1, "there is no context 'retry'", run("context", "log", "retry", "--thread", box))
-    refused(1, "there is no context '9'", run("context", "log", "9", "--thread", box))
+    assert ok("context log 2 --thread", box).endswith("Z  v2  delete  4 -> 0\n")
+    refused(1, "there is no context 'retry'", run("context log retry --thread", box))
+    refused(1, "there is no context '9'", run("context log 9 --thread", box))
 
 
 def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> None:
@@ -320,63 +296,48 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
             "error": "the head of context 1 is turn 3, not 2",
             "suggestion": "read what is new, then try again",
         }
-    refused(
-        1,
-        "'main' is taken by context 1",
-        run("context", "create", "--name", "main", "--thread", box),
-    )
+    refused(1, "'main' is taken by context 1", run("context create --name main --thread", box))
     with eventq.open(box) as thread:
         assert thread.contexts.head("main") == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("context show nobody", 1, "there is no context 'nobody'"),
-        ("context create --name 12", 2, "is a number, not a name"),
-        ("context move main --to -1", 2, "--to must be a whole number"),
-        ("context move main --to two", 2, "--to must be a whole number"),
-        ("context show 9223372036854775808", 2, "CONTEXT must be a whole number"),
-        ("context show", 2, "Missing argument 'CONTEXT'"),
-        ("context show main retry", 2, "unexpected extra argument"),
-        ("context show -5", 2, "No such option"),
-        ("context pish", 2, "No such command 'pish'"),
-        ("turn last main --limit 0", 2, "--limit must be a whole number from 1"),
-        ("turn last main --as-of 9223372036854775808", 2, "--as-of must be a whole number"),
-        ("turn before main --turn 4", 1, "turn 4 is not on the chain that ends at turn 3"),
-        ("turn range main --from -1", 2, "--from must be a whole number"),
-        ("turn show 99", 1, "there is no turn 99"),
-        ("turn show main", 2, "TURN must be a whole number"),
-        ("turn show 9223372036854775808", 2, "TURN must be a whole number"),
-        ("turn patch 1 --content x --file y", 2, "--content and --file exclude each other"),
-        ("turn patch 1 --tombstone --content x", 2, "--content and --tombstone exclude each other"),
-        ("turn patch 1 --tombstone --refs x", 2, "--tombstone and --refs exclude each other"),
-        ("turn diff main --with nobody", 1, "there is no context 'nobody'"),
-        ("turn seal 9", 1, "there is no open turn 9"),
-        ("turn append main --content x --file y", 2, "--content and --file exclude each other"),
-        ("turn append main --content x --stream", 2, "--stream and --content exclude each other"),
-        ("turn append main --file y --stream", 2, "--stream and --file exclude each other"),
-        (
-            "turn append main --canonical r --stream",
-            2,
-            "--stream and --canonical exclude each other",
-        ),
-        ("turn append main --parent 1 --stream", 2, "--stream and --parent exclude each other"),
-        (
-            "turn append main --expect-hash 1 --stream",
-            2,
-            "--stream and --expect-hash exclude each other",
-        ),
-        ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
-        ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
-        ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),
-        ("turn append main --content x --source me", 2, "--source has no effect without --emit"),
-        ("turn append main --content {x --canonical eventq-json-1", 2, "JSON"),
-        ("turn append main --content x --expect-hash " + "0" * 64, 2, "hash is"),
-        ("gc --grace soon", 2, "--grace must be a time"),
-        ("gc --grace -1", 2, "--grace must be a time"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "says"), [
+    ("context show nobody", 1, "there is no context 'nobody'"),
+    ("context create --name 12", 2, "is a number, not a name"),
+    ("context move main --to -1", 2, "--to must be a whole number"),
+    ("context move main --to two", 2, "--to must be a whole number"),
+    ("context show 9223372036854775808", 2, "CONTEXT must be a whole number"),
+    ("context show", 2, "Missing argument 'CONTEXT'"),
+    ("context show main retry", 2, "unexpected extra argument"),
+    ("context show -5", 2, "No such option"), ("context pish", 2, "No such command 'pish'"),
+    ("turn last main --limit 0", 2, "--limit must be a whole number from 1"),
+    ("turn last main --as-of 9223372036854775808", 2, "--as-of must be a whole number"),
+    ("turn before main --turn 4", 1, "turn 4 is not on the chain that ends at turn 3"),
+    ("turn range main --from -1", 2, "--from must be a whole number"),
+    ("turn show 99", 1, "there is no turn 99"),
+    ("turn show main", 2, "TURN must be a whole number"),
+    ("turn show 9223372036854775808", 2, "TURN must be a whole number"),
+    ("turn patch 1 --content x --file y", 2, "--content and --file exclude each other"),
+    ("turn patch 1 --tombstone --content x", 2, "--content and --tombstone exclude each other"),
+    ("turn patch 1 --tombstone --refs x", 2, "--tombstone and --refs exclude each other"),
+    ("turn diff main --with nobody", 1, "there is no context 'nobody'"),
+    ("turn seal 9", 1, "there is no open turn 9"),
+    ("turn append main --content x --file y", 2, "--content and --file exclude each other"),
+    ("turn append main --content x --stream", 2, "--stream and --content exclude each other"),
+    ("turn append main --file y --stream", 2, "--stream and --file exclude each other"),
+    ("turn append main --canonical r --stream", 2, "--stream and --canonical exclude each other"),
+    ("turn append main --parent 1 --stream", 2, "--stream and --parent exclude each other"),
+    ("turn append main --expect-hash 1 --stream", 2,
+         "--stream and --expect-hash exclude each other"),
+    ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
+    ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
+    ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),
+    ("turn append main --content x --source me", 2, "--source has no effect without --emit"),
+    ("turn append main --content {x --canonical eventq-json-1", 2, "JSON"),
+    ("turn append main --content x --expect-hash " + "0" * 64, 2, "hash is"),
+    ("gc --grace soon", 2, "--grace must be a time"),
+    ("gc --grace -1", 2, "--grace must be a time"),
+])  # fmt: skip
 def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     box: str, words: str, code: int, says: str
 ) -> None:
@@ -411,25 +372,23 @@ def test_the_payload_of_a_turn_comes_out_as_it_went_in(
     """From stdin, a file or a stream, the payload is stored byte for byte and JSON gives it back."""
     source = tmp_path / "source"
     source.write_bytes(data)
-    (one,) = objects("turn", "append", "main", "--allow-empty", "--thread", box, given=data)
-    (two,) = objects("turn", "append", "main", "--file", str(source), "--thread", box)
-    (three,) = objects(
-        "turn", "append", "main", "--stream", "--allow-empty", "--thread", box, given=data
-    )
+    (one,) = objects("turn append main --allow-empty --thread", box, given=data)
+    (two,) = objects("turn append main --file", str(source), "--thread", box)
+    (three,) = objects("turn append main --stream --allow-empty --thread", box, given=data)
     assert list(one) == TURN_FIELDS
     assert one["hash"] == two["hash"] == three["hash"]
     assert [one["turn_id"], two["turn_id"], three["turn_id"]] == [5, 6, 7]
-    (told,) = objects("turn", "show", "7", "--thread", box)
+    (told,) = objects("turn show 7 --thread", box)
     found = (
         told["payload"].encode() if "payload" in told else base64.b64decode(told["payload_base64"])
     )
     assert found == data
-    assert raw_run("blob", "get", told["hash"], "--thread", box).stdout == data
+    assert raw_run("blob get", told["hash"], "--thread", box).stdout == data
 
 
 def test_an_append_says_all_that_it_was_told(box: str) -> None:
     """Type, version, encoding, flags, parent and refs are stored; a key is honoured; `--emit` pushes an event."""
-    ref = ok("blob", "put", "--thread", box, given="named").strip()
+    ref = ok("blob put --thread", box, given="named").strip()
     words = [
         "turn", "append", "main", "--content", "", "--type", "tool call", "--type-version", "7", "--encoding", "3",
         "--flags", "5", "--parent", "1", "--key", "k", "--refs", f"{ref}, {ref}", "--emit", "--source", "internal:a:b:c",
@@ -441,15 +400,14 @@ def test_an_append_says_all_that_it_was_told(box: str) -> None:
     assert objects(*words) == [made]
     refused(1, "key 'k' was used for another payload: turn 5", run(*words[:4], "else", *words[5:]))
     (event,) = [
-        json.loads(line)
-        for line in ok("peek", "--last-event-id", "0", "--thread", box).splitlines()
+        json.loads(line) for line in ok("peek --last-event-id 0 --thread", box).splitlines()
     ]
     expected = ("internal:a:b:c", "record", "turn")
     assert (event["source"], event["type"], event["subtype"]) == expected
     assert json.loads(event["content"])["turn_id"] == 5
     empty = made["hash"]
-    assert objects("blob", "refs", ref, "--thread", box)[0]["held_by"] == [f"blob {empty}"]
-    text = ok("turn", "append", "1", "--content", "hi", "--thread", box)
+    assert objects("blob refs", ref, "--thread", box)[0]["held_by"] == [f"blob {empty}"]
+    text = ok("turn append 1 --content hi --thread", box)
     assert text.startswith("#6 depth 2 message v1 2 bytes 2")
 
 
@@ -459,33 +417,27 @@ def test_canonical_input_is_json_text(box: str, tmp_path: Path) -> None:
     source.write_text('{ "b" : [1, 2.0], "a": "é" }')
     rule = ["--canonical", "eventq-json-1", "--thread", box]
     made = [
-        *objects("turn", "append", "main", "--content", '{"a":"\\u00e9","b":[1,2.0]}', *rule),
-        *objects("turn", "append", "main", "--file", str(source), *rule),
-        *objects("turn", "append", "main", *rule, given=source.read_text()),
+        *objects("turn append main --content", '{"a":"\\u00e9","b":[1,2.0]}', *rule),
+        *objects("turn append main --file", str(source), *rule),
+        *objects("turn append main", *rule, given=source.read_text()),
     ]
     assert len({one["hash"] for one in made}) == 1
     assert {one["canonical"] for one in made} == {"eventq-json-1"}
-    assert objects("turn", "show", "7", "--thread", box)[0]["payload"] == '{"a":"é","b":[1,2.0]}'
-    ok("turn", "patch", "1", "--content", " [1 ] ", *rule)
-    assert objects("turn", "show", "1", "--thread", box)[0]["payload"] == "[1]"
+    assert objects("turn show 7 --thread", box)[0]["payload"] == '{"a":"é","b":[1,2.0]}'
+    ok("turn patch 1 --content", " [1 ] ", *rule)
+    assert objects("turn show 1 --thread", box)[0]["payload"] == "[1]"
 
 
 def test_pages_of_turns_lead_on(box: str) -> None:
     """`last`, `before` and `range` give turns oldest first; in text the last line is the command for the next page."""
-    assert [
-        t["payload"] for t in objects("turn", "last", "main", "--limit", "2", "--thread", box)
-    ] == ["two", "three"]
-    assert [
-        t["payload"] for t in objects("turn", "before", "main", "--turn", "2", "--thread", box)
-    ] == ["one"]
-    pages = [
-        t["turn_id"]
-        for t in objects("turn", "range", "main", "--from", "1", "--limit", "9", "--thread", box)
-    ]
+    expected = ["two", "three"]
+    assert [t["payload"] for t in objects("turn last main --limit 2 --thread", box)] == expected
+    assert [t["payload"] for t in objects("turn before main --turn 2 --thread", box)] == ["one"]
+    pages = [t["turn_id"] for t in objects("turn range main --from 1 --limit 9 --thread", box)]
     assert pages == [2, 3]
-    assert objects("turn", "range", "main", "--from", "3", "--thread", box) == []
-    assert objects("turn", "before", "main", "--turn", "1", "--thread", box) == []
-    lines = ok("turn", "last", "main", "--limit", "2", "--thread", box).splitlines()
+    assert objects("turn range main --from 3 --thread", box) == []
+    assert objects("turn before main --turn 1 --thread", box) == []
+    lines = ok("turn last main --limit 2 --thread", box).splitlines()
     assert [line[:28] for line in lines[:4]] == [
         "#2 depth 1 message v1 3 byte",
         "  two",
@@ -498,15 +450,13 @@ def test_pages_of_turns_lead_on(box: str) -> None:
     more = lines[4].split(": eventq ")[1].split()
     assert "more" not in ok(*more)
     assert ok(*more).splitlines()[1] == "  one"
-    lines = ok(
-        "turn", "range", "main", "--limit", "2", "--no-payload", "--as-of", "0", "--thread", box
-    ).splitlines()
+    lines = ok("turn range main --limit 2 --no-payload --as-of 0 --thread", box).splitlines()
     assert len(lines) == 3
     assert (
         lines[2]
         == f"-- more below: eventq turn range main --from 2 --limit 2 --as-of 0 --thread {box} --no-payload"
     )
-    bare = objects("turn", "last", "main", "--limit", "1", "--no-payload", "--thread", box)
+    bare = objects("turn last main --limit 1 --no-payload --thread", box)
     assert [list(one) for one in bare] == [TURN_FIELDS]
 
 
@@ -514,13 +464,13 @@ def test_overlays_show_wherever_a_turn_is_read(box: str, tmp_path: Path) -> None
     """A patch gives its seq and shows from then on, a tombstone hides, and `--as-of` goes back."""
     source = tmp_path / "source"
     source.write_bytes(b"\xfe")
-    assert ok("turn", "patch", "2", "--content", "second", "--thread", box) == "1\n"
-    assert objects("turn", "patch", "2", "--file", str(source), "--thread", box) == [
+    assert ok("turn patch 2 --content second --thread", box) == "1\n"
+    assert objects("turn patch 2 --file", str(source), "--thread", box) == [
         {"turn_id": 2, "seq": 2}
     ]
-    assert ok("turn", "patch", "2", "--thread", box, given="third") == "3\n"
-    assert ok("turn", "patch", "3", "--tombstone", "--thread", box) == "4\n"
-    shown = ok("turn", "replay", "main", "--thread", box).splitlines()
+    assert ok("turn patch 2 --thread", box, given="third") == "3\n"
+    assert ok("turn patch 3 --tombstone --thread", box) == "4\n"
+    shown = ok("turn replay main --thread", box).splitlines()
     assert [line[:12] for line in shown] == [
         "#1 depth 0 m",
         "  one",
@@ -530,50 +480,44 @@ def test_overlays_show_wherever_a_turn_is_read(box: str, tmp_path: Path) -> None
     ]
     assert shown[2].endswith("Z [patched]")
     assert shown[4].endswith("Z [tombstone]")
-    as_of = {
-        n: objects("turn", "show", "2", "--as-of", str(n), "--thread", box)[0] for n in range(4)
-    }
+    as_of = {n: objects("turn show 2 --as-of", str(n), "--thread", box)[0] for n in range(4)}
     assert [as_of[n].get("payload") for n in range(4)] == ["two", "second", None, "third"]
     assert as_of[2]["payload_base64"] == "/g=="
-    (hidden,) = objects("turn", "show", "3", "--thread", box)
+    (hidden,) = objects("turn show 3 --thread", box)
     expected = (None, True, 4, "")
     assert (hidden["payload"], hidden["tombstone"], hidden["patch"], hidden["hash"]) == expected
-    assert [
-        t["patch"] for t in objects("turn", "replay", "main", "--as-of", "1", "--thread", box)
-    ] == [0, 1, 0]
-    assert [
-        t["turn_id"] for t in objects("turn", "replay", "main", "--to", "2", "--thread", box)
-    ] == [1, 2]
+    assert [t["patch"] for t in objects("turn replay main --as-of 1 --thread", box)] == [0, 1, 0]
+    assert [t["turn_id"] for t in objects("turn replay main --to 2 --thread", box)] == [1, 2]
 
 
 def test_the_difference_of_two_contexts(box: str) -> None:
     """Text names the common ancestor, then - and + lines; JSON counts both sides, then gives their turns."""
-    ok("turn", "append", "retry", "--content", "a\nb" + "x" * 99, "--thread", box)
-    ok("turn", "append", "retry", "--thread", box, given=b"\xff\0")
-    first, *rest = objects("turn", "diff", "main", "--with", "retry", "--thread", box)
+    ok("turn append retry --content", "a\nb" + "x" * 99, "--thread", box)
+    ok("turn append retry --thread", box, given=b"\xff\0")
+    first, *rest = objects("turn diff main --with retry --thread", box)
     assert first == {"ancestor_turn_id": 2, "mine": 1, "theirs": 3}
     expected = [("mine", 3), ("theirs", 4), ("theirs", 5), ("theirs", 6)]
     assert [(t["side"], t["turn_id"]) for t in rest] == expected
     assert rest[0]["payload"] == "three"
-    bare = objects("turn", "diff", "main", "--with", "2", "--no-payload", "--thread", box)
+    bare = objects("turn diff main --with 2 --no-payload --thread", box)
     assert [list(one) for one in bare[1:]] == [["side", *TURN_FIELDS]] * 4
-    lines = ok("turn", "diff", "main", "--with", "retry", "--thread", box).splitlines()
+    lines = ok("turn diff main --with retry --thread", box).splitlines()
     assert lines[0] == "common ancestor: turn 2"
     assert [line[:4] for line in lines[1:]] == ["- #3", "+ #4", "+ #5", "+ #6"]
     assert lines[1].endswith("Z  three")
     assert lines[3].endswith("Z  a\\nb" + "x" * 57 + "…")
     assert lines[4].endswith("Z  (binary)")
-    ok("context", "create", "--name", "empty", "--thread", box)
-    assert ok("turn", "diff", "main", "--with", "empty", "--thread", box).startswith(
+    ok("context create --name empty --thread", box)
+    assert ok("turn diff main --with empty --thread", box).startswith(
         "common ancestor: (none)\n- #1 "
     )
-    assert objects("turn", "diff", "main", "--with", "main", "--thread", box) == [
+    assert objects("turn diff main --with main --thread", box) == [
         {"ancestor_turn_id": 3, "mine": 0, "theirs": 0}
     ]
 
 
 def turn_of(payload: bytes | None, **more: Any) -> Turn:
-    """Give a turn with a payload."""
+    """Return a turn with a payload."""
     size = len(payload or b"")
     return Turn(12, 11, 11, "message", 1, 0, "ab", size, 0, 1773829800123, payload=payload, **more)
 
@@ -589,10 +533,8 @@ def test_a_turn_is_readable(box: str) -> None:
 
     assert lines(None) == lines(b"") == []
     assert next(render.readable(turn_of(None, patch=3))) == head.format(0) + " [patched]"
-    assert (
-        next(render.readable(turn_of(None, patch=3, tombstone=True)))
-        == head.format(0) + " [tombstone]"
-    )
+    expected = head.format(0) + " [tombstone]"
+    assert next(render.readable(turn_of(None, patch=3, tombstone=True))) == expected
     assert lines(b"a\n\nb\x1b[2J\t\r\n") == ["  a", "  ", "  b\\x1b[2J\\t\\r"]
     assert lines(b"\n") == ["  "]
     assert lines(b"\xff" * 10240) == ["  (binary, 10,240 bytes)"]
@@ -601,10 +543,8 @@ def test_a_turn_is_readable(box: str) -> None:
         "  … (3 bytes more; eventq blob get blob:blake3:ab)"
     ]
     assert lines("é".encode() * 2000) == ["  " + "é" * 2000]
-    assert lines("é".encode() * 2500) == [
-        "  " + "é" * 2000,
-        "  … (1,000 bytes more; eventq blob get blob:blake3:ab)",
-    ]
+    wanted = ["  " + "é" * 2000, "  … (1,000 bytes more; eventq blob get blob:blake3:ab)"]
+    assert lines("é".encode() * 2500) == wanted
     assert lines("a€".encode() * 3000)[0] == "  " + "a€" * 1000
     assert lines(b"\xe2\x82") == ["  (binary, 2 bytes)"]
 
@@ -615,7 +555,7 @@ def test_a_long_chain_is_replayed_whole_and_a_closed_pipe_ends_it_quietly(box: s
         main = thread.contexts.get("main")
         for number in range(3000):
             main.append(str(number) + "x" * 1000)
-    found = objects("turn", "replay", "main", "--thread", box)
+    found = objects("turn replay main --thread", box)
     assert [turn["depth"] for turn in found] == list(range(3003))
     assert found[-1]["payload"] == "2999" + "x" * 1000
     for words in (
@@ -674,31 +614,24 @@ def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> 
     process, open_id = start_stream(box, until, "--type", "draft")
     process.kill()
     process.communicate()
-    (told,) = objects("turn", "opened", "--thread", box)
+    (told,) = objects("turn opened --thread", box)
     expected = (open_id, 1, "draft", 3)
     assert (told["open_id"], told["context_id"], told["type_id"], told["size"]) == expected
-    assert ok("turn", "opened", "--thread", box).startswith(
+    assert ok("turn opened --thread", box).startswith(
         f"{open_id}  context 1  draft v1  3 bytes  begun 2"
     )
-    refused(
-        1,
-        "the head of context 1 is turn 3, not 1",
-        run("turn", "seal", str(open_id), "--expected-head", "1", "--thread", box),
-    )
+    done = run("turn seal", str(open_id), "--expected-head", "1", "--thread", box)
+    refused(1, "the head of context 1 is turn 3, not 1", done)
     (made,) = objects(
-        "turn", "seal", str(open_id), "--emit", "--source", "me", "--flags", "4", "--thread", box
+        "turn seal", str(open_id), "--emit", "--source", "me", "--flags", "4", "--thread", box
     )
     found = (made["turn_id"], made["parent_turn_id"], made["type_id"], made["size"], made["flags"])
     assert found == (5, 3, "draft", 3, 4)
-    assert (
-        objects("turn", "show", "5", "--thread", box)[0]["payload_base64"]
-        == base64.b64encode(b"ab\xff").decode()
-    )
-    assert ok("turn", "opened", "--thread", box) == ""
-    assert json.loads(ok("peek", "--last", "1", "--thread", box))["source"] == "me"
-    refused(
-        1, f"there is no open turn {open_id}", run("turn", "seal", str(open_id), "--thread", box)
-    )
+    wanted = base64.b64encode(b"ab\xff").decode()
+    assert objects("turn show 5 --thread", box)[0]["payload_base64"] == wanted
+    assert ok("turn opened --thread", box) == ""
+    assert json.loads(ok("peek --last 1 --thread", box))["source"] == "me"
+    refused(1, f"there is no open turn {open_id}", run("turn seal", str(open_id), "--thread", box))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -710,13 +643,11 @@ def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number:
     assert (process.returncode, out) == (130, b"")
     assert f"run 'eventq turn seal {open_id} --thread {box}', or 'turn discard'" in err.decode()
     assert len(err.splitlines()) == 1
-    assert (
-        ok("turn", "discard", str(open_id), "--thread", box) == f"Discarded open turn {open_id}\n"
-    )
+    assert ok("turn discard", str(open_id), "--thread", box) == f"Discarded open turn {open_id}\n"
     process, second = start_stream(box, until, "--json")
     process.send_signal(number)
     assert json.loads(process.communicate()[1])["error"] == f"open turn {second} was interrupted"
-    assert objects("turn", "discard", str(second), "--thread", box) == [{"open_id": second}]
+    assert objects("turn discard", str(second), "--thread", box) == [{"open_id": second}]
     assert second > open_id
     with eventq.open(box) as thread:
         assert thread.contexts.head("main") == 3
@@ -725,14 +656,14 @@ def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number:
 def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
     """A conflict at the end of a stream names the actual head, loses nothing, and says how to seal."""
     process, open_id = start_stream(box, until, "--expected-head", "3")
-    ok("turn", "append", "main", "--content", "meanwhile", "--thread", box)
+    ok("turn append main --content meanwhile --thread", box)
     out, err = process.communicate(b"more")
     assert (process.returncode, out) == (1, b"")
     assert err.decode().startswith("Error: the head of context 1 is turn 5, not 3 - ")
     assert f"'eventq turn seal {open_id} --thread {box}'" in err.decode()
-    (told,) = objects("turn", "opened", "--thread", box)
+    (told,) = objects("turn opened --thread", box)
     assert told["size"] == 7
-    made = ok("turn", "seal", str(open_id), "--expected-head", "5", "--thread", box)
+    made = ok("turn seal", str(open_id), "--expected-head", "5", "--thread", box)
     assert made.startswith("#6 depth 4 message v1 7 bytes ")
 
 
@@ -741,28 +672,24 @@ def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
 
 def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
     """Without --apply nothing goes; with it what nothing leads to goes, and JSON names the hashes, sorted."""
-    ok("context", "move", "main", "--to", "2", "--thread", box)
-    ref = ok("blob", "put", "--thread", box, given="x" * 2000).strip()
+    ok("context move main --to 2 --thread", box)
+    ref = ok("blob put --thread", box, given="x" * 2000).strip()
     assert (
-        ok("gc", "--thread", box)
-        == "Would delete 0 turns and 0 blobs (0 bytes); run with --apply\n"
+        ok("gc --thread", box) == "Would delete 0 turns and 0 blobs (0 bytes); run with --apply\n"
     )
-    (would,) = objects("gc", "--grace", "0", "--thread", box)
+    (would,) = objects("gc --grace 0 --thread", box)
     assert list(would) == ["applied", "turns", "blobs", "size", "stored", "hashes"]
     assert (would["applied"], would["turns"], would["blobs"], would["size"]) == (False, 1, 2, 2005)
     assert would["hashes"] == sorted(would["hashes"])
     assert ref.removeprefix("blob:blake3:") in would["hashes"]
     size = f"{would['stored']:,}"
+    expected = f"Would delete 1 turn and 2 blobs ({size} bytes); run with --apply\n"
+    assert ok("gc --grace 0s --thread", box) == expected
     assert (
-        ok("gc", "--grace", "0s", "--thread", box)
-        == f"Would delete 1 turn and 2 blobs ({size} bytes); run with --apply\n"
+        ok("gc --apply --grace 0 --thread", box) == f"Deleted 1 turn and 2 blobs ({size} bytes)\n"
     )
-    assert (
-        ok("gc", "--apply", "--grace", "0", "--thread", box)
-        == f"Deleted 1 turn and 2 blobs ({size} bytes)\n"
-    )
-    assert objects("gc", "--apply", "--grace", "0", "--thread", box)[0]["turns"] == 0
-    refused(1, "missing blob", run("blob", "get", ref, "--thread", box))
+    assert objects("gc --apply --grace 0 --thread", box)[0]["turns"] == 0
+    refused(1, "missing blob", run("blob get", ref, "--thread", box))
 
 
 def test_times_of_grace() -> None:
@@ -777,17 +704,17 @@ def test_times_of_grace() -> None:
 def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
     """What was exported is imported with its heads; importing again adds nothing."""
     folder, other = str(tmp_path / "pack"), eventq.init(tmp_path / "other")
-    assert ok("pack", "export", folder, "--thread", box) == f"Exported to {folder}\n"
-    (told,) = objects("pack", "export", folder + "2", "--thread", box)
+    assert ok("pack export", folder, "--thread", box) == f"Exported to {folder}\n"
+    (told,) = objects("pack export", folder + "2", "--thread", box)
     assert told == {"folder": folder + "2"}
-    (made,) = objects("pack", "import", folder, "--thread", other)
+    (made,) = objects("pack import", folder, "--thread", other)
     assert list(made) == ["blobs", "turns", "contexts", "moved", "notes", "artifacts", "outputs"]
     assert (made["blobs"], made["turns"]) == (4, 4)
-    assert ok("pack", "import", folder, "--thread", other).startswith(
+    assert ok("pack import", folder, "--thread", other).startswith(
         "Imported 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
     )
     expected = ["one", "two", "three"]
-    assert [t["payload"] for t in objects("turn", "replay", "1", "--thread", other)] == expected
+    assert [t["payload"] for t in objects("turn replay 1 --thread", other)] == expected
     for command in ("import", "export"):
         assert run("pack", command, "", "--thread", other).code == 2
         refused(
@@ -810,7 +737,7 @@ class Forest:
     asked: int = 0
 
     def up(self, turn: int) -> list[int]:
-        """Give a turn and all above it, the root first."""
+        """Return a turn and all above it, the root first."""
         chain: list[int] = []
         while turn:
             chain.append(turn)
@@ -832,7 +759,7 @@ class Forest:
 
 
 def context_at(number: int, head: int) -> ContextInfo:
-    """Give a context; only its id, name and head matter."""
+    """Return a context; only its id, name and head matter."""
     return ContextInfo(number, f"c{number}", head, 0, 0, None, 0, 0, 0, 0)
 
 
@@ -841,17 +768,14 @@ def drawn(forest: Forest, heads: Sequence[int]) -> list[str]:
     contexts = [context_at(n, head) for n, head in enumerate(heads, 1)]
     return list(
         draw(
-            contexts,
-            forest.common,
-            forest.depth,
-            forest.ancestor,
+            contexts, forest.common, forest.depth, forest.ancestor,
             lambda c: f"{c.context_id} {c.name}",
         )
-    )
+    )  # fmt: skip
 
 
 def chain(length: int) -> list[int]:
-    """Give the parents of one chain."""
+    """Return the parents of one chain."""
     return list(range(length))
 
 
@@ -866,11 +790,9 @@ def test_one_line_of_turns_is_drawn() -> None:
     assert drawn(Forest([0]), [1]) == ["turn 1  1 c1"]
     assert drawn(Forest(chain(9)), [9]) == ["turn 1", "└─ turn 9 (depth 8)  1 c1"]
     assert drawn(Forest(chain(9)), [9, 4, 0, 9]) == [
-        "turn 1",
-        "└─ turn 4 (depth 3)  2 c2",
-        "   └─ turn 9 (depth 8)  1 c1, 4 c4",
+        "turn 1", "└─ turn 4 (depth 3)  2 c2", "   └─ turn 9 (depth 8)  1 c1, 4 c4",
         "(empty)  3 c3",
-    ]
+    ]  # fmt: skip
 
 
 def test_forks_of_forks_are_drawn() -> None:
@@ -889,12 +811,9 @@ def test_forks_of_forks_are_drawn() -> None:
 def test_several_roots_are_drawn() -> None:
     """Trees that share nothing stand below one another."""
     assert drawn(Forest([0, 1, 0, 3, 3]), [4, 2, 5]) == [
-        "turn 3",
-        "├─ turn 4 (depth 1)  1 c1",
-        "└─ turn 5 (depth 1)  3 c3",
-        "turn 1",
+        "turn 3", "├─ turn 4 (depth 1)  1 c1", "└─ turn 5 (depth 1)  3 c3", "turn 1",
         "└─ turn 2 (depth 1)  2 c2",
-    ]
+    ]  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -959,14 +878,11 @@ def test_two_thousand_contexts_are_drawn_at_once(shape: str) -> None:
 
 def test_the_command_draws_what_is_stored(box: str) -> None:
     """`context ls --graph` is the drawing of the contexts of a thread, and is not for programs."""
-    done = run("context", "ls", "--graph", "--thread", box, "--json")
+    done = run("context ls --graph --thread", box, "--json")
     assert (done.code, done.out) == (2, "")
     assert json.loads(done.err)["error"].startswith("--graph and --json exclude")
-    ok("context", "create", "--name", "scratch", "--thread", box)
-    assert ok("context", "ls", "--graph", "--thread", box).splitlines() == [
-        "turn 1",
-        "└─ turn 2 (depth 1)",
-        "   ├─ turn 3 (depth 2)  1 main",
-        "   └─ turn 4 (depth 2)  2 retry",
-        "(empty)  3 scratch",
-    ]
+    ok("context create --name scratch --thread", box)
+    assert ok("context ls --graph --thread", box).splitlines() == [
+        "turn 1", "└─ turn 2 (depth 1)", "   ├─ turn 3 (depth 2)  1 main",
+        "   └─ turn 4 (depth 2)  2 retry", "(empty)  3 scratch",
+    ]  # fmt: skip

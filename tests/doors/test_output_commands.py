@@ -32,6 +32,7 @@ from tests.doors.support import (
     raw_run,
     refused,
     run,
+    split,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def box(tmp_path: Path) -> str:
 
 
 def bare(text: str) -> list[str]:
-    """Give lines without the times that they end with."""
+    """Return lines without the times that they end with."""
     assert all(STAMP.search(line) for line in text.splitlines())
     return [STAMP.sub("", line) for line in text.splitlines()]
 
@@ -93,23 +94,19 @@ def noted(*words: str) -> tuple[bytes, str]:
 
 
 def state(path: str) -> list[Any]:
-    """Give what a command may change."""
+    """Return what a command may change."""
     with eventq.open(path, read_only=True) as thread:
-        told = [
-            list(thread.artifacts),
-            list(thread.outputs),
-            list(thread.contexts),
-            len(thread.blobs),
-        ]
-        return [*told, thread.database.artifacts.count()]
+        made = list(thread.artifacts), list(thread.outputs), list(thread.contexts)
+        return [*made, len(thread.blobs)]
 
 
 def without_stdin(*words: str) -> Done:
     """Run eventq with stdin closed."""
     script = 'exec "$@" <&-'
     done = subprocess.run(
-        ["sh", "-c", script, "sh", EVENTQ, *words], capture_output=True, env=environ(), timeout=300
-    )
+        ["sh", "-c", script, "sh", EVENTQ, *split(words[:1]), *words[1:]], capture_output=True,
+        env=environ(), timeout=300,
+    )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -123,13 +120,9 @@ def _powerless() -> None:
 def obedient(*words: str, given: bytes = b"") -> Done:
     """Run eventq as somebody whom permissions stop."""
     done = subprocess.run(
-        [EVENTQ, *words],
-        input=given,
-        capture_output=True,
-        env=environ(),
-        timeout=300,
-        preexec_fn=_powerless,
-    )
+        [EVENTQ, *split(words[:1]), *words[1:]], input=given, capture_output=True, env=environ(),
+        timeout=300, preexec_fn=_powerless,
+    )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -143,40 +136,35 @@ def test_the_bytes_of_an_artifact_come_out_as_they_went_in(
     """From a file or stdin, by number or URL, whole or as JSON, an artifact is the bytes that were kept."""
     source = tmp_path / "source"
     source.write_bytes(data)
-    assert ok("artifact", "put", str(source), "--thread", box) == "artifact://3\n"
+    assert ok("artifact put", str(source), "--thread", box) == "artifact://3\n"
     for number, words in ((4, ["-"]), (5, []), (6, ["--tool", "b/a sh"])):
-        (told,) = objects("artifact", "put", *words, "--thread", box, given=data)
+        (told,) = objects("artifact put", *words, "--thread", box, given=data)
         assert list(told) == ARTIFACT_FIELDS
         expected = (f"artifact://{number}", str(number), "sealed")
         assert (told["url"], told["artifact_id"], told["status"]) == expected
-        assert (told["size"], told["tool"]) == (
-            len(data),
-            "b_a_sh" if words and words != ["-"] else "tool",
-        )
+        said = (told["size"], told["tool"])
+        assert said == (len(data), "b_a_sh" if words and words != ["-"] else "tool")
     for words in (
         ["cat", "artifact://3"],
         ["artifact", "cat", "4"],
         ["artifact", "cat", "artifact://5"],
     ):
         assert noted(*words, "--thread", box) == (data, "")
-    (told,) = objects("cat", "artifact://6", "--thread", box)
+    (told,) = objects("cat artifact://6 --thread", box)
     found = told["text"].encode() if "text" in told else base64.b64decode(told["base64"])
     assert found == data
-    assert [told[name] for name in ("url", "next_offset", "complete")] == [
-        "artifact://6",
-        None,
-        True,
-    ]
+    wanted = ["artifact://6", None, True]
+    assert [told[name] for name in ("url", "next_offset", "complete")] == wanted
 
 
 def test_artifacts_are_listed_a_line_each(box: str) -> None:
     """In the order of their numbers: URL, status, size, lines, tool and time, or all fields as JSON."""
-    assert bare(ok("artifact", "ls", "--thread", box)) == [
+    assert bare(ok("artifact ls --thread", box)) == [
         "artifact://0  sealed  23,893 bytes  5,000 lines  seq",
         "artifact://1  sealed  771 bytes  4 lines  dump",
         "artifact://2  failed  11 bytes  1 line  make",
     ]
-    listed = objects("artifact", "ls", "--thread", box)
+    listed = objects("artifact ls --thread", box)
     assert [list(one) for one in listed] == [ARTIFACT_FIELDS] * 3
     assert (listed[2]["error"], listed[2]["hash"]) == ("it broke\nin two", None)
     with eventq.open(box) as thread:
@@ -193,11 +181,11 @@ def test_no_artifacts_and_no_outputs_are_no_lines(tmp_path: Path) -> None:
 
 def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
     """`artifact rm` takes a number or a URL, says what it did, and the number is never given again."""
-    assert ok("artifact", "rm", "2", "--thread", box) == "Deleted artifact://2\n"
-    assert objects("artifact", "rm", "artifact://1", "--thread", box) == [{"artifact_id": "1"}]
-    assert ok("artifact", "put", "--thread", box, given="x") == "artifact://3\n"
-    assert [one["artifact_id"] for one in objects("artifact", "ls", "--thread", box)] == ["0", "3"]
-    done = run("artifact", "rm", "1", "--thread", box)
+    assert ok("artifact rm 2 --thread", box) == "Deleted artifact://2\n"
+    assert objects("artifact rm artifact://1 --thread", box) == [{"artifact_id": "1"}]
+    assert ok("artifact put --thread", box, given="x") == "artifact://3\n"
+    assert [one["artifact_id"] for one in objects("artifact ls --thread", box)] == ["0", "3"]
+    done = run("artifact rm 1 --thread", box)
     assert (
         done.err
         == "Error: Artifact 1 not found. Available: 0, 3 - give a number that was printed or listed\n"
@@ -208,22 +196,16 @@ def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
 def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None:
     """A file that is not there, a folder, an empty name and a closed stdin are sentences, and no number is used."""
     before = state(box)
-    refused(
-        1,
-        "could not be read: No such file",
-        run("artifact", "put", str(tmp_path / "none"), "--thread", box),
-    )
-    refused(
-        1,
-        "could not be read: Is a directory",
-        run("artifact", "put", str(tmp_path), "--thread", box),
-    )
-    refused(2, "FILE is empty", run("artifact", "put", "", "--thread", box))
-    refused(2, "--tool is empty", run("artifact", "put", "--tool", "", "--thread", box, given="x"))
-    refused(1, "stdin is closed", without_stdin("artifact", "put", "--thread", box))
-    refused(1, "stdin is closed", without_stdin("output", "put", "x", "--thread", box))
+    done = run("artifact put", str(tmp_path / "none"), "--thread", box)
+    refused(1, "could not be read: No such file", done)
+    done = run("artifact put", str(tmp_path), "--thread", box)
+    refused(1, "could not be read: Is a directory", done)
+    refused(2, "FILE is empty", run("artifact put", "", "--thread", box))
+    refused(2, "--tool is empty", run("artifact put --tool", "", "--thread", box, given="x"))
+    refused(1, "stdin is closed", without_stdin("artifact put --thread", box))
+    refused(1, "stdin is closed", without_stdin("output put x --thread", box))
     assert state(box) == before
-    assert ok("artifact", "put", "--thread", box, given="x") == "artifact://3\n"
+    assert ok("artifact put --thread", box, given="x") == "artifact://3\n"
 
 
 def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
@@ -247,19 +229,19 @@ def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
 def test_what_a_killed_command_had_kept_can_be_read(box: str, until: Until) -> None:
     """While it is written an artifact is open and cannot be deleted, after a kill partial; a note says so."""
     put = begin(box, until)
-    found, note = noted("cat", "artifact://3", "--thread", box)
+    found, note = noted("cat artifact://3 --thread", box)
     assert set(found) == set(b"x\n")
     assert note == "[Incomplete: artifact://3 is open]\n"
-    refused(1, "artifact 3 is still being written", run("artifact", "rm", "3", "--thread", box))
+    refused(1, "artifact 3 is still being written", run("artifact rm 3 --thread", box))
     put.kill()
     put.communicate()
-    found, note = noted("artifact", "cat", "3", "--thread", box)
+    found, note = noted("artifact cat 3 --thread", box)
     assert len(found) >= 1 << 22
     assert note == "[Incomplete: artifact://3 is partial]\n"
-    assert "artifact://3  partial  " in ok("artifact", "ls", "--thread", box)
-    (told,) = objects("cat", "artifact://3", "--limit", "1", "--thread", box)
+    assert "artifact://3  partial  " in ok("artifact ls --thread", box)
+    (told,) = objects("cat artifact://3 --limit 1 --thread", box)
     assert (told["text"], told["next_offset"], told["complete"]) == ("x\n", 2, False)
-    assert ok("artifact", "rm", "3", "--thread", box) == "Deleted artifact://3\n"
+    assert ok("artifact rm 3 --thread", box) == "Deleted artifact://3\n"
 
 
 def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until) -> None:
@@ -269,33 +251,34 @@ def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until)
     assert put.wait(60) == 130
     assert put.stdin is not None
     put.stdin.close()
-    (told,) = objects("artifact", "ls", "--thread", box)[3:]
+    (told,) = objects("artifact ls --thread", box)[3:]
     assert (told["status"], told["error"]) == ("failed", "it was interrupted")
-    assert noted("cat", "artifact://3", "--limit", "1", "--thread", box)[0] == b"x\n"
+    assert noted("cat artifact://3 --limit 1 --thread", box)[0] == b"x\n"
 
 
 # --- URLs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "out", "note"),
-    [
-        ("artifact://0 --limit 2", "1\n2\n", "[Showing lines 1-2 of 5000. Use --offset 3 to continue]\n"),
-        ("artifact://0 --offset 3 --limit 1", "3\n", "[Showing lines 3-3 of 5000. Use --offset 4 to continue]\n"),
-        ("artifact://0 --offset 4999 --limit 2", "4999\n5000\n", ""),
-        ("artifact://0 --offset 5000", "5000\n", ""),
-        ("artifact://0/ --offset 4999 --limit 9", "4999\n5000\n", ""),
-        ("ARTIFACT://0 --offset 4999 --limit 1", "4999\n", "[Showing lines 4999-4999 of 5000. Use --offset 5000 to continue]\n"),
-        ("artifact://2", "half a line", "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
-        ("artifact://2/ --limit 1", "half a line", "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
-        ("agent://0-Scout", FINDINGS, ""),
-        ("agent://0-Scout?version=2", "two\nlines", ""),
-        ("agent://0-Scout?version=2 --limit 1", "two\n", "[Showing lines 1-1. Use --offset 2 to continue]\n"),
-        ("agent://0-Scout?version=2 --offset 2", "lines", ""),
-        ("agent://0-Scout?q=.findings[1].file", '"é"\n', ""),
-        ("agent://0-Scout/findings/0/file", '"a.py"\n', ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "out", "note"), [
+    ("artifact://0 --limit 2", "1\n2\n",
+         "[Showing lines 1-2 of 5000. Use --offset 3 to continue]\n"),
+    ("artifact://0 --offset 3 --limit 1", "3\n",
+         "[Showing lines 3-3 of 5000. Use --offset 4 to continue]\n"),
+    ("artifact://0 --offset 4999 --limit 2", "4999\n5000\n", ""),
+    ("artifact://0 --offset 5000", "5000\n", ""),
+    ("artifact://0/ --offset 4999 --limit 9", "4999\n5000\n", ""),
+    ("ARTIFACT://0 --offset 4999 --limit 1", "4999\n",
+         "[Showing lines 4999-4999 of 5000. Use --offset 5000 to continue]\n"),
+    ("artifact://2", "half a line", "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
+    ("artifact://2/ --limit 1", "half a line",
+         "[Incomplete: artifact://2 is failed (it broke\\nin two)]\n"),
+    ("agent://0-Scout", FINDINGS, ""), ("agent://0-Scout?version=2", "two\nlines", ""),
+    ("agent://0-Scout?version=2 --limit 1", "two\n",
+         "[Showing lines 1-1. Use --offset 2 to continue]\n"),
+    ("agent://0-Scout?version=2 --offset 2", "lines", ""),
+    ("agent://0-Scout?q=.findings[1].file", '"é"\n', ""),
+    ("agent://0-Scout/findings/0/file", '"a.py"\n', ""),
+])  # fmt: skip
 def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(
     box: str, words: str, out: str, note: str
 ) -> None:
@@ -304,12 +287,12 @@ def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(
     url, *rest = words.split()
     if url.startswith("artifact://") and not url.endswith("/"):
         for name in (url, url.removeprefix("artifact://")):
-            assert noted("artifact", "cat", *rest, name, "--thread", box) == (out.encode(), note)
+            assert noted("artifact cat", *rest, name, "--thread", box) == (out.encode(), note)
 
 
 def test_a_blob_is_a_url_too(box: str) -> None:
     """A ref gives the blob's bytes, all or some lines; JSON has them as text or base64, with their type."""
-    refs = [ok("blob", "put", "--thread", box, given=data).strip() for data in (b"a\nb\nc", MIXED)]
+    refs = [ok("blob put --thread", box, given=data).strip() for data in (b"a\nb\nc", MIXED)]
     assert noted("cat", refs[1], "--thread", box) == (MIXED, "")
     assert noted("cat", refs[0], "--offset", "2", "--limit", "1", "--thread", box) == (
         b"b\n", "[Showing lines 2-2. Use --offset 3 to continue]\n",
@@ -326,12 +309,10 @@ def test_a_blob_is_a_url_too(box: str) -> None:
     (told,) = objects("cat", refs[1], "--thread", box)
     assert list(told) == ["url", "content_type", "base64", "next_offset", "complete"]
     assert base64.b64decode(told["base64"]) == MIXED
-    (told,) = objects("cat", "agent://0-Scout/findings", "--thread", box)
-    assert (told["content_type"], json.loads(told["text"])) == (
-        "application/json",
-        json.loads(FINDINGS)["findings"],
-    )
-    assert objects("cat", "artifact://2", "--thread", box)[0]["complete"] is False
+    (told,) = objects("cat agent://0-Scout/findings --thread", box)
+    expected = ("application/json", json.loads(FINDINGS)["findings"])
+    assert (told["content_type"], json.loads(told["text"])) == expected
+    assert objects("cat artifact://2 --thread", box)[0]["complete"] is False
 
 
 _NUMBER = "give the number that was printed"
@@ -372,29 +353,23 @@ def test_a_wrong_url_is_a_sentence_with_the_next_step(
 def test_an_empty_word_is_no_url(box: str) -> None:
     """An empty URL or number is said by its name; a URL of another kind is no number of an artifact."""
     refused(2, "Error: URL is empty - ", run("cat", "", "--thread", box))
-    refused(2, "Error: ID is empty - ", run("artifact", "cat", "", "--thread", box))
-    refused(2, "Error: ID is empty - ", run("artifact", "rm", "", "--thread", box))
-    refused(
-        2,
-        "ID must be numeric, got: agent:",
-        run("artifact", "cat", "agent://0-Scout", "--thread", box),
-    )
+    refused(2, "Error: ID is empty - ", run("artifact cat", "", "--thread", box))
+    refused(2, "Error: ID is empty - ", run("artifact rm", "", "--thread", box))
+    refused(2, "ID must be numeric, got: agent:", run("artifact cat agent://0-Scout --thread", box))
 
 
 def test_an_unknown_output_is_said_in_two_lines(box: str) -> None:
     """What was asked for stands on the first, whatever is in it, and what there is on the second."""
     fix = "give a name that was printed or listed"
-    done = run("cat", "agent://nobody", "--thread", box)
+    done = run("cat agent://nobody --thread", box)
     assert (done.code, done.out) == (1, "")
     assert done.err == f"Error: Not found: nobody\nAvailable: 0-Scout - {fix}\n"
-    done = run("cat", "agent://a%0AAvailable:%20b%1B[1m", "--thread", box)
+    done = run("cat agent://a%0AAvailable:%20b%1B[1m --thread", box)
     assert done.err == f"Error: Not found: a\\nAvailable: b\\x1b[1m\nAvailable: 0-Scout - {fix}\n"
-    done = run("cat", "agent://0-Scout?version=3", "--thread", box, "--json")
+    done = run("cat agent://0-Scout?version=3 --thread", box, "--json")
     assert done.err.count("\n") == 1
-    assert json.loads(done.err) == {
-        "error": "Not found: 0-Scout, version 3\nAvailable: 0-Scout",
-        "suggestion": fix,
-    }
+    expected = {"error": "Not found: 0-Scout, version 3\nAvailable: 0-Scout", "suggestion": fix}
+    assert json.loads(done.err) == expected
 
 
 def test_other_errors_stay_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -476,34 +451,27 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
     """From an option, a file or stdin; a name gets the next number, an id the next version, and all are listed."""
     source = tmp_path / "source"
     source.write_bytes(MIXED)
-    assert (
-        ok("output", "put", "He/lper", "--content", "x", "--thread", box) == "agent://1-He_lper\n"
-    )
-    assert (
-        ok("output", "put", "sub", "--parent", "0-Scout", "--file", str(source), "--thread", box)
-        == "agent://0-Scout.0-sub\n"
-    )
-    (told,) = objects("output", "put", "--file", "-", "piped", "--thread", box, given="é")
+    assert ok("output put He/lper --content x --thread", box) == "agent://1-He_lper\n"
+    wanted = "agent://0-Scout.0-sub\n"
+    assert ok("output put sub --parent 0-Scout --file", str(source), "--thread", box) == wanted
+    (told,) = objects("output put --file - piped --thread", box, given="é")
     assert list(told) == OUTPUT_FIELDS
     expected = ("2-piped", 1, 2, "agent://2-piped")
     assert (told["output_id"], told["version"], told["size"], told["url"]) == expected
     assert (
-        ok("output", "put", "--id", "0-Scout", "--thread", box, given="third")
-        == "agent://0-Scout?version=3\n"
+        ok("output put --id 0-Scout --thread", box, given="third") == "agent://0-Scout?version=3\n"
     )
-    assert (
-        ok("output", "put", "--id", "7-new", "--content", "", "--thread", box) == "agent://7-new\n"
-    )
-    assert noted("cat", "agent://0-Scout.0-sub", "--thread", box)[0] == MIXED
-    assert noted("cat", "agent://0-Scout?version=3", "--thread", box)[0] == b"third"
-    assert noted("cat", "agent://0-Scout", "--thread", box)[0] == FINDINGS.encode()
+    assert ok("output put --id 7-new --content", "", "--thread", box) == "agent://7-new\n"
+    assert noted("cat agent://0-Scout.0-sub --thread", box)[0] == MIXED
+    assert noted("cat agent://0-Scout?version=3 --thread", box)[0] == b"third"
+    assert noted("cat agent://0-Scout --thread", box)[0] == FINDINGS.encode()
     lines = [
         f"agent://0-Scout  {len(FINDINGS.encode())} bytes", "agent://0-Scout?version=2  9 bytes",
         "agent://0-Scout?version=3  5 bytes", "agent://0-Scout.0-sub  771 bytes",
         "agent://1-He_lper  1 bytes", "agent://2-piped  2 bytes", "agent://7-new  0 bytes",
     ]  # fmt: skip
-    assert bare(ok("output", "ls", "--thread", box)) == lines
-    listed = objects("output", "ls", "--thread", box)
+    assert bare(ok("output ls --thread", box)) == lines
+    listed = objects("output ls --thread", box)
     with eventq.open(box) as thread:
         assert listed == [render.produced(one) for one in thread.outputs]
 
@@ -525,7 +493,7 @@ def test_an_output_that_cannot_be_put_is_a_sentence(
 ) -> None:
     """Exactly one of a name and an id, one content, and ids as they were printed; nothing is stored otherwise."""
     before = state(box)
-    done = run("output", "put", *words.split(), "--thread", box, given="x")
+    done = run("output put", *words.split(), "--thread", box, given="x")
     assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
     assert state(box) == before
     for empty in (
@@ -534,7 +502,7 @@ def test_an_output_that_cannot_be_put_is_a_sentence(
         ["x", "--file", ""],
         ["x", "--parent", ""],
     ):
-        refused(2, "is empty", run("output", "put", *empty, "--thread", box))
+        refused(2, "is empty", run("output put", *empty, "--thread", box))
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -545,9 +513,9 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
 ) -> None:
     """Each is a file; imported they have their numbers, names and versions, and twice adds nothing."""
     folder, other = str(tmp_path / "deep" / "files"), eventq.init(tmp_path / "other")
-    done = ok("artifact", "export", folder, "--thread", box)
+    done = ok("artifact export", folder, "--thread", box)
     assert done == f"Exported 3 artifacts and 2 outputs to {folder}\n"
-    assert objects("artifact", "export", folder, "--thread", box) == [
+    assert objects("artifact export", folder, "--thread", box) == [
         {"folder": folder, "artifacts": 3, "outputs": 2}
     ]
     names = ["0-Scout.md", "0-Scout.v2.md", "0.seq.log", "1.dump.log", "2.make.partial.log"]
@@ -555,15 +523,13 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
     assert Path(folder, "1.dump.log").read_bytes() == MIXED
     Path(folder, "README").write_text("something else")
     expected = [
-        "0.seq.log -> artifact://0",
-        "1.dump.log -> artifact://1",
-        "2.make.partial.log -> artifact://2",
-        "0-Scout.md -> agent://0-Scout",
+        "0.seq.log -> artifact://0", "1.dump.log -> artifact://1",
+        "2.make.partial.log -> artifact://2", "0-Scout.md -> agent://0-Scout",
         "0-Scout.v2.md -> agent://0-Scout?version=2",
-    ]
-    assert ok("artifact", "import", folder, "--thread", other).splitlines() == expected
+    ]  # fmt: skip
+    assert ok("artifact import", folder, "--thread", other).splitlines() == expected
     before = state(other)
-    told = objects("artifact", "import", folder, "--thread", other)
+    told = objects("artifact import", folder, "--thread", other)
     assert [f"{one['name']} -> {one['url']}" for one in told] == expected
     assert [list(one) for one in told] == [["name", *ARTIFACT_FIELDS]] * 3 + [
         ["name", *OUTPUT_FIELDS]
@@ -571,7 +537,7 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
     assert state(other) == before
     for url in ("artifact://0", "artifact://1", "agent://0-Scout?version=2"):
         assert noted("cat", url, "--thread", other) == noted("cat", url, "--thread", box)
-    assert ok("artifact", "put", "--thread", other, given="x") == "artifact://3\n"
+    assert ok("artifact put --thread", other, given="x") == "artifact://3\n"
 
 
 def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
@@ -638,34 +604,29 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert list(told) == list(SessionImported.__slots__)
     assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": [], "raw": 0}
     for name in ("abc", "2", "again"):
-        assert noted("session", "export", name, "--thread", box) == (SESSION, "")
-    assert noted("session", "export", "abc", "--output", "-", "--json", "--thread", box) == (
-        SESSION,
-        "",
-    )
-    assert ok("session", "export", "abc", "--output", str(copy), "--thread", box) == ""
+        assert noted("session export", name, "--thread", box) == (SESSION, "")
+    assert noted("session export abc --output - --json --thread", box) == (SESSION, "")
+    assert ok("session export abc --output", str(copy), "--thread", box) == ""
     assert copy.read_bytes() == SESSION
-    (told,) = objects("session", "export", "3", "--output", str(copy), "--thread", box)
+    (told,) = objects("session export 3 --output", str(copy), "--thread", box)
     assert told == {"context": 3, "size": len(SESSION), "output": str(copy), "notes": []}
-    assert noted("session", "export", "main", "--thread", box) == (b"", "")
+    assert noted("session export main --thread", box) == (b"", "")
 
 
 def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -> None:
     """Its last line comes out as it was, with a note on stderr; when it is whole it takes the torn one's place."""
     file = tmp_path / "torn.jsonl"
     file.write_bytes(SESSION[:-20])
-    done = run("session", "import", str(file), "--thread", box)
+    done = run("session import", str(file), "--thread", box)
     assert (done.code, done.out) == (0, "Imported 3 of 3 entries into context 'abc' (2)\n")
     assert done.err == f"the last line of '{file}' is torn: it is kept as it is\n"
-    assert noted("session", "export", "abc", "--thread", box) == (SESSION[:-20], "")
-    (told,) = objects("session", "import", str(file), "--name", "other", "--thread", box)
+    assert noted("session export abc --thread", box) == (SESSION[:-20], "")
+    (told,) = objects("session import", str(file), "--name", "other", "--thread", box)
     assert told["notes"] == [f"the last line of '{file}' is torn: it is kept as it is"]
     file.write_bytes(SESSION)
-    assert (
-        ok("session", "import", str(file), "--thread", box)
-        == "Imported 1 of 3 entries into context 'abc' (2)\n"
-    )
-    assert noted("session", "export", "abc", "--thread", box) == (SESSION, "")
+    expected = "Imported 1 of 3 entries into context 'abc' (2)\n"
+    assert ok("session import", str(file), "--thread", box) == expected
+    assert noted("session export abc --thread", box) == (SESSION, "")
 
 
 def test_lines_that_are_kept_raw_are_said(box: str, tmp_path: Path) -> None:
@@ -691,7 +652,7 @@ def test_a_file_that_is_no_session_is_refused(box: str, tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     file.write_bytes(bytes(range(256)) * 12)
     before = state(box)
-    done = run("session", "import", str(file), "--thread", box)
+    done = run("session import", str(file), "--thread", box)
     why = "none of its first 13 lines is a JSON object"
     fix = "give a file of one JSON object a line, when its tool has written the first one whole"
     assert (done.code, done.out) == (2, "")
@@ -710,7 +671,7 @@ def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Pat
         json.dumps({"type": "message", "message": {"content": content}}, separators=(",", ":"))
         + "\n"
     )
-    done = run("session", "import", str(file), "--blobs", str(tmp_path / "blobs"), "--thread", box)
+    done = run("session import", str(file), "--blobs", str(tmp_path / "blobs"), "--thread", box)
     assert (done.code, done.out) == (0, "Imported 1 of 1 entries into context 's' (2)\n")
     note = f"blob:sha256:{gone} is not in '{tmp_path}/blobs' (No such file or directory): the ref is kept\n"
     assert done.err == note
@@ -718,13 +679,13 @@ def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Pat
     refused(
         1, f"missing blob blob:sha256:{gone}", run("cat", f"blob:sha256:{gone}", "--thread", box)
     )
-    assert noted("session", "export", "s", "--thread", box) == (file.read_bytes(), "")
+    assert noted("session export s --thread", box) == (file.read_bytes(), "")
 
 
 def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path) -> None:
     """Its ref stays in the line; the note is on stderr, with --json and a file in the result."""
     (tmp_path / "s.jsonl").write_bytes(SESSION)
-    ok("session", "import", str(tmp_path / "s.jsonl"), "--thread", box)
+    ok("session import", str(tmp_path / "s.jsonl"), "--thread", box)
     with eventq.open(box) as thread:
         ref = thread.blobs.put(PIXELS).ref
         thread.database.run("DELETE FROM blob_refs")
@@ -733,14 +694,11 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
         )
     left = SESSION.replace(IMAGE["data"].encode(), ref.encode())
     note = f"blob {ref} is missing; the entry keeps its ref"
-    assert noted("session", "export", "abc", "--thread", box) == (left, f"{note}\n")
+    assert noted("session export abc --thread", box) == (left, f"{note}\n")
     target = tmp_path / "target"
-    assert noted("session", "export", "abc", "--output", str(target), "--thread", box) == (
-        b"",
-        f"{note}\n",
-    )
+    assert noted("session export abc --output", str(target), "--thread", box) == (b"", f"{note}\n")
     assert target.read_bytes() == left
-    (told,) = objects("session", "export", "abc", "--output", str(target), "--thread", box)
+    (told,) = objects("session export abc --output", str(target), "--thread", box)
     assert told["notes"] == [note]
 
 
@@ -752,10 +710,8 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     take, give = ["session", "import", "--thread", box], ["session", "export", "--thread", box]
     done = run(*take, str(tmp_path / "none"))
     step = "check the path and its permissions"
-    assert (
-        done.err
-        == f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
-    )
+    expected = f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
+    assert done.err == expected
     refused(1, f"'{tmp_path}' could not be read: Is a directory", run(*take, str(tmp_path)))
     refused(
         1,
@@ -806,7 +762,7 @@ def test_some_contexts_are_copied_with_what_they_lead_to(
     words[min(order, 2) : min(order, 2)] = option if order < 3 else [f"--contexts={chosen}"]
     told = ok("thread-copy", *words)
     assert told == "Copied 1 blob, 1 turn, 1 context and 1 artifact; 0 heads moved\n"
-    assert bare(ok("artifact", "ls", "--thread", other)) == [
+    assert bare(ok("artifact ls --thread", other)) == [
         "artifact://1  sealed  771 bytes  4 lines  dump"
     ]
 
@@ -844,7 +800,7 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
 def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_path: Path) -> None:
     """Where a number is somebody else's already nothing is copied, and the status is 1."""
     other = eventq.init(tmp_path / "other")
-    ok("artifact", "put", "--thread", other, given="mine")
+    ok("artifact put --thread", other, given="mine")
     before = state(other)
     done = run("thread-copy", box, other)
     assert (done.code, done.out) == (1, "")
@@ -876,10 +832,8 @@ def test_without_a_thread_nothing_is_done(
     assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
     assert (done.code, done.out) == (1, "")
     done = run(*call, given="x")
-    assert (done.code, done.err) == (
-        2,
-        f"Error: Missing option '--thread' - run 'eventq {name} --help'\n",
-    )
+    expected = (2, f"Error: Missing option '--thread' - run 'eventq {name} --help'\n")
+    assert (done.code, done.err) == expected
     if name in ("artifact cat", "artifact ls", "artifact export", "output ls", "cat"):
         refused(1, "was written by an older eventq", run(*call, "--thread", original))
     assert sorted(os.listdir(tmp_path)) == before
@@ -898,7 +852,7 @@ def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
 
     (tmp_path / "s").write_bytes(SESSION)
     (tmp_path / "out").mkdir()
-    ok("session", "import", str(tmp_path / "s"), "--thread", box)
+    ok("session import", str(tmp_path / "s"), "--thread", box)
     before, readers = stamps(), (
         "artifact ls", "artifact ls --json", "output ls", "cat artifact://0", "artifact cat 1", "session export abc",
         "cat agent://0-Scout --json", f"artifact export {tmp_path}/out", f"thread-copy {box} {tmp_path}/copy",
@@ -945,10 +899,8 @@ def test_a_reader_that_has_gone_is_no_error(box: str, tmp_path: Path) -> None:
 def test_what_was_added_in_words() -> None:
     """Blobs, turns and contexts are always told, artifacts and outputs where there are any."""
     assert render.added(Imported(1, 2, 0, 1, ())) == "1 blob, 2 turns and 0 contexts; 1 head moved"
-    assert (
-        render.added(Imported(0, 0, 0, 0, (), 1, 0))
-        == "0 blobs, 0 turns, 0 contexts and 1 artifact; 0 heads moved"
-    )
+    expected = "0 blobs, 0 turns, 0 contexts and 1 artifact; 0 heads moved"
+    assert render.added(Imported(0, 0, 0, 0, (), 1, 0)) == expected
     assert render.added(Imported(0, 0, 0, 0, (), 0, 2)).startswith(
         "0 blobs, 0 turns, 0 contexts and 2 outputs; "
     )

@@ -24,13 +24,13 @@ _NAMES = [name.split() for name in COMMANDS]
 
 
 def quickly(argv: list[str]) -> dict[str, Any] | None:
-    """Give what the quick parser makes of a command line, None when it declines."""
+    """Return what the quick parser makes of a command line, None when it declines."""
     found = groups.find(argv)
     return parse(*found) if found else None
 
 
 def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any] | None:
-    """Give what click makes of a command line, None when it refuses or does something else."""
+    """Return what click makes of a command line, None when it refuses or does something else."""
     seen: list[dict[str, Any]] = []
 
     def note(_: Command, raw: dict[str, Any]) -> int:
@@ -157,7 +157,7 @@ def test_what_follows_two_dashes_is_handed_on_as_it_is(
 ])  # fmt: skip
 def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) -> None:
     """What stands before `--` is no command, and none after it is a mistake; the error says where it belongs."""
-    done = run("capture", "--thread", "nowhere", *words.split())
+    done = run("capture --thread nowhere", *words.split())
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Error: {says}")
     assert done.err.count("\n") == 1
@@ -190,17 +190,9 @@ def test_the_quick_parser_takes_verbose() -> None:
 def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> None:
     """What agents write is not left to click."""
     argv = [
-        "pop",
-        "--thread",
-        "a",
-        "--consumer",
-        "b",
-        "--last-event-id",
-        "1",
-        "--last-event-id",
-        "2",
+        "pop", "--thread", "a", "--consumer", "b", "--last-event-id", "1", "--last-event-id", "2",
         "--json",
-    ]
+    ]  # fmt: skip
     raw = quickly(argv)
     assert raw == by_click(argv, pytest.MonkeyPatch())
     assert raw is not None

@@ -30,7 +30,7 @@ def inbox(tmp_path: Path) -> str:
 def test_the_same_push_again_says_nothing(inbox: str) -> None:
     """A push that is tried again as it was is no news, strict or not."""
     for more in ([], ["--key-strict"], ["--json"]):
-        done = run("push", "--thread", inbox, *ONE, "--content", "one", "--key", "k", *more)
+        done = run("push --thread", inbox, *ONE, "--content", "one", "--key", "k", *more)
         assert (done.code, done.err) == (0, "")
     assert contents(inbox) == ["one"]
 
@@ -38,18 +38,9 @@ def test_the_same_push_again_says_nothing(inbox: str) -> None:
 def test_other_content_under_a_key_is_said(inbox: str) -> None:
     """The first event wins, is what --json prints, and a line on stderr names it and what differs."""
     words = [
-        "push",
-        "--thread",
-        inbox,
-        "--source",
-        "self",
-        "--type",
-        "other",
-        "--content",
-        "two",
-        "--key",
-        "k",
-    ]
+        "push", "--thread", inbox, "--source", "self", "--type", "other", "--content", "two",
+        "--key", "k",
+    ]  # fmt: skip
     done = run(*words)
     said = "Note: key 'k' belongs to event 1, whose type and content differ; nothing was stored\n"
     assert (done.code, done.out, done.err) == (0, "", said)
@@ -71,7 +62,7 @@ def test_a_strict_key_refuses_other_content(inbox: str) -> None:
 
 def test_a_strict_key_needs_a_key(inbox: str) -> None:
     """--key-strict alone is a mistake: it would check nothing."""
-    done = run("push", "--thread", inbox, *ONE, "--content", "two", "--key-strict")
+    done = run("push --thread", inbox, *ONE, "--content", "two", "--key-strict")
     assert (done.code, done.out) == (2, "")
     assert (
         done.err
@@ -87,13 +78,11 @@ def test_a_batch_says_once_that_keys_were_used_before(inbox: str) -> None:
     ]
     lines += [{"source": "self", "type": "note", "content": "one", "key": "k"}]
     given = "\n".join(map(json.dumps, lines))
-    done = run("push", "--thread", inbox, "--batch", "--json", given=given)
+    done = run("push --thread", inbox, "--batch", "--json", given=given)
     assert (done.code, done.out) == (0, '{"count":3,"first_id":2,"last_id":4}\n')
     said = "Note: line 4: key 'k0' belongs to event 2, whose content differs; nothing was stored for this and 2 other lines\n"
     assert done.err == said
-    done = run(
-        "push", "--thread", inbox, "--batch", given=json.dumps({**lines[0], "content": "new"})
-    )
+    done = run("push --thread", inbox, "--batch", given=json.dumps({**lines[0], "content": "new"}))
     assert (
         done.err
         == "Note: line 1: key 'k0' belongs to event 2, whose content differs; nothing was stored for this line\n"
@@ -108,7 +97,7 @@ def test_a_strict_batch_names_the_line(inbox: str) -> None:
     ]
     bad = json.dumps({"source": "self", "type": "note", "content": "two", "key": "k"})
     given = "\n\n".join([*good, bad, *good])
-    done = run("push", "--thread", inbox, "--batch", "--key-strict", given=given)
+    done = run("push --thread", inbox, "--batch", "--key-strict", given=given)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(
         "Error: line 601: key 'k' belongs to event 1, whose content differs - "
@@ -120,12 +109,7 @@ def test_a_strict_batch_does_not_send_one_to_an_event_that_is_not_there(inbox: s
     """Where two lines of a batch share a key, the event of the first goes back with the batch, and that is said."""
     lines = [{"source": "self", "type": "note", "content": str(n), "key": "new"} for n in range(2)]
     done = run(
-        "push",
-        "--thread",
-        inbox,
-        "--batch",
-        "--key-strict",
-        given="\n".join(map(json.dumps, lines)),
+        "push --thread", inbox, "--batch", "--key-strict", given="\n".join(map(json.dumps, lines))
     )
     assert (done.code, done.out) == (1, "")
     assert done.err == (
@@ -138,7 +122,7 @@ def test_a_strict_batch_does_not_send_one_to_an_event_that_is_not_there(inbox: s
 def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
     """--key would protect no line of a batch: who gave it would push all of it twice."""
     line = json.dumps({"source": "self", "type": "note", "content": "two"})
-    done = run("push", "--thread", inbox, "--batch", "--key", "k2", given=line)
+    done = run("push --thread", inbox, "--batch", "--key", "k2", given=line)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(
         "Error: --batch and --key exclude each other - give each line a key of its own"
@@ -165,7 +149,7 @@ def test_unknown_fields_of_a_batch_are_said_once(inbox: str) -> None:
             "extra\n": {"a": 1},
         }
     ]
-    done = run("push", "--thread", inbox, "--batch", given="\n".join(map(json.dumps, lines)))
+    done = run("push --thread", inbox, "--batch", given="\n".join(map(json.dumps, lines)))
     assert (done.code, done.out) == (0, "")
     assert (
         done.err == "Note: fields that events do not have were left out: id, created_at, extra\\n\n"
@@ -182,7 +166,7 @@ def test_many_unknown_fields_are_not_all_named(inbox: str) -> None:
         "content": "c",
         **{f"field-{n:03}-{'x' * 200}": n for n in range(300)},
     }
-    done = run("push", "--thread", inbox, "--batch", given=json.dumps(line))
+    done = run("push --thread", inbox, "--batch", given=json.dumps(line))
     assert done.err.startswith("Note: fields that events do not have were left out: field-000-xxx")
     assert done.err.endswith(", …\n")
     assert len(done.err) < 1000
@@ -191,19 +175,16 @@ def test_many_unknown_fields_are_not_all_named(inbox: str) -> None:
 def test_thread_is_quiet_about_unknown_fields(inbox: str) -> None:
     """Under the name of the older tool nothing is said: there it was always so."""
     line = json.dumps({"id": 7, "source": "self", "type": "note", "content": "x"})
-    done = run("push", "--thread", inbox, "--batch", given=line, program=THREAD)
+    done = run("push --thread", inbox, "--batch", given=line, program=THREAD)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
 def test_a_refused_batch_says_only_why(inbox: str) -> None:
     """Of a batch of which nothing was stored no field was left out."""
     done = run(
-        "push",
-        "--thread",
-        inbox,
-        "--batch",
+        "push --thread", inbox, "--batch",
         given='{"id":1,"source":"s","type":"t","content":"c"}\nnonsense',
-    )
+    )  # fmt: skip
     assert done.code == 2
     assert done.err.startswith("Error: line 2: ")
     assert len(done.err.splitlines()) == 1

@@ -38,7 +38,7 @@ def box(tmp_path: Path) -> str:
 
 
 def state(path: str) -> list[Any]:
-    """Give what a command may change: all runs, the turns' number, the events'."""
+    """Return what a command may change: all runs, the turns' number, the events'."""
     with eventq.open(path, read_only=True) as thread:
         turns = [
             move
@@ -53,9 +53,9 @@ def state(path: str) -> list[Any]:
 
 def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
     """Every option of `run start` is kept in the start node, and what is printed is the run."""
-    parent = objects("run", "show", "build", "--thread", box)[-1]["ref"]
+    parent = objects("run show build --thread", box)[-1]["ref"]
     (made,) = objects(
-        "run", "start", "--name", "nested", "--prompt", "the é task", "--system-file", "-", "--max-rounds", "7",
+        "run start --name nested --prompt", "the é task", "--system-file", "-", "--max-rounds", "7",
         "--depth", "2", "--group", "g1", "--parent-state", parent, "--label", "inner", "--summary-cap", "100",
         "--emit", "--source", "internal:a:b:c", "--thread", box, given='{"coder": "Be brief."}',
     )  # fmt: skip
@@ -69,7 +69,7 @@ def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
         assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == expected
         assert start.parent_state == parent
         assert thread.blobs.get(start.system["coder"]) == b"Be brief."
-    (event,) = objects("peek", "--last", "1", "--thread", box)
+    (event,) = objects("peek --last 1 --thread", box)
     assert (event["source"], event["type"], event["subtype"]) == ("internal:a:b:c", "record", "run")
     assert json.loads(event["content"])["op"] == "start"
 
@@ -84,10 +84,10 @@ def test_the_task_comes_from_an_option_a_file_or_stdin(box: str, tmp_path: Path)
         (["--prompt-file", "-"], "a\n\nb\n"),
     ]
     for words, given in ways:
-        text = ok("run", "start", "--name", "solve", *words, "--thread", box, given=given)
+        text = ok("run start --name solve", *words, "--thread", box, given=given)
         assert text.startswith("Started run ")
         assert "  solve  active  0 steps  2" in text
-    ok("run", "start", "--name", "solve", "--thread", box, given="not read")
+    ok("run start --name solve --thread", box, given="not read")
     with eventq.open(box, read_only=True) as thread:
         assert [thread.runs.get(n).prompt() for n in (3, 4, 5, 6)] == ["a\n\nb\n"] * 3 + [""]
         assert len({thread.runs.get(n).info().start for n in (3, 4, 5)}) == 1
@@ -98,11 +98,11 @@ def test_the_task_comes_from_an_option_a_file_or_stdin(box: str, tmp_path: Path)
 
 def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -> None:
     """Every option of `run step` is in the step that JSON gives back; text says number, role, turn and ref."""
-    artifact = ok("blob", "put", "--thread", box, given="artifact").strip()
+    artifact = ok("blob put --thread", box, given="artifact").strip()
     source = tmp_path / "asked"
     source.write_text("what now?\n")
     (made,) = objects(
-        "run", "step", "build", "--role", "critic", "--meta", '{"b": [1.0, null], "a": "é"}', "--file", "-",
+        "run step build --role critic --meta", '{"b": [1.0, null], "a": "é"}', "--file", "-",
         "--refs", artifact, "--edge-prompt-file", str(source), "--agent", "gpt", "--compact", "so far",
         "--child", artifact, "--expected-head", "4", "--key", "k", "--emit", "--thread", box, given="text\n",
     )  # fmt: skip
@@ -113,18 +113,18 @@ def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -
     expected = ("what now?\n", artifact, 3)
     assert (made["edge_prompt"], made["child"], len(made["ancestors"])) == expected
     assert made["compact"].startswith("blob:blake3:")
-    assert objects("run", "show", "build", "--from", "4", "--thread", box)[1:] == [made]
-    assert json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "step"
-    text = ok("run", "step", "1", "--role", "coder", "--thread", box, given="not read")
+    assert objects("run show build --from 4 --thread", box)[1:] == [made]
+    assert json.loads(objects("peek --last 1 --thread", box)[0]["content"])["op"] == "step"
+    text = ok("run step 1 --role coder --thread", box, given="not read")
     assert text.startswith("#5 coder  2")
-    (last,) = objects("run", "show", "build", "--from", "5", "--thread", box)[1:]
+    (last,) = objects("run show build --from 5 --thread", box)[1:]
     assert text.endswith(f"Z  turn 7  {last['ref']}\n")
     assert (last["content"], last["meta"]) == ("", None)
 
 
 def test_what_was_extracted_is_taken_at_once(box: str, tmp_path: Path) -> None:
     """`--extracted` gives meta, text and refs in one object, from a file or from stdin, as the three options do."""
-    artifact = ok("blob", "put", "--thread", box, given="artifact").strip()
+    artifact = ok("blob put --thread", box, given="artifact").strip()
     told = json.dumps({"meta": {"x": 1}, "contentPayload": "out", "refs": [artifact]})
     source = tmp_path / "extracted"
     source.write_text(told)
@@ -144,13 +144,12 @@ def test_a_key_and_an_expected_head_guard_a_step(box: str) -> None:
     step = ["run", "step", "build", "--role", "coder", "--thread", box]
     made = objects(*step, "--content", "x", "--key", "k")
     assert objects(*step, "--content", "x", "--key", "k") == made
-    refused(
-        1, "the key was used for another step: turn 6", run(*step, "--content", "y", "--key", "k")
-    )
+    done = run(*step, "--content", "y", "--key", "k")
+    refused(1, "the key was used for another step: turn 6", done)
     refused(1, "the head of context 1 is turn 6, not 4", run(*step, "--expected-head", "4"))
     told = json.loads(run(*step, "--expected-head", "4", "--json").err)
     assert told["error"] == "the head of context 1 is turn 6, not 4"
-    assert len(objects("run", "show", "build", "--thread", box)) == 5
+    assert len(objects("run show build --thread", box)) == 5
 
 
 def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> None:
@@ -161,10 +160,8 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
         *words, "--role", "critic", "--attempt", "--file", "-", "--emit", given="more"
     )
     assert list(again) == ["ref"]
-    assert (
-        json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "attempt"
-    )
-    assert objects("run", "ls", "--all", "--thread", box)[0]["head_turn_id"] == 4
+    assert json.loads(objects("peek --last 1 --thread", box)[0]["content"])["op"] == "attempt"
+    assert objects("run ls --all --thread", box)[0]["head_turn_id"] == 4
     (made,) = objects(
         *words, "--role", "critic", "--content", "whole", "--edge-prompt", "judge", "--agent", "gpt"
     )
@@ -182,13 +179,11 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
 def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
     """Meta may hold an integer of more digits than Python writes by itself; every way of reading gives it."""
     digits = "9" * 5000
-    step = ok(
-        "run", "step", "build", "--role", "coder", "--meta", digits, "--thread", box, "--json"
-    )
-    for said in (step, ok("run", "show", "build", "--json", "--thread", box)):
+    step = ok("run step build --role coder --meta", digits, "--thread", box, "--json")
+    for said in (step, ok("run show build --json --thread", box)):
         assert f'"meta":{digits}' in said
-    assert f"  meta: {digits[:200]}…\n" in ok("run", "show", "build", "--thread", box)
-    assert digits in ok("run", "messages", "build", "--role", "critic", "--thread", box, "--json")
+    assert f"  meta: {digits[:200]}…\n" in ok("run show build --thread", box)
+    assert digits in ok("run messages build --role critic --thread", box, "--json")
 
 
 # --- status ---------------------------------------------------------------------------------------
@@ -197,15 +192,13 @@ def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
 def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
     """Each command gives the run or its end node; a run that is not active takes no step, status 1."""
     step = ["run", "step", "build", "--role", "coder", "--thread", box]
-    assert ok("run", "suspend", "build", "--thread", box).startswith(
+    assert ok("run suspend build --thread", box).startswith(
         "Suspended run 1 build  solve  suspended  3 steps  2"
     )
     refused(1, "run 1 is suspended", run(*step))
-    (info,) = objects("run", "resume", "build", "--emit", "--thread", box)
+    (info,) = objects("run resume build --emit --thread", box)
     assert (list(info), info["status"]) == (RUN_FIELDS, "active")
-    (end,) = objects(
-        "run", "end", "build", "--return-code", "3", "--summary", "done", "--thread", box
-    )
+    (end,) = objects("run end build --return-code 3 --summary done --thread", box)
     expected = (STEP_FIELDS, "__end__", {"returnCode": 3, "summary": "done"})
     assert (list(end), end["role"], end["meta"]) == expected
     for words in (
@@ -214,38 +207,30 @@ def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
         ["run", "suspend", "build", "--thread", box],
     ):
         refused(1, "run 1 is completed", run(*words))
-    assert ok("run", "resume", "1", "--thread", box).startswith(
+    assert ok("run resume 1 --thread", box).startswith(
         "Resumed run 1 build  solve  active  4 steps  2"
     )
-    refused(1, "run 1 is active", run("run", "resume", "1", "--thread", box))
-    told = ok("run", "cancel", "build", "--emit", "--source", "me", "--thread", box)
+    refused(1, "run 1 is active", run("run resume 1 --thread", box))
+    told = ok("run cancel build --emit --source me --thread", box)
     assert told.startswith("#5 __end__  2")
     assert " [end]  blob:blake3:" in told
-    (last,) = objects("run", "show", "build", "--from", "5", "--thread", box)[1:]
+    (last,) = objects("run show build --from 5 --thread", box)[1:]
     assert last["meta"] == {"returnCode": 130, "summary": ""}
-    events = objects("peek", "--last-event-id", "0", "--thread", box)
-    assert [(e["source"], json.loads(e["content"])["status"]) for e in events] == [
-        ("self", "active"),
-        ("me", "cancelled"),
-    ]
+    events = objects("peek --last-event-id 0 --thread", box)
+    wanted = [("self", "active"), ("me", "cancelled")]
+    assert [(e["source"], json.loads(e["content"])["status"]) for e in events] == wanted
 
 
 def test_a_compaction_is_given_in_words_a_file_or_stdin(box: str, tmp_path: Path) -> None:
     """`run compact` takes its summary by every way, says so in the log, and models are shown it."""
     source = tmp_path / "summary"
     source.write_text("from a file")
-    assert "  2" in ok("run", "compact", "build", "--summary", "in words", "--thread", box)
-    (one,) = objects("run", "compact", "build", "--file", str(source), "--thread", box)
-    (two,) = objects(
-        "run", "compact", "build", "--file", "-", "--emit", "--thread", box, given="from stdin"
-    )
+    assert "  2" in ok("run compact build --summary", "in words", "--thread", box)
+    (one,) = objects("run compact build --file", str(source), "--thread", box)
+    (two,) = objects("run compact build --file - --emit --thread", box, given="from stdin")
     assert [one["content"], two["content"]] == ["from a file", "from stdin"]
-    assert (
-        json.loads(objects("peek", "--last", "1", "--thread", box)[0]["content"])["op"] == "compact"
-    )
-    told = objects(
-        "run", "messages", "build", "--role", "coder", "--edge-prompt", "go on", "--thread", box
-    )
+    assert json.loads(objects("peek --last 1 --thread", box)[0]["content"])["op"] == "compact"
+    told = objects("run messages build --role coder --edge-prompt", "go on", "--thread", box)
     assert told[1:] == [{"role": "user", "content": "from stdin\n\ngo on"}]
 
 
@@ -253,32 +238,16 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     """At a number, a role's first step, or before the last step; the fork says where it came from."""
     at = {"": 2, "--at 0": 0, "--at 3": 3, "--role critic": 2, "--role coder": 1}
     for words, number in at.items():
-        (made,) = objects("run", "fork", "build", *words.split(), "--thread", box)
+        (made,) = objects("run fork build", *words.split(), "--thread", box)
         expected = (RUN_FIELDS, 1, number, "active")
         assert (list(made), made["fork_of"], made["depth"], made["status"]) == expected
-    text = ok("run", "fork", "build", "--label", "retry", "--emit", "--thread", box)
+    text = ok("run fork build --label retry --emit --thread", box)
     assert text.startswith("Forked run 8 retry  solve  active  2 steps  2")
     assert text.endswith("Z  fork of 1\n")
-    assert "Fork of: run 1 at step 2\n" in ok("run", "show", "retry", "--thread", box)
-    fork = ["run", "fork", "build", "--thread", box]
-    refused(
-        1,
-        "role not found in thread: nobody (available: coder, critic)",
-        run(*fork, "--role", "nobody"),
-    )
-    refused(1, "run 1 has no step 9", run(*fork, "--at", "9"))
-    refused(2, "not both", run(*fork, "--at", "1", "--role", "coder"))
-    refused(1, "'build' is taken by context 1", run(*fork, "--label", "build"))
-    refused(2, "'12' is a number, not a name", run(*fork, "--label", "12"))
-    ok("run", "start", "--name", "empty", "--label", "empty", "--thread", box)
-    refused(
-        1,
-        "thread has no completed role steps to fork from",
-        run("run", "fork", "empty", "--thread", box),
-    )
-    ok("context", "rm", "build", "--thread", box)
-    assert "Fork of: a deleted run at step 2\n" in ok("run", "show", "retry", "--thread", box)
-    assert "fork of" not in ok("run", "ls", "--thread", box)
+    assert "Fork of: run 1 at step 2\n" in ok("run show retry --thread", box)
+    ok("context rm build --thread", box)
+    assert "Fork of: a deleted run at step 2\n" in ok("run show retry --thread", box)
+    assert "fork of" not in ok("run ls --thread", box)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -286,9 +255,9 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
 
 def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     """`run ls`, `--all` and `run history` give one form of object, which has the names of the workflow documents too."""
-    ok("run", "start", "--name", "other", "--group", "g", "--thread", box)
-    ok("run", "suspend", "3", "--thread", box)
-    infos = objects("run", "ls", "--all", "--thread", box)
+    ok("run start --name other --group g --thread", box)
+    ok("run suspend 3 --thread", box)
+    infos = objects("run ls --all --thread", box)
     assert [list(info) for info in infos] == [RUN_FIELDS + OLD_NAMES] * 2
     for info in infos:
         expected = [str(info["run_id"]), info["updated_at_ms"], None]
@@ -298,17 +267,15 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     ]
     with eventq.open(box, read_only=True) as thread:
         assert index == [json.loads(entry) for entry in thread.runs.index_entries()]
-    assert objects("run", "ls", "--thread", box) == infos
-    assert objects("run", "ls", "--group", "g", "--thread", box) == infos[1:]
-    assert objects("run", "ls", "--all", "--group", "g", "--thread", box) == infos[1:]
-    lines = ok("run", "ls", "--thread", box).splitlines()
+    assert objects("run ls --thread", box) == infos
+    assert objects("run ls --group g --thread", box) == infos[1:]
+    assert objects("run ls --all --group g --thread", box) == infos[1:]
+    lines = ok("run ls --thread", box).splitlines()
     assert lines[0].startswith("1 build  solve  active  3 steps  2")
     assert lines[1].startswith("3  other  suspended  0 steps  2")
-    (end,) = objects("run", "end", "build", "--thread", box)
-    (info,) = [
-        i for i in objects("run", "ls", "--all", "--thread", box) if i["status"] == "completed"
-    ]
-    assert objects("run", "ls", "--thread", box) == infos[1:]
+    (end,) = objects("run end build --thread", box)
+    (info,) = [i for i in objects("run ls --all --thread", box) if i["status"] == "completed"]
+    assert objects("run ls --thread", box) == infos[1:]
     done = info["completed_at_ms"]
     day = dt.datetime.fromtimestamp(done / 1000, dt.UTC).strftime("%Y-%m-%d")
     words = ["run", "history", "--thread", box, "--date"]
@@ -316,20 +283,20 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
     assert objects(*words, day) == [info]
     assert ok(*words, day).startswith("1 build  solve  completed  4 steps  2")
     assert ok(*words, day, "--group", "g", "--json") == ok(*words, "1999-12-31", "--json") == ""
-    ok("run", "resume", "3", "--thread", box)
-    ok("run", "cancel", "3", "--thread", box)
+    ok("run resume 3 --thread", box)
+    ok("run cancel 3 --thread", box)
     assert objects(*words, day) == [info]
-    assert ok("run", "ls", "--thread", box) == ""
-    assert len(ok("run", "ls", "--all", "--thread", box).splitlines()) == 2
+    assert ok("run ls --thread", box) == ""
+    assert len(ok("run ls --all --thread", box).splitlines()) == 2
 
 
 def test_a_run_is_drawn_for_a_person(box: str) -> None:
     """`run show` gives task and roles, then each step with number, role, agent, time, text, meta and marks."""
-    ok("run", "step", "build", "--role", "critic", "--attempt", "--thread", box)
-    ok("run", "compact", "build", "--summary", "sum\x1b[2J", "--thread", box)
-    ok("run", "end", "build", "--thread", box)
+    ok("run step build --role critic --attempt --thread", box)
+    ok("run compact build --summary sum\x1b[2J --thread", box)
+    ok("run end build --thread", box)
     lines = [line.split("  2")[0] + "  turn" + line.split("  turn")[1] if "  turn" in line else line
-             for line in ok("run", "show", "build", "--thread", box).splitlines()]  # fmt: skip
+             for line in ok("run show build --thread", box).splitlines()]  # fmt: skip
     assert lines[2].startswith("Status: completed after 5 steps, 2")
     assert lines[:2] + lines[3:] == [
         "Run: 1 build",
@@ -352,47 +319,22 @@ def test_a_run_is_drawn_for_a_person(box: str) -> None:
         "#5 __end__  turn 7 [end]",
         '  meta: {"returnCode":0,"summary":""}',
     ]
-    later = ok("run", "show", "build", "--from", "5", "--thread", box).splitlines()
+    later = ok("run show build --from 5 --thread", box).splitlines()
     assert [line[:3] for line in later[5:]] == ["  m", "#5 ", "  m"]
 
 
 def test_a_run_shows_what_it_was_started_with(box: str) -> None:
     """Group, caller, depth, rounds, artifacts and a child are shown where there are any; long texts only begun."""
-    ref = ok("blob", "put", "--thread", box, given="x").strip()
-    words = [
-        "--group",
-        "g",
-        "--depth",
-        "1",
-        "--max-rounds",
-        "9",
-        "--parent-state",
-        ref,
-        "--label",
-        "inner",
-    ]
-    ok(
-        "run",
-        "start",
-        "--name",
-        "s",
-        "--prompt-file",
-        "-",
-        *words,
-        "--thread",
-        box,
-        given="t\n" * 30,
-    )
+    ref = ok("blob put --thread", box, given="x").strip()
+    words = f"--group g --depth 1 --max-rounds 9 --parent-state {ref} --label inner".split()
+    ok("run start --name s --prompt-file -", *words, "--thread", box, given="t\n" * 30)
     step = ["run", "step", "inner", "--role", "coder", "--file", "-", "--thread", box]
     ok(*step, "--refs", ref, "--child", ref, given="y\n" * 30)
-    shown = ok("run", "show", "inner", "--thread", box)
+    shown = ok("run show inner --thread", box)
     told = [
-        "Group: g",
-        f"Called by: {ref}",
-        "Depth: 1",
-        "Rounds: at most 9",
+        "Group: g", f"Called by: {ref}", "Depth: 1", "Rounds: at most 9",
         "Roles: (no system texts)",
-    ]
+    ]  # fmt: skip
     assert all(
         line in shown.splitlines() for line in [*told, f"  artifact: {ref}", f"  child: {ref}"]
     )
@@ -405,14 +347,14 @@ def test_a_run_shows_what_it_was_started_with(box: str) -> None:
 
 def test_a_run_as_json_is_itself_and_its_steps(box: str) -> None:
     """The first line is the run with its prompt, each other line a step with the fields of Step."""
-    first, *rest = objects("run", "show", "1", "--thread", box)
+    first, *rest = objects("run show 1 --thread", box)
     assert list(first) == [*RUN_FIELDS, "prompt"]
     assert (first["prompt"], first["depth"]) == ("mend it", 3)
     assert [list(step) for step in rest] == [STEP_FIELDS] * 3
     assert [(step["number"], step["role"], step["content"]) for step in rest] == [
         (1, "coder", "one\ntwo"), (2, "critic", "no"), (3, "coder", "three")]  # fmt: skip
-    assert objects("run", "show", "1", "--from", "3", "--thread", box) == [first, rest[2]]
-    assert objects("run", "show", "1", "--from", "9", "--thread", box) == [first]
+    assert objects("run show 1 --from 3 --thread", box) == [first, rest[2]]
+    assert objects("run show 1 --from 9 --thread", box) == [first]
 
 
 def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
@@ -420,16 +362,13 @@ def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
     with eventq.open(box, read_only=True) as thread:
         want = thread.runs.get("build").read(60)
     assert want.omitted
-    assert ok("run", "show", "build", "--budget", "60", "--thread", box) == want.text + "\n"
-    (told,) = objects("run", "show", "build", "--budget", "60", "--thread", box)
+    assert ok("run show build --budget 60 --thread", box) == want.text + "\n"
+    (told,) = objects("run show build --budget 60 --thread", box)
     assert list(told) == list(RunText.__slots__)
     assert (told["text"], told["steps"], told["omitted"]) == (want.text, want.steps, want.omitted)
-    refused(2, "--budget must be", run("run", "show", "build", "--budget", "0", "--thread", box))
-    refused(
-        2,
-        "--from and --budget exclude",
-        run("run", "show", "build", "--budget", "9", "--from", "1", "--thread", box),
-    )
+    refused(2, "--budget must be", run("run show build --budget 0 --thread", box))
+    done = run("run show build --budget 9 --from 1 --thread", box)
+    refused(2, "--from and --budget exclude", done)
 
 
 def test_the_messages_are_those_of_the_library(box: str, tmp_path: Path) -> None:
@@ -450,108 +389,40 @@ def test_the_messages_are_those_of_the_library(box: str, tmp_path: Path) -> None
         f"--- {message['role']}" for message in want
     ]
     assert lines[-3:] == ["--- user", "go", "on"]
-    assert list(drawn.messages([{"role": "user", "content": "\x1b[2J"}])) == [
-        "--- user",
-        "\\x1b[2J",
-    ]
+    expected = ["--- user", "\\x1b[2J"]
+    assert list(drawn.messages([{"role": "user", "content": "\x1b[2J"}])) == expected
 
 
 def test_messages_of_a_role_that_there_is_not(box: str) -> None:
-    """A role without a system text that took no step is refused, naming those there are; in any run without texts not."""
-    words = ["run", "messages", "build", "--thread", box]
-    done = run(*words, "--role", "nobody")
-    assert (done.code, done.out) == (1, "")
-    fix = "give one of them, or start the run with a system text for it"
-    assert (
-        done.err == f"Error: role not found in thread: nobody (available: coder, critic) - {fix}\n"
-    )
-    ok("run", "step", "build", "--role", "newcomer", "--thread", box)
-    told = objects(*words, "--role", "newcomer")
-    assert [m["role"] for m in told] == ["system", "user", "assistant", "user"]
-    refused(1, "nobody (available: coder, critic, newcomer)", run(*words, "--role", "nobody"))
-    ok("run", "start", "--name", "free", "--prompt", "the task", "--label", "free", "--thread", box)
-    free = ["run", "messages", "free", "--role", "anybody", "--thread", box]
-    assert objects(*free) == [
-        {"role": "system", "content": "the task"},
-        {"role": "user", "content": ""},
-    ]
+    """A role without a system text that took no step is refused, naming those there are."""
+    done = run("run messages build --role nobody --thread", box)
+    refused(1, "role not found in thread: nobody (available: coder, critic) - give one", done)
 
 
 def test_the_task_is_left_out_where_the_start_says_so(box: str) -> None:
-    """By default the task is stated whatever the system texts hold; with --task-in-system it is not added to them."""
-    texts = '{"a": "Write code, then commit.", "b": ""}'
-    for label, more in (("with", []), ("without", ["--task-in-system"])):
-        words = [
-            "run",
-            "start",
-            "--name",
-            "w",
-            "--prompt",
-            "commit",
-            "--system-file",
-            "-",
-            "--label",
-            label,
-        ]
-        ok(*words, *more, "--thread", box, given=texts)
-    told = {
-        (label, role): objects("run", "messages", label, "--role", role, "--thread", box)[0][
-            "content"
-        ]
-        for label in ("with", "without")
-        for role in "ab"
-    }
-    assert told == {
-        ("with", "a"): "Write code, then commit.\n\ncommit",
-        ("with", "b"): "commit",
-        ("without", "a"): "Write code, then commit.",
-        ("without", "b"): "commit",
-    }
-    done = run(
-        "run", "start", "--name", "w", "--prompt", "commit", "--task-in-system", "--thread", box
-    )
-    refused(2, "there is no system text that could state the task", done)
+    """With --task-in-system the task is not added to the system texts, which must be there."""
+    start = "run start --name w --prompt commit --task-in-system --thread"
+    ok(start, box, "--system-file", "-", "--label", "w", given='{"a": "Write, then commit."}')
+    told = objects("run messages w --role a --thread", box)
+    assert told[0]["content"] == "Write, then commit."
+    refused(2, "there is no system text that could state the task", run(start, box))
 
 
 def test_the_messages_are_the_same_bytes_in_every_process(box: str) -> None:
-    """Neither the order of hashes nor the language of the environment changes a byte, nor is anything stored."""
-    ok(
-        "run",
-        "step",
-        "build",
-        "--role",
-        "critic",
-        "--meta",
-        '{"z": 1, "é": {"b": 2, "a": 1.5}}',
-        "--content",
-        "ü",
-        "--thread",
-        box,
-    )
-    before = state(box)
-    for words in (["--json"], []):
+    """Neither the order of hashes nor the language of the environment changes a byte."""
+    meta = '{"z": 1, "é": {"b": 2, "a": 1.5}}'
+    ok("run step build --role critic --meta", meta, "--content", "ü", "--thread", box)
+    words = ["run", "messages", "build", "--role", "coder", "--edge-prompt", "now", "--thread"]
+    for form in (["--json"], []):
         outputs = set()
         for seed, language in (("1", "C"), ("2", "C.UTF-8"), ("3", "de_DE.ISO-8859-1")):
             env = environ(PYTHONHASHSEED=seed, LANG=language, LC_ALL=language)
-            argv = [
-                EVENTQ,
-                "run",
-                "messages",
-                "build",
-                "--role",
-                "coder",
-                "--edge-prompt",
-                "now",
-                "--thread",
-                box,
-                *words,
-            ]
+            argv = [EVENTQ, *words, box, *form]
             done = subprocess.run(argv, capture_output=True, env=env, timeout=300)
             assert (done.returncode, done.stderr) == (0, b"")
             outputs.add(done.stdout)
         (output,) = outputs
         assert "ü".encode() in output
-    assert state(box) == before
 
 
 def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -> None:
@@ -560,9 +431,9 @@ def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -
         one = thread.runs.get("build")
         for number in range(400):
             one.step("coder", {"n": number}, "x" * 2000)
-    assert [
-        step["number"] for step in objects("run", "show", "build", "--thread", box)[1:]
-    ] == list(range(1, 404))
+    assert [step["number"] for step in objects("run show build --thread", box)[1:]] == list(
+        range(1, 404)
+    )
     for words in (
         "run show build",
         "run show build --json",
@@ -594,97 +465,66 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
     assert state(box) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("start", 2, "Missing option '--name'"),
-        ("start --name ''", 2, "--name is empty"),
-        (
-            "start --name s --prompt a --prompt-file b",
-            2,
-            "--prompt and --prompt-file exclude each other",
-        ),
-        (
-            "start --name s --prompt-file - --system-file -",
-            2,
-            "--prompt-file and --system-file cannot both read stdin",
-        ),
-        ("start --name s --prompt-file missing", 1, "'missing' could not be read: No such file"),
-        ("start --name s --system-file missing", 1, "'missing' could not be read: No such file"),
-        ("start --name s --max-rounds -1", 2, "--max-rounds must be a whole number"),
-        ("start --name s --depth x", 2, "--depth must be a whole number"),
-        ("start --name s --summary-cap 0", 2, "--summary-cap must be a whole number from 1"),
-        ("start --name s --label 12", 2, "is a number, not a name"),
-        ("start --name s --source me", 2, "--source has no effect without --emit"),
-        ("step build", 2, "--role is missing"),
-        ("step --role x", 2, "Missing argument 'RUN'"),
-        ("step build --role x --content a --file b", 2, "--content and --file exclude each other"),
-        (
-            "step build --role x --edge-prompt a --edge-prompt-file b",
-            2,
-            "--edge-prompt and --edge-prompt-file exclude",
-        ),
-        ("step build --role x --attempt --poke", 2, "--attempt and --poke exclude each other"),
-        ("step build --role x --poke", 2, "--poke and --role exclude each other"),
-        ("step build --role x --attempt --key k", 2, "--attempt and --key exclude each other"),
-        (
-            "step build --role x --attempt --compact s",
-            2,
-            "--attempt and --compact exclude each other",
-        ),
-        (
-            "step build --role x --attempt --extracted f",
-            2,
-            "--attempt and --extracted exclude each other",
-        ),
-        ("step build --poke --child x", 2, "--poke and --child exclude each other"),
-        ("step build --poke --expected-head 4", 2, "--poke and --expected-head exclude each other"),
-        (
-            "step build --role x --extracted f --meta 1",
-            2,
-            "--extracted and --meta exclude each other",
-        ),
-        (
-            "step build --role x --extracted f --content c",
-            2,
-            "--extracted and --content exclude each other",
-        ),
-        (
-            "step build --role x --extracted f --refs c",
-            2,
-            "--extracted and --refs exclude each other",
-        ),
-        ("step build --role x --extracted missing", 1, "'missing' could not be read: No such file"),
-        ("step build --role x --file - --edge-prompt-file -", 2, "cannot both read stdin"),
-        ("step build --role x --source me", 2, "--source has no effect without --emit"),
-        ("step build --role x --refs nonsense", 2, "names no blob"),
-        ("step build --role x --refs " + NOWHERE, 1, "missing blob"),
-        ("step build --role x --expected-head two", 2, "--expected-head must be a whole number"),
-        ("step build --role __end__", 2, "'__end__' is no role"),
-        ("step build --role x --meta {", 2, "--meta: the text is not JSON"),
-        ('step build --role x --meta {"a":1,"a":2}', 2, "--meta: the key 'a' stands twice"),
-        ("end build --return-code x", 2, "--return-code must be a whole number"),
-        ("end build --source me", 2, "--source has no effect without --emit"),
-        ("compact build", 2, "either --summary or --file is needed"),
-        ("compact build --summary a --file b", 2, "--summary and --file exclude each other"),
-        ("fork build --at x", 2, "--at must be a whole number"),
-        ("ls --group ''", 2, "--group is empty"),
-        ("history", 2, "Missing option '--date'"),
-        ("history --date today", 2, "'today' is no day"),
-        ("history --date 18.03.2026", 2, "'18.03.2026' is no day"),
-        ("show build --from x", 2, "--from must be a whole number"),
-        ("show build --budget 1.5", 2, "--budget must be a whole number"),
-        ("show 9223372036854775808", 2, "RUN must be a whole number"),
-        ("messages build", 2, "Missing option '--role'"),
-        ("messages build --role ''", 2, "--role is empty"),
-        (
-            "messages build --role x --edge-prompt a --edge-prompt-file b",
-            2,
-            "--edge-prompt and --edge-prompt-file",
-        ),
-        ("pish", 2, "No such command 'pish'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "says"), [
+    ("start", 2, "Missing option '--name'"), ("start --name ''", 2, "--name is empty"),
+    ("start --name s --prompt a --prompt-file b", 2,
+         "--prompt and --prompt-file exclude each other"),
+    ("start --name s --prompt-file - --system-file -", 2,
+         "--prompt-file and --system-file cannot both read stdin"),
+    ("start --name s --prompt-file missing", 1, "'missing' could not be read: No such file"),
+    ("start --name s --system-file missing", 1, "'missing' could not be read: No such file"),
+    ("start --name s --max-rounds -1", 2, "--max-rounds must be a whole number"),
+    ("start --name s --depth x", 2, "--depth must be a whole number"),
+    ("start --name s --summary-cap 0", 2, "--summary-cap must be a whole number from 1"),
+    ("start --name s --label 12", 2, "is a number, not a name"),
+    ("start --name s --source me", 2, "--source has no effect without --emit"),
+    ("step build", 2, "--role is missing"), ("step --role x", 2, "Missing argument 'RUN'"),
+    ("step build --role x --content a --file b", 2, "--content and --file exclude each other"),
+    ("step build --role x --edge-prompt a --edge-prompt-file b", 2,
+         "--edge-prompt and --edge-prompt-file exclude"),
+    ("step build --role x --attempt --poke", 2, "--attempt and --poke exclude each other"),
+    ("step build --role x --poke", 2, "--poke and --role exclude each other"),
+    ("step build --role x --attempt --key k", 2, "--attempt and --key exclude each other"),
+    ("step build --role x --attempt --compact s", 2, "--attempt and --compact exclude each other"),
+    ("step build --role x --attempt --extracted f", 2,
+         "--attempt and --extracted exclude each other"),
+    ("step build --poke --child x", 2, "--poke and --child exclude each other"),
+    ("step build --poke --expected-head 4", 2, "--poke and --expected-head exclude each other"),
+    ("step build --role x --extracted f --meta 1", 2, "--extracted and --meta exclude each other"),
+    ("step build --role x --extracted f --content c", 2,
+         "--extracted and --content exclude each other"),
+    ("step build --role x --extracted f --refs c", 2, "--extracted and --refs exclude each other"),
+    ("step build --role x --extracted missing", 1, "'missing' could not be read: No such file"),
+    ("step build --role x --file - --edge-prompt-file -", 2, "cannot both read stdin"),
+    ("step build --role x --source me", 2, "--source has no effect without --emit"),
+    ("step build --role x --refs nonsense", 2, "names no blob"),
+    ("step build --role x --refs " + NOWHERE, 1, "missing blob"),
+    ("step build --role x --expected-head two", 2, "--expected-head must be a whole number"),
+    ("step build --role __end__", 2, "'__end__' is no role"),
+    ("step build --role x --meta {", 2, "--meta: the text is not JSON"),
+    ('step build --role x --meta {"a":1,"a":2}', 2, "--meta: the key 'a' stands twice"),
+    ("end build --return-code x", 2, "--return-code must be a whole number"),
+    ("end build --source me", 2, "--source has no effect without --emit"),
+    ("compact build", 2, "either --summary or --file is needed"),
+    ("compact build --summary a --file b", 2, "--summary and --file exclude each other"),
+    ("fork build --at x", 2, "--at must be a whole number"),
+    ("fork build --role nobody", 1, "role not found in thread: nobody (available: coder, critic)"),
+    ("fork build --at 9", 1, "run 1 has no step 9"),
+    ("fork build --at 1 --role coder", 2, "not both"),
+    ("fork build --label build", 1, "'build' is taken by context 1"),
+    ("fork build --label 12", 2, "'12' is a number, not a name"),
+    ("ls --group ''", 2, "--group is empty"), ("history", 2, "Missing option '--date'"),
+    ("history --date today", 2, "'today' is no day"),
+    ("history --date 18.03.2026", 2, "'18.03.2026' is no day"),
+    ("show build --from x", 2, "--from must be a whole number"),
+    ("show build --budget 1.5", 2, "--budget must be a whole number"),
+    ("show 9223372036854775808", 2, "RUN must be a whole number"),
+    ("messages build", 2, "Missing option '--role'"),
+    ("messages build --role ''", 2, "--role is empty"),
+    ("messages build --role x --edge-prompt a --edge-prompt-file b", 2,
+         "--edge-prompt and --edge-prompt-file"),
+    ("pish", 2, "No such command 'pish'"),
+])  # fmt: skip
 def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     box: str, words: str, code: int, says: str
 ) -> None:

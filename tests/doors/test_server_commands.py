@@ -41,7 +41,7 @@ NOWHERE = "0" * 64
 
 
 def ref(data: bytes) -> str:
-    """Give the ref of bytes."""
+    """Return the ref of bytes."""
     return f"blob:blake3:{blake3(data).hexdigest()}"
 
 
@@ -263,7 +263,7 @@ def furnish(path: str) -> None:
 
 @pytest.fixture(scope="module")
 def doors() -> Iterator[dict[str, Door]]:
-    """Give three threads that are alike: a directory, one that is served over TCP, and one over a UNIX socket.
+    """Yield three threads that are alike: a directory, one that is served over TCP, and one over a UNIX socket.
 
     All that is done to them is done at the same moment of their clock.
     """
@@ -300,7 +300,7 @@ def _door(kind: str, folder: str) -> Door:
 
 @pytest.fixture(scope="module")
 def said(doors: dict[str, Door]) -> dict[str, Door]:
-    """Give the doors after all steps were done through each of them, with what was said."""
+    """Return the doors after all steps were done through each of them, with what was said."""
     for door in doors.values():
         for words, given in LINES:
             code, out, err = here(
@@ -428,11 +428,9 @@ def test_an_interrupt_ends_a_command_that_waits_for_a_reply() -> None:
         listener.listen()
         listener.settimeout(DEADLINE)
         process = subprocess.Popen(
-            [EVENTQ, "context", "ls", "--thread", f"unix:{folder}/socket"],
-            stdout=-1,
-            stderr=-1,
+            [EVENTQ, "context", "ls", "--thread", f"unix:{folder}/socket"], stdout=-1, stderr=-1,
             env=environ(),
-        )
+        )  # fmt: skip
         try:
             peer, _ = listener.accept()
             with peer:
@@ -462,7 +460,7 @@ def test_a_server_that_was_killed_is_found_dead_and_its_successor_works() -> Non
             first.process.wait(DEADLINE)
             refused(1, f"no server answers at {address} (Connection refused)", run(*words))
         with Process(path, listen=address) as second:
-            shown = run("turn", "last", "main", "--limit", "1", "--thread", address)
+            shown = run("turn last main --limit 1 --thread", address)
             assert shown.out.splitlines()[:2] == [made.out.strip(), "  four"]
             assert second.end() == (0, "", "")
         refused(1, f"no server answers at {address} (No such file or directory)", run(*words))
@@ -538,14 +536,14 @@ def test_a_token_that_is_none_isrefused(doors: dict[str, Door]) -> None:
     refused(
         2,
         "--token is empty - give a value, or leave --token out",
-        run("serve", "--thread", home, "--token", ""),
+        run("serve --thread", home, "--token", ""),
     )
     long = "t" * 1025
     for words, given, name in (
         (["--token", long], {}, "--token"),
         ([], {"EVENTQ_TOKEN": long}, "EVENTQ_TOKEN"),
     ):
-        done = run("serve", "--thread", home, "--listen", "nowhere", *words, **given)
+        done = run("serve --thread", home, "--listen", "nowhere", *words, **given)
         refused(2, f"{name} has 1025 characters - give a token of at most 1024", done)
         assert "ttt" not in done.err
     with Process(home, "--token", long[1:]) as served:
@@ -604,7 +602,7 @@ def _answers(address: str) -> bool:
 
 
 def _at_home() -> list[str]:
-    """Give the names of the commands that take the directory of a thread and nothing else."""
+    """Return the names of the commands that take the directory of a thread and nothing else."""
     return sorted(
         name
         for name, command in COMMANDS.items()
@@ -672,7 +670,7 @@ def test_no_thread_is_made_under_the_name_of_a_server(address: str, tmp_path: Pa
 
 def test_whose_keys_are_ignored_is_in_the_help() -> None:
     """The option concerns one message of the protocol, and the help names it."""
-    shown = " ".join(run("serve", "--help").out.split())
+    shown = " ".join(run("serve --help").out.split())
     assert "the idempotency key of an APPEND_TURN" in shown
     assert "those of eventq.connect and of the commands count as ever" in shown
 
@@ -683,8 +681,8 @@ def test_what_a_server_can_do_is_in_the_help() -> None:
     assert {
         name for name, command in COMMANDS.items() if any(map(_is_remote, command.options))
     } == wanted
-    told = run("serve", "--help")
+    told = run("serve --help")
     assert (told.code, told.err) == (0, "")
     _, example = told.out.split("Example:\n")
     assert [line.strip() for line in example.splitlines()] == list(COMMANDS["serve"].examples)
-    assert "eventq://HOST:PORT" in run("turn", "append", "--help").out
+    assert "eventq://HOST:PORT" in run("turn append --help").out

@@ -30,7 +30,7 @@ CLASSES = {
 
 
 def types_of(option: Option) -> set[str]:
-    """Give the types of the values that an option gives."""
+    """Return the types of the values that an option gives."""
     kind: Any = option.kind
     if isinstance(kind, kinds.Opened):
         return {"Thread"}
@@ -50,7 +50,7 @@ def types_of(option: Option) -> set[str]:
 
 
 def fields(name: str) -> dict[str, set[str]]:
-    """Give the fields of a TypedDict and of those that it is made from, with their types."""
+    """Return the fields of a TypedDict and of those that it is made from, with their types."""
     found: dict[str, set[str]] = {}
     for base in CLASSES[name].bases:
         if isinstance(base, ast.Name) and base.id in CLASSES:
@@ -173,12 +173,9 @@ def test_a_command_imports_the_module_of_its_group_only(inbox: str, words: str) 
         "print(*(name for name in sys.modules if name.startswith('eventq.cli.')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *words.split(), "--thread", inbox],
-        capture_output=True,
-        text=True,
-        env=environ(),
-        timeout=300,
-    )
+        [sys.executable, "-c", code, *words.split(), "--thread", inbox], capture_output=True,
+        text=True, env=environ(), timeout=300,
+    )  # fmt: skip
     found = {name.removeprefix("eventq.cli.") for name in done.stdout.split()}
     assert found & set(groups.MODULES.values()) == {groups.MODULES[words.split(maxsplit=1)[0]]}
     assert "app" not in found
