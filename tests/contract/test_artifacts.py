@@ -347,10 +347,8 @@ def test_what_is_no_bytes(thread: eventq.Thread) -> None:
 
 def test_a_file(thread: eventq.Thread) -> None:
     """A binary file is read to its end, and one that breaks leaves what it had given, as failed."""
-    assert (
-        thread.artifacts.open(thread.artifacts.put(io.BytesIO(THREE), "cat").artifact_id).read()
-        == THREE
-    )
+    found = thread.artifacts.open(thread.artifacts.put(io.BytesIO(THREE), "cat").artifact_id).read()
+    assert found == THREE
     broken: Any = Flood(3, OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         thread.artifacts.put(broken)
@@ -723,12 +721,9 @@ def test_a_folder_that_cannot_be_written(
 def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
     """Row 88: files become artifacts under their own numbers, partial ones as failed; numbers go on after the highest."""
     save(
-        folder,
-        _0_bash_log=THREE,
-        _7_web_log=b"seven\n",
-        _3_x_partial_log=b"some",
+        folder, _0_bash_log=THREE, _7_web_log=b"seven\n", _3_x_partial_log=b"some",
         _12_empty_log=b"",
-    )
+    )  # fmt: skip
     made = thread.artifacts.import_folder(folder)
     assert list(made) == ["0.bash.log", "3.x.partial.log", "7.web.log", "12.empty.log"]
     found = [
@@ -807,7 +802,8 @@ def test_numbers_that_were_removed(thread: eventq.Thread, folder: str) -> None:
 
 @pytest.mark.parametrize(("told", "made", "following"), [
     ({0: b"yours", 1: b"one"}, {0: 2, 1: 1}, 3), ({9: b"mine"}, {9: 0}, 10),
-    ({10**17 - 1: b"x"}, {10**17 - 1: 10**17 - 1}, 10**17), ({LARGEST_ID + 1: b"x"}, {LARGEST_ID + 1: 1}, 2),
+    ({10**17 - 1: b"x"}, {10**17 - 1: 10**17 - 1}, 10**17),
+    ({LARGEST_ID + 1: b"x"}, {LARGEST_ID + 1: 1}, 2),
     ({(1 << 63) - 1: b"x"}, {(1 << 63) - 1: 1}, 2), ({10**19 - 1: b"x"}, {10**19 - 1: 1}, 2),
 ])  # fmt: skip
 def test_numbers_of_files(
@@ -828,13 +824,9 @@ def test_numbers_of_files(
 def test_equal_files(thread: eventq.Thread, folder: str) -> None:
     """Files that are equal, under several numbers or spellings of one, are that many artifacts, also the second time."""
     save(
-        folder,
-        _0_a_log=b"same",
-        _1_a_log=b"same",
-        _4_a_log=b"same",
-        _4_b_log=b"same",
+        folder, _0_a_log=b"same", _1_a_log=b"same", _4_a_log=b"same", _4_b_log=b"same",
         _04_a_log=b"same",
-    )
+    )  # fmt: skip
     made = thread.artifacts.import_folder(folder)
     assert (
         len(made) == len({info.artifact_id for info in made.values()}) == len(thread.artifacts) == 5

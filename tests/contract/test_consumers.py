@@ -83,12 +83,9 @@ def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) ->
 def test_consumer_ids_that_are_refused(thread: eventq.Thread, name: Any) -> None:
     """A consumer id is text, not empty, without control characters: everywhere."""
     calls = (
-        lambda: thread.subscribe(name, "true"),
-        lambda: thread.unsubscribe(name),
-        lambda: thread.pop(name, 0),
-        lambda: thread.ack(name, 0),
-        lambda: thread.resume(name),
-    )
+        lambda: thread.subscribe(name, "true"), lambda: thread.unsubscribe(name),
+        lambda: thread.pop(name, 0), lambda: thread.ack(name, 0), lambda: thread.resume(name),
+    )  # fmt: skip
     for call in calls:
         with pytest.raises(InputError, match="consumer"):
             call()

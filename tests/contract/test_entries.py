@@ -33,15 +33,10 @@ URL = "data:image/png;base64,iVBORw0="
 SMILE = "\U0001f600"  # two units
 KEPT = MAX_CHARS - len(NOTICE)
 BAD_REFS = [
-    "blob:sha256:../../x",
-    f"blob:sha256:{HEX.upper()}",
-    f"blob:blake3:{HEX[:-1]}",
-    f"blob:blake3:{HEX}0",
-    f"blob:blake3:{HEX[:-1]}g",
-    f"blob:blake3:{HEX[:30]}G{HEX[:33]}",
-    f"blob:blake3:{HEX[:-1]}\n",
-    "blob:blake3:",
-]
+    "blob:sha256:../../x", f"blob:sha256:{HEX.upper()}", f"blob:blake3:{HEX[:-1]}",
+    f"blob:blake3:{HEX}0", f"blob:blake3:{HEX[:-1]}g", f"blob:blake3:{HEX[:30]}G{HEX[:33]}",
+    f"blob:blake3:{HEX[:-1]}\n", "blob:blake3:",
+]  # fmt: skip
 
 
 class Shelf(dict[str, bytes]):
@@ -308,10 +303,8 @@ def test_a_blob_is_asked_for_once(shelf: Shelf) -> None:
     shelf["blob:blake3:" + "0" * 64] = url.encode()
     both = {"content": [image("blob:blake3:" + "0" * 64)], "image_url": "blob:blake3:" + "0" * 64}
     shelf.asked.clear()
-    assert shelf.load(both) == {
-        "content": [image(base64.b64encode(url.encode()).decode())],
-        "image_url": url,
-    }
+    expected = {"content": [image(base64.b64encode(url.encode()).decode())], "image_url": url}
+    assert shelf.load(both) == expected
     assert shelf.asked == ["blob:blake3:" + "0" * 64]
 
 
@@ -687,10 +680,8 @@ def test_things_are_put_in_the_order_they_stand_in(shelf: Shelf) -> None:
         "c": {"partialJson": 2},
     }
     stored = externalize(entry, shelf.put, full=True)
-    assert [data.decode() for data in shelf.values()] == [f"{URL}{n}" for n in range(4)] + [
-        "1",
-        "2",
-    ]
+    expected = [f"{URL}{n}" for n in range(4)] + ["1", "2"]
+    assert [data.decode() for data in shelf.values()] == expected
     assert [*stored[FULL]] == ["/b/partialJson", "/c/partialJson"]
 
 
@@ -794,36 +785,21 @@ TEXTS = (
     )
     | st.sampled_from(
         [
-            URL,
-            URL + "\ud800",
-            PIXELS,
-            BLAKE,
-            SHA,
-            "image",
-            "base64",
-            "image/png",
+            URL, URL + "\ud800", PIXELS, BLAKE, SHA, "image", "base64", "image/png",
             "image_generation_call",
         ]
     )
-)
+)  # fmt: skip
 NAMES = (
     st.sampled_from(
         [
-            "content",
-            "images",
-            "image_url",
-            "url",
-            "data",
-            "type",
-            "source",
-            "result",
-            "mimeType",
+            "content", "images", "image_url", "url", "data", "type", "source", "result", "mimeType",
             "lineCount",
         ]
     )
     | st.sampled_from(["partialJson", "jsonlEvents", "textSignature", "a/b", "~1", "", "0"])
     | st.text(max_size=3)
-)
+)  # fmt: skip
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS
 
 

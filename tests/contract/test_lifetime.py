@@ -21,29 +21,15 @@ if TYPE_CHECKING:
 def all_calls(thread: eventq.Thread) -> list[Callable[[], Any]]:
     """Return a call of every method that touches the store."""
     return [
-        lambda: thread.push("self", "note", "x"),
-        lambda: thread.push("self", "note", "x", key="k"),
-        lambda: thread.push_many([("self", "note", "x")]),
-        lambda: thread.write().__enter__(),
-        lambda: list(thread.peek()),
-        lambda: list(thread.peek(filter="id = 1")),
-        thread.last,
-        thread.last_id,
-        thread.latest,
-        lambda: next(thread.follow(0)),
-        lambda: thread.subscribe("w", "true"),
-        lambda: thread.unsubscribe("w"),
-        thread.subscriptions,
-        lambda: thread.pop("w", 0),
-        lambda: thread.pop("w", 0, wait=120),
-        lambda: thread.ack("w", 0),
-        lambda: thread.resume("w"),
-        thread.dispatch,
-        thread.info,
-        thread.check,
-        lambda: thread.prune(keep_last=1),
-        thread.rebuild_mirror,
-    ]
+        lambda: thread.push("self", "note", "x"), lambda: thread.push("self", "note", "x", key="k"),
+        lambda: thread.push_many([("self", "note", "x")]), lambda: thread.write().__enter__(),
+        lambda: list(thread.peek()), lambda: list(thread.peek(filter="id = 1")), thread.last,
+        thread.last_id, thread.latest, lambda: next(thread.follow(0)),
+        lambda: thread.subscribe("w", "true"), lambda: thread.unsubscribe("w"),
+        thread.subscriptions, lambda: thread.pop("w", 0), lambda: thread.pop("w", 0, wait=120),
+        lambda: thread.ack("w", 0), lambda: thread.resume("w"), thread.dispatch, thread.info,
+        thread.check, lambda: thread.prune(keep_last=1), thread.rebuild_mirror,
+    ]  # fmt: skip
 
 
 def test_nothing_is_stored_in_a_thread_that_was_moved(path: str) -> None:

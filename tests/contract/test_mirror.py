@@ -182,11 +182,9 @@ def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock
     clock.move(-86_400)
     push(thread)
     assert files(thread.path) == [
-        "events-20260318-103000.jsonl",
-        "events-20260318-103001.jsonl",
-        "events-20260318-103002.jsonl",
-        "events.jsonl",
-    ]
+        "events-20260318-103000.jsonl", "events-20260318-103001.jsonl",
+        "events-20260318-103002.jsonl", "events.jsonl",
+    ]  # fmt: skip
     assert [n for name in files(thread.path) for n in numbers(thread.path, name)] == list(
         range(1, 30_005)
     )
@@ -589,10 +587,8 @@ def test_nothing_that_was_kept_is_written_over(originals_mirror: str) -> None:
         push(thread)
         assert thread.check() == []
     assert sorted(old_files(path, "original-mirror")) == []
-    assert sorted(old_files(path, "original-mirror-2")) == [
-        "events-20250101-000000.jsonl",
-        "events.jsonl",
-    ]
+    expected = ["events-20250101-000000.jsonl", "events.jsonl"]
+    assert sorted(old_files(path, "original-mirror-2")) == expected
     assert sorted(old_files(path, "original-mirror-3")) == ["events.jsonl"]
 
 

@@ -279,14 +279,10 @@ def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
             lambda: reader.push("self", "note", "y"),
             lambda: reader.push("self", "note", "y", key="k"),
             lambda: reader.push_many([("self", "note", "y")]),
-            lambda: reader.subscribe("v", "true"),
-            lambda: reader.unsubscribe("w"),
-            lambda: reader.pop("w", 0),
-            lambda: reader.ack("w", 1),
-            lambda: reader.resume("w"),
-            lambda: reader.prune(keep_last=0, force=True),
-            lambda: reader.write().__enter__(),
-        )
+            lambda: reader.subscribe("v", "true"), lambda: reader.unsubscribe("w"),
+            lambda: reader.pop("w", 0), lambda: reader.ack("w", 1), lambda: reader.resume("w"),
+            lambda: reader.prune(keep_last=0, force=True), lambda: reader.write().__enter__(),
+        )  # fmt: skip
         for call in calls:
             with pytest.raises(ReadOnlyError, match="opened to read - open the thread for writing"):
                 call()

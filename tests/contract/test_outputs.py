@@ -282,10 +282,8 @@ def test_equal_content(thread: eventq.Thread) -> None:
     for _ in range(3):
         thread.outputs.publish("0-a", "same")
     thread.outputs.put("b", "same")
-    assert said(thread) == [
-        *[("0-a", version, b"same") for version in (1, 2, 3)],
-        ("1-b", 1, b"same"),
-    ]
+    expected = [*[("0-a", version, b"same") for version in (1, 2, 3)], ("1-b", 1, b"same")]
+    assert said(thread) == expected
     assert len(thread.blobs) == 1
 
 

@@ -286,11 +286,9 @@ def test_push_many_takes_mappings_sequences_and_events(thread: eventq.Thread) ->
     first = thread.push("self", "note", "x", "sub")
     events: list[Any] = [
         {"type": "note", "content": "x", "source": "self", "subtype": "sub", "id": 99, "more": []},
-        Mine(source="self", type="note", content="x", subtype="sub"),
-        ("self", "note", "x", "sub"),
-        ["self", "note", "x", "sub", None],
-        first,
-    ]
+        Mine(source="self", type="note", content="x", subtype="sub"), ("self", "note", "x", "sub"),
+        ["self", "note", "x", "sub", None], first,
+    ]  # fmt: skip
     thread.push_many(events)
     assert [event[2:] for event in thread.peek()] == [first[2:]] * 6
     assert thread.last_id() == 6

@@ -35,10 +35,8 @@ def test_peek_gives_what_comes_after(thread: eventq.Thread, after: int, limit: i
     """`peek` gives the events after an id in order, at most `limit`."""
     fill(thread)
     assert ids(thread.peek(after, limit=limit)) == list(range(after + 1, 11))[:limit]
-    assert (
-        ids(thread.peek(after, limit=limit, filter="type = 'odd'"))
-        == [n for n in range(after + 1, 11) if n % 2][:limit]
-    )
+    expected = [n for n in range(after + 1, 11) if n % 2][:limit]
+    assert ids(thread.peek(after, limit=limit, filter="type = 'odd'")) == expected
 
 
 def test_peek_gives_a_hundred_by_default(thread: eventq.Thread) -> None:
@@ -133,12 +131,9 @@ def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
     """An id is a whole number from 0 to 2^63-1 and a count one from 1; anything else is the caller's mistake."""
     thread.subscribe("w", "true")
     calls: list[Callable[[], object]] = [
-        lambda: thread.peek(value),
-        lambda: thread.pop("w", value),
-        lambda: thread.ack("w", value),
-        lambda: thread.last(value),
-        lambda: thread.pop("w", 0, limit=value),
-    ]
+        lambda: thread.peek(value), lambda: thread.pop("w", value), lambda: thread.ack("w", value),
+        lambda: thread.last(value), lambda: thread.pop("w", 0, limit=value),
+    ]  # fmt: skip
     if value is not None:
         calls += [
             lambda: thread.peek(limit=value),

@@ -115,7 +115,8 @@ def test_an_artifact_that_is_not_whole(full: eventq.Thread) -> None:
     ("artifact:/0", UsageError, "'artifact:/0' has no //"),
     ("artifact://2", UnknownArtifactError, "Artifact 2 not found. Available: 0, 1"),
     ("artifact://00", UnknownArtifactError, "Artifact 00 not found. Available: 0, 1"),
-    ("artifact://" + "9" * 400, UnknownArtifactError, f"Artifact {'9' * 400} not found. Available: 0, 1"),
+    ("artifact://" + "9" * 400, UnknownArtifactError,
+         f"Artifact {'9' * 400} not found. Available: 0, 1"),
 ])  # fmt: skip
 def test_no_artifact(full: eventq.Thread, url: str, kind: type[EventqError], what: str) -> None:
     """Row 99: the exact words for what is no artifact's URL, and for a number that is not there."""
@@ -130,15 +131,11 @@ def test_more_than_a_hundred(thread: eventq.Thread) -> None:
             thread.outputs.put("x", "")
             thread.outputs.publish("0-x", "again")
     named = ", ".join(map(str, range(100)))
-    assert (
-        wrong(thread, "artifact://200", UnknownArtifactError)
-        == f"Artifact 200 not found. Available: {named}, and 3 more"
-    )
+    expected = f"Artifact 200 not found. Available: {named}, and 3 more"
+    assert wrong(thread, "artifact://200", UnknownArtifactError) == expected
     named = ", ".join(sorted(f"{n}-x" for n in range(103))[:100])
-    assert (
-        wrong(thread, "agent://y", UnknownOutputError)
-        == f"Not found: y\nAvailable: {named}, and 3 more"
-    )
+    wanted = f"Not found: y\nAvailable: {named}, and 3 more"
+    assert wrong(thread, "agent://y", UnknownOutputError) == wanted
 
 
 def test_there_is_nothing(thread: eventq.Thread, other: eventq.Thread) -> None:
@@ -146,10 +143,8 @@ def test_there_is_nothing(thread: eventq.Thread, other: eventq.Thread) -> None:
     for url in ("artifact://0", "agent://0-Scout", "agent://x?q=.a"):
         assert wrong(thread, url, LogicError) == "No artifacts directory found"
     thread.outputs.put("Scout", "x")
-    assert (
-        wrong(thread, "artifact://0", UnknownArtifactError)
-        == "Artifact 0 not found. Available: none"
-    )
+    expected = "Artifact 0 not found. Available: none"
+    assert wrong(thread, "artifact://0", UnknownArtifactError) == expected
     other.artifacts.put(b"x")
     what = wrong(other, "agent://0-Scout", UnknownOutputError)
     assert what == "Not found: 0-Scout\nAvailable: none"
@@ -405,17 +400,13 @@ URLS = st.one_of(
     st.tuples(
         st.sampled_from(
             [
-                "artifact://",
-                "agent://",
-                "agent://0-Scout/",
-                "agent://0-Scout?q=",
-                "agent://1-List?",
-                "blob:",
+                "artifact://", "agent://", "agent://0-Scout/", "agent://0-Scout?q=",
+                "agent://1-List?", "blob:",
             ]
         ),
         st.text(st.characters(exclude_categories=[]), max_size=30),
     ).map("".join),
-)
+)  # fmt: skip
 LINES = st.none() | st.integers(-1, 9) | st.sampled_from([1 << 62, 1 << 63, 1 << 70])
 
 

@@ -144,7 +144,7 @@ def test_attempts_and_stalls_hold_for_one_ack(consumers: Consumers) -> None:
 
 
 def test_a_watermark_belongs_to_ack_and_filter(consumers: Consumers) -> None:
-    """What holds no match is noted for an ack; one that goes back forgets it; none without a filter."""
+    """What holds no match is noted for an ack; one that goes back forgets it."""
     consumers.put("w", "run", "type = 'none'", 5, None)
     consumers.put("all", "run", None, 5, None)
     consumers.put("timed", "run", "created_at < datetime('now')", 5, None)

@@ -29,7 +29,7 @@ class CommitFile(FaultyFile):
     """A file of a CommitVFS."""
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
-        """Write, and say when it is what ends a transaction: a frame's head with a size of the database in it."""
+        """Write, counting what ends a transaction: a frame's head with a size of the database."""
         if len(data) == 24 and data[4:8] != bytes(4):
             self._faults.count("commit")
         super().xWrite(data, offset)
@@ -68,7 +68,7 @@ def test_a_store_that_refuses(
     lasting: bool,
     error: type[Exception],
 ) -> None:
-    """Row 98: whichever commit is refused, the view is complete, no number is given, the cause is, the code is passed on."""
+    """Row 98: whichever commit is refused, the view is whole, and cause and code are told."""
     monkeypatch.setattr(artifacts_module, "COMMIT_BYTES", 1 << 16)
     data = SEQ * 3  # the artifact, four times in the middle, and the seal
     with eventq.open(path) as thread:

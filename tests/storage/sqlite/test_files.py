@@ -1,4 +1,4 @@
-"""The database file: what is none of ours is refused and left alone; readers change nothing and see what comes."""
+"""The database file: what is not ours is left alone; readers change nothing and see what comes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_directory_as_database(path: str, read_only: bool) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("version", [0, 1, 2, 99, -1])
 def test_a_foreign_database(tmp_path: Path, version: int, read_only: bool) -> None:
-    """The database of another program is refused at once and not changed, whatever version it gives itself."""
+    """The database of another program is refused and not changed, whatever its version."""
     database = str(tmp_path / "events.db")
     connection = apsw.Connection(database)
     connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, what TEXT)")
@@ -97,7 +97,7 @@ def test_a_truncated_database(path: str) -> None:
 
 
 def test_a_damaged_page(path: str) -> None:
-    """A database with a page of rubbish opens; reading that page says damaged, and `check` says it in sentences."""
+    """Reading a page of rubbish says damaged, and `check` says it in sentences."""
     with eventq.open(path) as thread:
         thread.push_many([("self", "note", "x" * 1000)] * 200)
     checkpoint(path)
@@ -116,7 +116,7 @@ def test_a_damaged_page(path: str) -> None:
 
 
 def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
-    """Its events, subscriptions and progress are there, its indexes stay, and everything works on it."""
+    """Its events, subscriptions and progress are there, and everything works on it."""
     with eventq.open(original) as thread:
         assert [(e.id, e.source, e.type, e.subtype, e.content) for e in thread.peek()] == [
             (1, "self", "record", "note", "one"),
@@ -159,7 +159,7 @@ def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
 def test_the_columns_are_those_of_the_older_tool(
     thread: eventq.Thread, raw: apsw.Connection
 ) -> None:
-    """The three tables have exactly the columns that other tools read and write, and such a tool's event counts."""
+    """The three tables have the columns that other tools use, and such a tool's event counts."""
     columns = {
         table: [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
         for table in ("events", "subscriptions", "consumer_progress")
@@ -184,7 +184,7 @@ def test_the_columns_are_those_of_the_older_tool(
 )
 @pytest.mark.parametrize("wal", [True, False])
 def test_any_file_name_will_do(tmp_path: Path, name: str, wal: bool) -> None:
-    """A directory's name may hold what a URI, a shell or SQL would read as its own, for readers too."""
+    """A directory's name may hold what a URI, a shell or SQL would read as its own."""
     path = tmp_path / name
     with eventq.open(path, create=True) as thread:
         thread.push("self", "note", "x")
@@ -198,7 +198,7 @@ def test_any_file_name_will_do(tmp_path: Path, name: str, wal: bool) -> None:
 
 @pytest.mark.parametrize("wal", [True, False])
 def test_reading_never_creates_or_changes_a_file(path: str, wal: bool) -> None:
-    """With `read_only` the directory's files, bytes and times stay as they are, whatever is read."""
+    """With `read_only` files, bytes and times stay as they are, whatever is read."""
     with eventq.open(path) as thread:
         thread.push_many([("self", "note", str(number)) for number in range(10)])
         thread.subscribe("w", "true", filter="content > '3'")
@@ -248,7 +248,7 @@ def test_a_long_wal_is_cut_at_close(thread: eventq.Thread) -> None:
 
 
 def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) -> None:
-    """Whatever a killed writer left of the WAL, 0 bytes or its header alone or more, readers without rights get by."""
+    """Whatever a killed writer left of the WAL, readers without rights can read."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])
@@ -261,7 +261,7 @@ def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) 
 
 
 def test_a_reader_gets_past_a_bare_header_that_comes_later(tmp_path: Path) -> None:
-    """A reader that is open already notices that the WAL was begun anew and left with its header only."""
+    """An open reader notices that the WAL was begun anew and left with its header only."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])

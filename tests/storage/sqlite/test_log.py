@@ -1,4 +1,4 @@
-"""The log on SQLite: syncs, rollbacks of its own, rows that another tool writes, locks that are held."""
+"""The log on SQLite: syncs, its own rollbacks, rows of another tool, locks that are held."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mirrored(thread: eventq.Thread) -> int:
 
 @pytest.mark.parametrize(("setting", "level"), [("", 2), ("full", 2), ("normal", 1), ("NORMAL", 1)])
 def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, level: int) -> None:
-    """A push is on the disk when it returns; EVENTQ_SYNCHRONOUS=normal gives that up, and acks do so by themselves."""
+    """A push is on the disk when it returns; the setting `normal` and acks give that up."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", setting)
     with eventq.open(path) as thread:
         connection, levels = thread.database.connection, []
@@ -70,7 +70,7 @@ def test_a_full_busy_timeout_is_an_error(
 
 
 def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the database refuses the commit, the block is undone, its effects are dropped, and the thread works on."""
+    """When the database refuses the commit, the block is undone, and the thread works on."""
     with eventq.open(path) as thread:
         refused = True
         thread.database.connection.set_commit_hook(lambda: refused)
@@ -83,7 +83,7 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:
-    """When SQLite has undone the transaction by itself, everything up to the end of the block is an error, and so is it."""
+    """When SQLite has undone the transaction by itself, the rest of the block is an error."""
     with eventq.open(path) as thread:
         thread.push("self", "note", "before")
         with pytest.raises(DiskError, match="the transaction was undone"), thread.write():
@@ -104,7 +104,7 @@ def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:
 
 
 def test_a_block_that_is_never_left_is_undone(path: str) -> None:
-    """A block that an interrupt keeps from being left is undone with its last reference: no lock stays held."""
+    """A block that is never left is undone with its last reference: no lock stays held."""
     with eventq.open(path) as thread, eventq.open(path) as other:
         outer, inner = thread.write(), thread.write()
         outer.__enter__()
@@ -125,7 +125,7 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
 def test_a_push_that_fails_half_way_is_not_committed_by_who_caught_it(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, nested: bool
 ) -> None:
-    """Its event is stored and its key is not: the block around it is undone, and an inner block alone."""
+    """An event without its key is no commit: the block around it is undone, an inner one alone."""
 
     def fail(*_: object) -> None:
         raise DiskError("the disk is full", "free some space")
@@ -152,7 +152,7 @@ def test_a_push_that_fails_half_way_is_not_committed_by_who_caught_it(
 
 
 def test_a_durable_block_inside_a_relaxed_one_is_refused(thread: eventq.Thread) -> None:
-    """It would promise what the commit around it does not hold; the other way round the outer one decides."""
+    """A durable block inside a relaxed one is refused; the other way round the outer decides."""
     with (
         pytest.raises(LogicError, match="inside a relaxed one"),
         thread.database.write(relaxed=True),
@@ -187,7 +187,7 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
 def test_events_that_others_stored_are_caught_up(
     thread: eventq.Thread, raw: apsw.Connection
 ) -> None:
-    """What another tool, or a crashed push, stored without mirroring is mirrored by the next push."""
+    """What another tool stored without mirroring is mirrored by the next push."""
     thread.push("self", "note", "x")
     raw.execute(
         "INSERT INTO events (source, type, content)"
@@ -219,7 +219,7 @@ def test_a_filter_that_another_tool_broke_leaves_the_ack(
 
 
 def test_a_watermark_follows_the_ack_back(thread: eventq.Thread) -> None:
-    """What was found to hold no match is not looked at again, unless the ack goes back or the filter is another."""
+    """What holds no match is not searched again, until the ack goes back or the filter changes."""
     thread.push_many([("self", "rare", "x")] + [("self", "note", "x")] * 2_000)
     thread.subscribe("w", "true", filter="type = 'rare'")
     thread.ack("w", 1)
@@ -236,7 +236,7 @@ def test_a_watermark_follows_the_ack_back(thread: eventq.Thread) -> None:
 def test_a_watermark_of_another_filter_is_not_believed(
     thread: eventq.Thread, raw: apsw.Connection
 ) -> None:
-    """When another tool changes a filter, the watermark of the old one does not hide matches of the new one."""
+    """When another tool changes a filter, the old watermark hides no match of the new one."""
     thread.push_many([("self", "note", "x")] * 5)
     thread.subscribe("w", "true", filter="type = 'rare'")
     assert not thread.consumers.due(thread.consumers.known("w"))

@@ -532,7 +532,7 @@ def test_at_most_twenty_of_a_kind(path: str) -> None:
 
 
 def test_the_transitions_are_what_happens(thread: eventq.Thread) -> None:
-    """TRANSITIONS says exactly what each event makes of each status; what it has no entry for is refused or changes nothing."""
+    """TRANSITIONS says exactly what each event makes of each status; others change nothing."""
 
     def make(status: str) -> ArtifactWriter:
         writer = thread.artifacts.allocate()
@@ -553,7 +553,8 @@ def test_the_transitions_are_what_happens(thread: eventq.Thread) -> None:
         disown(thread, int(writer.artifact_id))
 
     events = {
-        "written": written, "sealed": lambda w: w.seal(), "gave up": lambda w: w.fail("so"), "writer died": died,
+        "written": written, "sealed": lambda w: w.seal(),
+        "gave up": lambda w: w.fail("so"), "writer died": died,
     }  # fmt: skip
     seen: dict[str, dict[str, str]] = {}
     for status in TRANSITIONS:
