@@ -116,7 +116,7 @@ def test_an_artifact_that_is_not_whole(full: eventq.Thread) -> None:
     ("artifact://2", UnknownArtifactError, "Artifact 2 not found. Available: 0, 1"),
     ("artifact://00", UnknownArtifactError, "Artifact 00 not found. Available: 0, 1"),
     ("artifact://" + "9" * 400, UnknownArtifactError,
-         f"Artifact {'9' * 400} not found. Available: 0, 1"),
+     f"Artifact {'9' * 400} not found. Available: 0, 1"),
 ])  # fmt: skip
 def test_no_artifact(full: eventq.Thread, url: str, kind: type[EventqError], what: str) -> None:
     """Row 99: the exact words for what is no artifact's URL, and for a number that is not there."""
@@ -393,7 +393,7 @@ def test_a_url_is_text(full: eventq.Thread, url: Any) -> None:
 
 
 PARTS = ["artifact://", "agent://", "blob:", "blake3:", "sha256:", "0", "1", "0-Scout", ".", "/", "?", "q=", "version=", "&",
-         "#", "%", "%2F", "%ff", "[", "]", "'", "a", ZEROS, HALF, "\0", "\n", " ", "٣", "1" * 30, "file%20name", "=", ";"]  # fmt: skip
+     "#", "%", "%2F", "%ff", "[", "]", "'", "a", ZEROS, HALF, "\0", "\n", " ", "٣", "1" * 30, "file%20name", "=", ";"]  # fmt: skip
 URLS = st.one_of(
     st.text(max_size=40),
     st.lists(st.sampled_from(PARTS), max_size=10).map("".join),

@@ -68,11 +68,11 @@ def test_no_command_at_all_shows_help() -> None:
     (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
     (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "seconds"),
     (["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"],
-         "--thread is empty"),
+     "--thread is empty"),
     (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
-         "--source is empty"),
+     "--source is empty"),
     (["push", "--thread", "INBOX", "--source", "a\nb", "--type", "b", "--content", "c"],
-         "control character"),
+     "control character"),
     (["push", "--thread", "INBOX", "--source", "me", "--type", "b", "--content", "c", "--strict-source"], "source"),
 ])  # fmt: skip
 def test_a_mistake_in_the_command_is_one_line_and_status_2(

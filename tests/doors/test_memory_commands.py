@@ -328,7 +328,7 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
     ("turn append main --canonical r --stream", 2, "--stream and --canonical exclude each other"),
     ("turn append main --parent 1 --stream", 2, "--stream and --parent exclude each other"),
     ("turn append main --expect-hash 1 --stream", 2,
-         "--stream and --expect-hash exclude each other"),
+     "--stream and --expect-hash exclude each other"),
     ("turn append main --file missing", 1, "'missing' could not be read: No such file"),
     ("turn append main --content x --flags -1", 2, "--flags must be a whole number"),
     ("turn append main --content x --parent 0", 2, "--parent must be a whole number from 1"),

@@ -200,9 +200,9 @@ def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> 
 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
-         "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
-         "eventq.dag", "eventq.records", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
-         "eventq.output", "eventq.transfer")  # fmt: skip
+     "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
+     "eventq.dag", "eventq.records", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
+     "eventq.output", "eventq.transfer")  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [
@@ -242,7 +242,7 @@ def test_a_turn_is_appended_without_click(tmp_path_factory: pytest.TempPathFacto
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}", "turn", "append", "main",
-         "--thread", path, "--content", "hi"],
+     "--thread", path, "--content", "hi"],
         capture_output=True, env=environ(), timeout=300,
     )  # fmt: skip
     assert done.stdout.decode().splitlines()[1:] == ["0 []"]
