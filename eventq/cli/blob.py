@@ -14,18 +14,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.thread import Thread
+    from eventq.memory import Memory
 
 
 def put(
-    thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
+    thread: Memory, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
 ) -> None:
     """Store bytes durably, and print their ref. FILE is stdin by default, or for -."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
 
 
-def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
+def get(thread: Memory, *, ref: str, output: str | None, json: bool) -> None:
     """Write the bytes of a blob to stdout or a file. They are verified first."""
     pieces = thread.blobs.stream(ref)
     if output is None or output == "-":
@@ -59,14 +59,14 @@ def _ref(name: str) -> str:
     return REF + name.removeprefix(REF)
 
 
-def stat(thread: Thread, *, ref: str, json: bool) -> None:
+def stat(thread: Memory, *, ref: str, json: bool) -> None:
     """Show the sizes of a blob without reading its bytes."""
     found = thread.blobs.stat(ref)
     sizes = f"size: {found.size:,} bytes\nstored: {found.stored:,} bytes ({found.codec})"
     show.result(render.blob(found), f"{found.ref}\n{sizes}", json=json)
 
 
-def ls(thread: Thread, *, json: bool) -> None:
+def ls(thread: Memory, *, json: bool) -> None:
     """List all blobs in the order of their hashes."""
     render.show_all(
         thread.blobs,
@@ -76,7 +76,7 @@ def ls(thread: Thread, *, json: bool) -> None:
     )
 
 
-def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
+def show_refs(thread: Memory, *, ref: str, json: bool) -> None:
     """Show what a blob refers to, and what refers to it.
 
     A gc keeps a blob while a turn, patch, blob, event or pin refers to it.
@@ -89,21 +89,21 @@ def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
     render.say_all(f"held by {show.readable(holder)}" for holder in holders or ["nothing"])
 
 
-def verify(thread: Thread, *, ref: str | None, json: bool) -> int:
+def verify(thread: Memory, *, ref: str | None, json: bool) -> int:
     """Verify a blob or all, and print the damaged ones. The exit status is 1 if any is."""
     faults = thread.blobs.verify(ref)
     show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0
 
 
-def pin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
+def pin(thread: Memory, *, ref: str, owner: str, json: bool) -> None:
     """Keep a blob until the same owner unpins it."""
     thread.blobs.pin(ref, owner)
     pinned = {"ref": _ref(ref), "owner": owner, "pinned": True}
     show.result(pinned, f"Pinned {_ref(ref)} for '{owner}'", json=json)
 
 
-def unpin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
+def unpin(thread: Memory, *, ref: str, owner: str, json: bool) -> None:
     """Remove an owner's pin of a blob."""
     was = thread.blobs.unpin(ref, owner)
     unpinned = {"ref": _ref(ref), "owner": owner, "pinned": False, "was_pinned": was}

@@ -9,17 +9,17 @@ from eventq.cli.table import Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.memory import Memory
     from eventq.records import ContextInfo
-    from eventq.thread import Thread
 
 
-def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
+def create(thread: Memory, *, name: str | None, base: int | None, json: bool) -> None:
     """Create a context: a branch, empty or starting at a turn."""
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
 def fork(
-    thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool
+    thread: Memory, *, context: int | str, at: int | None, name: str | None, json: bool
 ) -> None:
     """Create a context that continues another one. Nothing is copied."""
     _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
@@ -29,7 +29,7 @@ def _show(done: str, info: ContextInfo, *, json: bool) -> None:
     show.result(render.fields(info), f"{done} context {render.context(info)}", json=json)
 
 
-def ls(thread: Thread, *, graph: bool, json: bool) -> None:
+def ls(thread: Memory, *, graph: bool, json: bool) -> None:
     """List all contexts, one per line, or draw how they branch."""
     contexts = thread.contexts
     if not graph:
@@ -41,7 +41,7 @@ def ls(thread: Thread, *, graph: bool, json: bool) -> None:
     render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, render.label))
 
 
-def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
+def show_one(thread: Memory, *, context: int | str, json: bool) -> None:
     """Show a context: its newest turn, and where it was forked."""
     info = thread.contexts.get(context).info()
     lines = [
@@ -57,21 +57,21 @@ def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
     show.result(render.fields(info), "\n".join(lines), json=json)
 
 
-def log(thread: Thread, *, context: int | str, json: bool) -> None:
+def log(thread: Memory, *, context: int | str, json: bool) -> None:
     """Show every move of a context's head. Give a deleted context by its id."""
     moves = thread.contexts.history(context)
     render.show_all(moves, render.fields, render.move, json=json)
 
 
 def move(
-    thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool
+    thread: Memory, *, context: int | str, to: int, expected_head: int | None, json: bool
 ) -> None:
     """Move a context's head to any turn. The old head stays in its log."""
     moved = thread.contexts.get(context).move(to, expected_head=expected_head)
     _show("Moved", moved, json=json)
 
 
-def rm(thread: Thread, *, context: int | str, json: bool) -> None:
+def rm(thread: Memory, *, context: int | str, json: bool) -> None:
     """Delete a context. Its turns stay until a gc, and its forks are not affected."""
     found = thread.contexts.get(context)
     found.delete()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from eventq.thread import Thread
+    from eventq.memory import Memory
 
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
@@ -140,12 +140,12 @@ class Opened:
     def __init__(self, *, reads: bool | str = False, remote: bool = False) -> None:
         self._reads, self.remote = reads, remote
 
-    def open(self, word: str, name: str, raw: Any) -> Thread:
+    def open(self, word: str, name: str, raw: Any) -> Memory:
         """Open the thread; raise the errors of `eventq.open` and `eventq.connect`."""
         if self.remote and word.startswith(SERVERS):
             from eventq.wire.client import connect
 
-            return connect(word)  # type: ignore[return-value]
+            return connect(word)
         from eventq.thread import Thread
 
         place = directory(word, name)

@@ -75,10 +75,10 @@ def serve(
 
 
 def _return_long_blocks() -> None:
-    """Have the C library give long blocks back to the system as soon as they are freed.
+    """Make the C library return long blocks to the system as soon as they are freed.
 
-    glibc otherwise raises its limit for that with each long block that is freed, up to 32 MiB, and
-    keeps what lies between blocks in use: a server that had 256 MiB of replies to send would keep
+    Otherwise glibc raises its limit for that with each long block that is freed, up to 32 MiB, and
+    keeps what lies between blocks in use: a server that once sent 256 MiB of replies would keep
     twice as much for good.
     """
     import ctypes

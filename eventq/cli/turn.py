@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from eventq.cli.inputs import Input, Payload
     from eventq.cli.table import Raw
-    from eventq.dag.contexts import OpenTurn
+    from eventq.memory import Memory, MemoryOpenTurn
     from eventq.records import Turn
-    from eventq.thread import Thread
 
     class Kind(TypedDict):
         """The type of a turn."""
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def append(
-    thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
+    thread: Memory, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
 ) -> None:
     """Append a turn to a context, durably.
 
@@ -91,11 +90,11 @@ def _placed(sealing: Sealing) -> Placed:
     return {"expected_head": sealing["expected_head"], "key": sealing["key"], "source": source}
 
 
-def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
+def _seal(opened: MemoryOpenTurn, sealing: Sealing) -> Turn:
     return opened.seal(flags=sealing["flags"], refs=sealing["refs"], **_placed(sealing))
 
 
-def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
+def _stream(opened: MemoryOpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
     """Store stdin as it arrives. If this is interrupted, the open turn keeps what was stored."""
     seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
     fix = f"what arrived is stored: run '{seal}', or 'turn discard'"
@@ -118,7 +117,7 @@ def _show_made(made: Turn, *, json: bool) -> None:
     show.result(render.turn(made, payload=False), render.head(made), json=json)
 
 
-def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
+def last(thread: Memory, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
     """Show the newest turns of a context, oldest first. 'turn before' shows older ones."""
     page = thread.contexts.get(context).last(limit, **reading)
     _show(page, reading, json=json)
@@ -127,7 +126,7 @@ def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, js
 
 
 def before(
-    thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
+    thread: Memory, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
 ) -> None:
     """Show the turns of a context before another, oldest first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
@@ -137,7 +136,7 @@ def before(
 
 
 def between(
-    thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
+    thread: Memory, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
 ) -> None:
     """Show the turns of a context from a depth on."""
     page = thread.contexts.get(context).range(first, limit, **reading)
@@ -163,7 +162,7 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
 
 
 def replay(
-    thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool
+    thread: Memory, *, context: int | str, to: int | None, reading: Reading, json: bool
 ) -> None:
     """Show all turns of a context from its root on. Uses bounded memory."""
     branch = thread.contexts.get(context)
@@ -178,13 +177,13 @@ def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
         render.say_all(line for turn in turns for line in render.readable(turn))
 
 
-def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None:
+def show_one(thread: Memory, *, turn: int, reading: Reading, json: bool) -> None:
     """Show one turn."""
     _show([thread.contexts.turn(turn, **reading)], reading, json=json)
 
 
 def diff(
-    thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool
+    thread: Memory, *, context: int | str, other: int | str, reading: Reading, json: bool
 ) -> None:
     """Show the turns of two contexts after their last common turn.
 
@@ -209,7 +208,7 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
 
 
 def patch(
-    thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
+    thread: Memory, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
 ) -> None:
     """Replace a turn's payload for all readers. Both are kept; the patch's seq is printed."""
     contexts = thread.contexts
@@ -221,17 +220,17 @@ def patch(
     show.result({"turn_id": turn, "seq": seq}, str(seq), json=json)
 
 
-def opened(thread: Thread, *, json: bool) -> None:
+def opened(thread: Memory, *, json: bool) -> None:
     """List open turns. They are being written, or their writer has ended."""
     render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
-def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
+def seal(thread: Memory, *, open_id: int, sealing: Sealing, json: bool) -> None:
     """Seal an open turn: append its content as one turn."""
     _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 
-def discard(thread: Thread, *, open_id: int, json: bool) -> None:
+def discard(thread: Memory, *, open_id: int, json: bool) -> None:
     """Discard an open turn and what was written to it."""
     thread.contexts.open_turn(open_id).discard()
     show.result({"open_id": open_id}, f"Discarded open turn {open_id}", json=json)

@@ -1,4 +1,4 @@
-"""Where servers listen and clients connect: `HOST:PORT`, an IPv6 host in brackets, or `unix:PATH`."""
+"""Addresses of servers: `HOST:PORT`, with an IPv6 host in brackets, or `unix:PATH`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
     Make = Callable[[], asyncio.BaseProtocol]
 
-BACKLOG = 1024  # connections that may wait to be taken
-LOCK_SECONDS = (
-    5.0  # no server needs that long to begin: a lock on the folder that lasts is somebody else's
-)
+BACKLOG = 1024  # connections that may wait to be accepted
+LOCK_SECONDS = 5.0  # no server takes that long to start: a longer lock is another program's
 _UNIX = "unix:"
 _NOT_IN_A_HOST = frozenset("/@[]?# ")
 
 
 def unix_path(text: str) -> str | None:
-    """Give the path of `unix:PATH`, None for anything else."""
+    """Return the path of `unix:PATH`, None for anything else."""
     return text.removeprefix(_UNIX) if text.startswith(_UNIX) else None
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Give host and port of `HOST:PORT`, None for anything else."""
+    """Return host and port of `HOST:PORT`, None for anything else."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", "/")
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 1 << 16
@@ -42,7 +40,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 class Address:
-    """A place to listen at: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`; raises UsageError for anything else."""
+    """An address to listen on: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`, or UsageError."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -52,16 +50,14 @@ class Address:
         if self.unix is None:
             found = host_and_port(text)
             if found is None:
-                raise UsageError(
-                    f"'{text}' is no address to listen on",
-                    "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH",
-                )
+                fix = "give HOST:PORT, for example 127.0.0.1:9009, or unix:PATH"
+                raise UsageError(f"'{text}' is no address to listen on", fix)
             self.host, self.port = found
         elif not self.unix or "\0" in self.unix:
             raise UsageError(f"'{text}' names no socket", "give unix:PATH")
 
     def is_local(self) -> bool:
-        """Say whether only this machine can reach it."""
+        """Return whether only this machine can reach it. Raises LogicError for an unknown host."""
         import ipaddress
 
         if self.unix is not None:
@@ -73,37 +69,33 @@ class Address:
             }
             return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
         except OSError as error:
-            raise LogicError(
-                f"'{self.host}' is no host: {error.strerror}", "give an address of this machine"
-            ) from error
+            what = f"'{self.host}' is no host: {error.strerror}"
+            raise LogicError(what, "give an address of this machine") from error
 
     async def listen(self, loop: asyncio.AbstractEventLoop, make: Make) -> asyncio.AbstractServer:
-        """Begin to listen. Raises LogicError with the next step."""
+        """Start to listen. Raises LogicError."""
         try:
             if self.unix is None:
                 return await loop.create_server(make, self.host, self.port, backlog=BACKLOG)
             return await self._listen_unix(loop, make, self.unix)
         except OSError as error:
-            raise LogicError(
-                f"cannot listen on {self.text}: {_reason(error)}",
-                "choose another address, or stop who is there",
-            ) from error
+            what = f"cannot listen on {self.text}: {_reason(error)}"
+            raise LogicError(what, "choose another address, or stop who is there") from error
 
     async def _listen_unix(
         self, loop: asyncio.AbstractEventLoop, make: Make, path: str
     ) -> asyncio.AbstractServer:
-        """Listen on a socket that only its owner may use, in the place of one that a dead server left.
+        """Listen on a socket that only its owner may use, replacing that of a dead server.
 
-        The socket is ours before asyncio sees it: asyncio removes whatever socket it finds at a path, also that of a
-        server which began a moment earlier.
+        asyncio gets a socket that is bound already: given a path, it would remove any socket there,
+        even that of a server which started a moment earlier.
         """
         with _lock(path):
             _remove_dead(path)
             listener = _bound(path)
             self._mark = _mark(path)
-        kept: dict[str, Any] = (
-            {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        )  # `unlink` does it
+        # `unlink` cleans up.
+        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         try:
             return await loop.create_unix_server(make, sock=listener, backlog=BACKLOG, **kept)
         except BaseException:
@@ -112,7 +104,7 @@ class Address:
             raise
 
     def with_port(self, listener: asyncio.AbstractServer) -> str:
-        """Give the address with the port that was picked."""
+        """Return the address with the port that was picked."""
         if self.unix is not None:
             return self.text
         sockets = listener.sockets  # type: ignore[attr-defined]
@@ -120,7 +112,7 @@ class Address:
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
     def unlink(self) -> None:
-        """Remove the socket, if it is still ours."""
+        """Remove the socket, unless another server has replaced it."""
         if self.unix is not None and self._mark:
             with suppress(OSError, LogicError), _lock(self.unix):
                 if _mark(self.unix) == self._mark:
@@ -128,28 +120,25 @@ class Address:
 
 
 def _reason(error: OSError) -> str:
-    """Give what is wrong in the words of the system: asyncio's own repeat the address."""
-    if error.errno is None or isinstance(
-        error, socket.gaierror
-    ):  # whose numbers are of another kind
+    """Return the system's words for an error: asyncio's repeat the address."""
+    if error.errno is None or isinstance(error, socket.gaierror):  # its number is no errno
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 @contextmanager
 def _lock(path: str) -> Iterator[None]:
-    """Keep out who else begins or ends to listen in the folder of a socket. Raises OSError, LogicError.
+    """Lock the folder of a socket against servers that start or stop. Raises OSError, LogicError.
 
-    It is not waited for in the system: anybody who may read the folder can hold it, and for ever.
+    It polls instead of blocking: anyone who can read the folder can hold the lock for ever.
     """
     fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = system.monotonic() + LOCK_SECONDS
         while not _locked(fd):
             if system.monotonic() >= deadline:
-                raise LogicError(
-                    f"another program holds the folder of '{path}' locked", "choose another folder"
-                )
+                what = f"another program holds the folder of '{path}' locked"
+                raise LogicError(what, "choose another folder")
             system.pause(0.002)
         yield
     finally:
@@ -165,18 +154,18 @@ def _locked(fd: int) -> bool:
 
 
 def _mark(path: str) -> tuple[int, int, int]:
-    """Give what tells a socket from a later one at the same path, which may well have got the same inode."""
+    """Return what identifies a socket; a later one at its path may have the same inode."""
     found = os.lstat(path)
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _bound(path: str) -> socket.socket:
-    """Give a new socket that listens at a path, of mode 0600 from its first moment."""
+    """Return a new socket that listens at a path, with mode 0600 from the start."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
         made.bind(path)
-        made.listen(BACKLOG)  # within the lock: until it listens, it looks dead
+        made.listen(BACKLOG)  # under the lock: until it listens, it looks dead
     except BaseException:
         made.close()
         raise
@@ -186,7 +175,7 @@ def _bound(path: str) -> socket.socket:
 
 
 def _remove_dead(path: str) -> None:
-    """Remove a socket that nobody listens on any more; raise LogicError for one that somebody does, or another file."""
+    """Remove a dead server's socket. Raises LogicError for a live one, and for another file."""
     try:
         kind = os.lstat(path).st_mode
     except OSError:
@@ -200,7 +189,7 @@ def _remove_dead(path: str) -> None:
 
 
 def _is_dead(path: str) -> bool:
-    """Say whether nobody listens on a socket; one whose queue is full is not waited for."""
+    """Return whether no server listens on a socket, without waiting for one with a full queue."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

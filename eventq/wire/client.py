@@ -171,7 +171,7 @@ class Link:
             self._closing.release()
 
     def farewell(self) -> str | None:
-        """Return why the server closed the connection since the last reply, None while it is open."""
+        """Return why the server closed the connection after the last reply, None if it is open."""
         if self._open and not self._poll.poll(0):
             return None
         last = self._last_frame()
