@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import select
@@ -9,12 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
 
 import eventq
+from eventq.errors import DiskError
+from eventq.storage import engines
+from eventq.storage.sqlite.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +66,9 @@ class FaultyVFS(apsw.VFS):
     """SQLite's own file layer, but the n-th change after `arm` fails, and with `lasting` all that follow."""
 
     def __init__(self, name: str, *, default: bool = False) -> None:
+        self.name = name
         self.failed = ""  # what was refused, "" when nothing was
+        self.refused = False
         self._left = 0
         self._lasting = False
         self._error: type[Exception] = apsw.IOError
@@ -77,6 +84,32 @@ class FaultyVFS(apsw.VFS):
     def disarm(self) -> None:
         """Let everything pass again."""
         self._left = 0
+
+    @contextmanager
+    def opened(
+        self, path: str, number: int, error: type[Exception], *, lasting: bool = False
+    ) -> Iterator[eventq.Thread]:
+        """Open a thread whose `number`-th change fails; `refused` says whether that ended the block."""
+        self.refused = False
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engines, "Database", functools.partial(Database, vfs=self.name))
+            with eventq.open(path) as thread:
+                self.arm(number, error, lasting=lasting)
+                try:
+                    yield thread
+                except DiskError:
+                    self.refused = True
+                    assert self.failed
+                finally:
+                    self.disarm()
+
+    def steps_of(self, path: str, work: Callable[[eventq.Thread], object]) -> int:
+        """Return the number of changes that a piece of work makes."""
+        most = 1 << 30
+        with self.opened(path, most, apsw.IOError) as thread:
+            work(thread)
+            return most - self._left
+        raise AssertionError
 
     def count(self, what: str) -> None:
         """Count one change; raise when it is the one."""
@@ -300,6 +333,20 @@ def sound(path: str, *, before: bool = True) -> list[str]:
     found = mirror_lines(path)
     assert found[-len(expected) :] == expected  # what was pruned may still be before it
     return [event.content for event in events]
+
+
+def some_of(count: int, edge: int, step: int) -> list[int]:
+    """Return numbers of steps: so many of the first and of the last, one that is none, and each `step`-th between."""
+    ends = range(1, min(edge, count) + 1), range(max(1, count - edge), count + 2)
+    return sorted({*ends[0], *ends[1], *range(1, count + 1, max(1, step))})
+
+
+@pytest.fixture
+def vfs() -> Iterator[FaultyVFS]:
+    """Give the faulty file layer, unarmed."""
+    made = FaultyVFS("faulty")
+    yield made
+    made.unregister()
 
 
 def numbers(seed: int, count: int, low: float, high: float) -> Iterator[float]:

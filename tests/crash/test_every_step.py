@@ -117,47 +117,29 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("work", [push, push_many, rebuild, prune, subscribe])
 def test_a_process_may_be_killed_at_any_step(
-    work: Callable[[str], None], template: str, tmp_path: Path
+    work: Callable[[str], None], every: bool, template: str, tmp_path: Path
 ) -> None:
     """Wherever it is killed: the old events are there, the new ones whole or absent, and the next push makes all whole."""
-    assert sweep(work, template, tmp_path) > 15
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("work", [push, push_many, rebuild, prune, subscribe])
-def test_a_process_may_be_killed_at_every_step(
-    work: Callable[[str], None], template: str, tmp_path: Path
-) -> None:
-    """The same, at every call that Python makes."""
-    assert sweep(work, template, tmp_path, every=True) > 300
-
-
-def sweep(
-    work: Callable[[str], None], template: str, tmp_path: Path, *, every: bool = False
-) -> int:
-    """Kill a piece of work at one step after another, each time on a fresh copy; return the number of steps."""
     path = str(tmp_path / "thread")
-    number = 0
-    going = True
+    number, going = 0, True
+    old, new = [f"old {n}" for n in range(7)], [f"new {n}" for n in range(3)]
+    whole: dict[Any, tuple[list[str], ...]] = {
+        prune: (old, old[3:]),
+        push_many: (old, old + new),
+        push: (old, old + new[:1], old + new[:2]),
+    }
     while going:
         number += 1 if every else 2
         copy(template, path)
         going = fell(number, lambda: work(path), every=every)
         found = sound(path, before=work is not rebuild)
-        old, new = [f"old {n}" for n in range(7)], [f"new {n}" for n in range(3)]
-        if work is prune:
-            assert found in (old, old[3:])
-        elif work is push_many:
-            assert found in (old, old + new)
-        elif work is push:
-            assert found in (old, [*old, new[0]], old + new[:2])
-        else:
-            assert found == old
+        assert found in whole.get(work, (old,))
         if not going or work is not prune:
             assert len(mirror_lines(path)) == len(found) + 1 + 3 * (work is prune)
-    return number
+    assert number > (300 if every else 15)
 
 
 @pytest.fixture
@@ -197,13 +179,10 @@ def test_taking_over_a_mirror_may_be_killed_at_every_step(
         found = sound(path)
         assert found[:5] == ["one", "two", "3", "4", "5"]
         assert len(mirror_lines(path)) == len(found) + 1
-        kept = {
-            found.name: found.read_bytes() for found in (Path(path) / "original-mirror").iterdir()
-        }
-        assert kept == old
-        assert not [
-            name for name in os.listdir(path) if "adopt" in name or name == "original-mirror-2"
-        ]
+        kept = (Path(path) / "original-mirror").iterdir()
+        assert {found.name: found.read_bytes() for found in kept} == old
+        left = [name for name in os.listdir(path) if "adopt" in name]
+        assert (left, os.path.exists(f"{path}/original-mirror-2")) == ([], False)
     assert number > 20
 
 

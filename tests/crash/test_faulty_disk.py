@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
@@ -16,18 +17,10 @@ from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 OLD = [f"old {n}" for n in range(1, 6)]
-
-
-@pytest.fixture
-def vfs() -> Iterator[FaultyVFS]:
-    """Give the faulty file layer, unarmed."""
-    made = FaultyVFS("faulty")
-    yield made
-    made.unregister()
 
 
 @pytest.fixture
@@ -133,12 +126,8 @@ def consumers_are_whole(path: str) -> None:
     if "worker" in infos:
         assert infos["worker"].last_acked_id in (2, 3, 5)
         assert infos["worker"].attempts in (0, 3)
-    if "second" in infos and infos["second"].filter:
-        assert (
-            infos["second"].max_attempts,
-            infos["second"].timeout,
-            infos["second"].last_acked_id,
-        ) == (7, 3, 5)
+    if (second := infos.get("second")) and second.filter:
+        assert (second.max_attempts, second.timeout, second.last_acked_id) == (7, 3, 5)
 
 
 def attempt(
@@ -180,9 +169,8 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
             outcome, refused = attempt(path, vfs, scenario)
             vfs.disarm()
         assert refused or outcome.promised == outcome.tried
-        if (
-            vfs.failed == "write"
-        ):  # without its last write a transaction is not there; after a failed sync it may be
+        # without its last write a transaction is not there; after a failed sync it may be
+        if vfs.failed == "write":
             assert contents(path) == OLD + outcome.promised
         whole(path, outcome, single=scenario in (push, keyed_push))
         consumers_are_whole(path)
@@ -200,60 +188,41 @@ def test_the_same_thread_goes_on_after_a_refusal(
     template: str,
     tmp_path: Path,
     vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A long-lived process needs no new start: once the disk takes writes again, the thread it has open does too."""
-    number = 0
-    failed = "?"
+    number, failed = 0, "?"
     while failed:
         number += 1
+        outcome = Outcome([], [])
         path = copy(template, str(tmp_path / "thread"))
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
-            outcome = Outcome([], [])
-            with eventq.open(path) as thread:
-                vfs.arm(number, error, lasting=False)
-                try:
-                    scenario(thread, outcome)
-                except DiskError:
-                    pass
-                failed = vfs.failed
-                vfs.disarm()
-                before = [event.content for event in thread.peek(limit=None)]
-                assert (
-                    before == OLD + outcome.promised
-                )  # the connection that failed does not see what it gave up
-                later = thread.push("self", "test", "later")
-                assert thread.check() == []
-                assert [event.content for event in thread.peek(limit=None)] == [*before, "later"]
-                assert later.id == len(before) + 1
+        with vfs.opened(path, number, error) as thread:
+            with suppress(DiskError):
+                scenario(thread, outcome)
+            failed = vfs.failed
+            vfs.disarm()
+            # the connection that failed does not see what it gave up
+            before = [event.content for event in thread.peek(limit=None)]
+            assert before == OLD + outcome.promised
+            later = thread.push("self", "test", "later")
+            assert thread.check() == []
+            assert [event.content for event in thread.peek(limit=None)] == [*before, "later"]
+            assert later.id == len(before) + 1
         assert sound(path) == [*before, "later"]
     assert number > 3
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_key_is_used_once_however_often_its_push_is_repeated(
-    error: type[Exception],
-    template: str,
-    tmp_path: Path,
-    vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
     """A keyed push that failed may be repeated blindly: there is one event in the end."""
     number, failed = 0, "?"
     while failed:
         number += 1
         path = copy(template, str(tmp_path / "thread"))
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
-            vfs.arm(number, error, lasting=False)
-            with eventq.open(path) as thread:
-                try:
-                    thread.push("self", "test", "once", key="k")
-                except DiskError:
-                    pass
-            failed = vfs.failed
-            vfs.disarm()
+        with vfs.opened(path, number, error) as thread:
+            thread.push("self", "test", "once", key="k")
+        failed = vfs.failed
         with eventq.open(path) as thread:
             event = thread.push("self", "test", "once", key="k")
             assert thread.push("self", "test", "once", key="k") == event
@@ -262,26 +231,23 @@ def test_a_key_is_used_once_however_often_its_push_is_repeated(
 
 
 def test_a_batch_larger_than_the_cache_is_there_or_not(
-    template: str, tmp_path: Path, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
+    template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
     """A batch that spills into the WAL before it is committed leaves nothing when a write of it fails."""
     batch = [("self", "test", f"{n} " + "x" * 8000) for n in range(600)]
     number, failed = 1, "?"
     while failed:
         path = copy(template, str(tmp_path / "thread"))
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
-            with eventq.open(path) as thread:
-                # apsw raises what a callback raised even where SQLite goes on regardless, as it does in a checkpoint
-                thread.database.connection.wal_autocheckpoint(0)
-                vfs.arm(number, apsw.FullError, lasting=True)
-                try:
-                    stored = thread.push_many(batch).count
-                except DiskError:
-                    stored = 0
-                failed = vfs.failed
-                vfs.disarm()
-                assert thread.info().event_count == 5 + stored
+        stored = 0
+        with vfs.opened(path, 1 << 30, apsw.FullError) as thread:
+            # apsw raises what a callback raised even where SQLite goes on regardless, as it does in a checkpoint
+            thread.database.connection.wal_autocheckpoint(0)
+            vfs.arm(number, apsw.FullError, lasting=True)
+            with suppress(DiskError):
+                stored = thread.push_many(batch).count
+            failed = vfs.failed
+            vfs.disarm()
+            assert thread.info().event_count == 5 + stored
         found = sound(path)
         assert found[:5] == OLD
         assert len(found) == 5 + stored
@@ -291,12 +257,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
 
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 def test_a_refused_prune_deletes_all_it_should_or_nothing(
-    error: type[Exception],
-    lasting: bool,
-    template: str,
-    tmp_path: Path,
-    vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], lasting: bool, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
     """Prune may fail at any change: what it keeps is there, the rest is all there or all gone, and again it works."""
     number, failed = 0, "?"
@@ -309,16 +270,9 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
         number += 1
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
-            with eventq.open(path) as thread:
-                vfs.arm(number, error, lasting=lasting)
-                try:
-                    assert thread.prune(before_id=21) == 20
-                except DiskError:
-                    assert vfs.failed
-                failed = vfs.failed
-            vfs.disarm()
+        with vfs.opened(path, number, error, lasting=lasting) as thread:
+            assert thread.prune(before_id=21) == 20
+        failed = vfs.failed
         found = sound(path)
         assert found in (before, before[20:])
         with eventq.open(path) as thread:
@@ -351,14 +305,8 @@ def test_a_refused_init_leaves_nothing_that_the_next_one_does_not_finish(
             failed = vfs.failed
             vfs.disarm()
             assert sound(path) == []
-            assert sorted(os.listdir(path)) == [
-                "events.db",
-                "events.db-shm",
-                "events.db-wal",
-                "events.jsonl",
-                "logs",
-                "run",
-            ]
+            files = ["events.db", "events.db-shm", "events.db-wal", "events.jsonl", "logs", "run"]
+            assert sorted(os.listdir(path)) == files
         assert number > 5
     finally:
         vfs.unregister()

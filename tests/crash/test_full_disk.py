@@ -118,12 +118,8 @@ def small(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Give a folder on a disk of 1 MiB, or, where none may be mounted, any folder and a limit for each file."""
     place = tmp_path / "small"
     place.mkdir()
-    mounted = (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
-        ).returncode
-        == 0
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    mounted = subprocess.run(mount, capture_output=True).returncode == 0
     yield str(place), 0 if mounted else 400_000
     if mounted:
         subprocess.run(["umount", str(place)], check=True)

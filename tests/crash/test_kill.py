@@ -11,9 +11,8 @@ import eventq
 from tests.crash.support import contents, kill, mirror_lines, numbers, read_lines, sound, start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-ROUNDS = 8
 
 SINGLES = """
 import eventq
@@ -88,10 +87,8 @@ def victims(
         at, count = int(next(falls)), int(next(counts))
         by_call = (number + odd) % 2
         process = start(code, path, str(at if by_call else 0), str(number))
-        out = read_lines(
-            process, None if by_call else count
-        )  # 1 is "go": it may be anywhere in its first step
-        out += kill(process)
+        # 1 is "go": it may be anywhere in its first step
+        out = read_lines(process, None if by_call else count) + kill(process)
         lines = out.decode().split("\n")
         assert lines[0] == "go"
         said.append(lines[1:-1])
@@ -120,9 +117,8 @@ def singles(path: str, rounds: int, seed: int) -> None:
         assert stored[int(number)] == text
     texts = [text for text in stored.values() if text != "the next push"]
     assert len(set(texts)) == len(texts)
-    for round_, lines in enumerate(
-        said
-    ):  # at most the one event that was under way is there unpromised
+    for round_, lines in enumerate(said):
+        # at most the one event that was under way is there unpromised
         assert sum(text.startswith(f"{round_} ") for text in texts) - len(lines) in (0, 1)
 
 
@@ -159,12 +155,10 @@ def rebuilds(path: str, rounds: int, seed: int) -> None:
     for number in range(rounds):
         text = "\n".join(mirror_lines(path)) + "\n"
         cut = text.index("\n", len(text) // 3) + 1
-        with open(
-            os.path.join(path, f"events-20200101-{number:06}.jsonl"), "w", encoding="utf-8"
-        ) as file:
-            file.write(text[:cut])
-        with open(os.path.join(path, "events.jsonl"), "w", encoding="utf-8") as file:
-            file.write(text[cut:])
+        parts = {f"events-20200101-{number:06}.jsonl": text[:cut], "events.jsonl": text[cut:]}
+        for name, part in parts.items():
+            with open(os.path.join(path, name), "w", encoding="utf-8") as file:
+                file.write(part)
         yield_check(path)
         victims(REBUILD, path, 1, seed * 1000 + number * 2, (1, 150), 2, odd=number)
         sides = sorted(name for name in os.listdir(path) if name.startswith("events-"))
@@ -180,12 +174,10 @@ def prunes(path: str, rounds: int, seed: int) -> None:
     with eventq.open(path) as thread:
         ids = [event.id for event in thread.peek(limit=None)]
         assert ids == list(range(ids[0], thread.last_id() + 1))
-        pruned = [
-            int(line.split()[1]) for lines in said for line in lines if line.startswith("pruned")
-        ]
-        assert ids[0] >= max(pruned, default=0)
-        stored = [line.split() for lines in said for line in lines if line.startswith("stored")]
-        assert max((int(last) for _, _, last in stored), default=0) <= thread.last_id()
+        words = [line.split() for lines in said for line in lines]
+        assert ids[0] >= max((int(one[1]) for one in words if one[0] == "pruned"), default=0)
+        stored = max((int(one[2]) for one in words if one[0] == "stored"), default=0)
+        assert stored <= thread.last_id()
         assert thread.prune(keep_last=10) >= 0
         assert thread.database.free_bytes() == 0
 
@@ -195,10 +187,10 @@ def inits(folder: str, rounds: int, seed: int) -> None:
     finished = 0
     for number in range(rounds):
         path = os.path.join(folder, str(number))
-        code = INIT
+        by_moment = number % 2
         said = (
-            victims(code, path, 1, seed * 1000 + number, (1, 1), 1)
-            if number % 2
+            victims(INIT, path, 1, seed * 1000 + number, (1, 1), 1)
+            if by_moment
             else [_fall_at(path, number * 17)]
         )
         if eventq.exists(path):
@@ -208,16 +200,8 @@ def inits(folder: str, rounds: int, seed: int) -> None:
             eventq.init(path)
         finished += said == [["made"]]
         assert sound(path) == []
-        left = {
-            "events.db",
-            "events.db-shm",
-            "events.db-wal",
-            "events.jsonl",
-            "logs",
-            "run",
-            "events.db.new",
-        }
-        assert set(os.listdir(path)) <= left
+        left = "events.db events.db-shm events.db-wal events.db.new events.jsonl logs run"
+        assert set(os.listdir(path)) <= set(left.split())
     assert finished < rounds
 
 
@@ -230,21 +214,14 @@ def _fall_at(path: str, call: int) -> list[str]:
 KINDS = [singles, batches, rotations, rebuilds, prunes, inits]
 
 
+MANY = [pytest.param(60, seed, marks=pytest.mark.soak) for seed in range(20, 30)]
+
+
+@pytest.mark.parametrize(("rounds", "seed"), [(8, 11), *MANY])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_process_takes_nothing_with_it_that_was_promised(
-    kind: object, tmp_path: Path
+    kind: Callable[[str, int, int], None], rounds: int, seed: int, tmp_path: Path
 ) -> None:
     """Whoever is killed, and wherever: the promised is there, whole, and the next push makes the mirror exact."""
     path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
-    kind(path, ROUNDS, 11)  # type: ignore[operator]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20, 30))
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_process_takes_nothing_with_it_in_many_rounds(
-    kind: object, seed: int, tmp_path: Path
-) -> None:
-    """The same at other moments."""
-    path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
-    kind(path, 60, seed)  # type: ignore[operator]
+    kind(path, rounds, seed)

@@ -23,31 +23,19 @@ def kill(pid: int) -> None:
         pass
 
 
-def gate(box: Box) -> str:
-    """Make the pipe that a hanging handler waits at."""
-    path = os.path.join(box.folder, "gate")
-    os.mkfifo(path)
-    return path
-
-
 def test_the_handler_of_a_killed_supervisor_is_waited_for_and_never_doubled(box: Box) -> None:
     """The orphan goes on; the next dispatch waits for its end, then hands on what is left."""
-    path = gate(box)
-    box.thread.subscribe("w", box.handler("hang"))
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang()
     orphan = box.handler_pid()
     kill(box.supervisors()[0])
     until(lambda: not box.held(), "the lock died with its holder")
     for number in range(3):
         box.thread.push("self", "test", str(number))
-    until(
-        lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"),
-        "the next supervisor waits",
-    )
+    waits = f"waits for pid={orphan} of a lost supervisor"
+    until(lambda: box.journal(waits), "the next supervisor waits")
     assert box.held()
     assert len(box.trace("start")) == 1
-    os.close(os.open(path, os.O_WRONLY))
+    box.open_gate()
     until(box.all_handled, "all is handled")
     box.settle()
     assert box.trace("overlap") == []
@@ -55,24 +43,18 @@ def test_the_handler_of_a_killed_supervisor_is_waited_for_and_never_doubled(box:
 
 def test_a_killed_handler_is_a_run_without_progress(box: Box) -> None:
     """A handler that dies of a signal is started again after the back-off, and the event is not lost."""
-    path = gate(box)
-    box.thread.subscribe("w", box.handler("hang"))
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang()
     kill(box.handler_pid())
     until(lambda: len(box.trace("start")) == 2, "it runs again")
     assert len(box.journal("killed signal=9")) == 1
     assert box.consumer().attempts == 1
-    os.close(os.open(path, os.O_WRONLY))
+    box.open_gate()
     until(box.all_handled, "all is handled")
 
 
 def test_a_handler_and_its_supervisor_killed_at_once_leave_work_for_the_next(box: Box) -> None:
     """Nothing is left but a lock file that nobody holds; the next dispatch runs the handler."""
-    path = gate(box)
-    box.thread.subscribe("w", box.handler("hang"))
-    box.thread.push("self", "test", "x")
-    until(lambda: box.trace("start"), "the handler runs")
+    box.hang()
     handler, boss = box.handler_pid(), box.supervisors()[0]
     kill(boss)
     kill(handler)
@@ -81,7 +63,7 @@ def test_a_handler_and_its_supervisor_killed_at_once_leave_work_for_the_next(box
     assert not box.held()
     assert box.run("dispatch", "--thread", box.path).returncode == 0
     until(lambda: len(box.trace("start")) == 2, "it runs again")
-    os.close(os.open(path, os.O_WRONLY))
+    box.open_gate()
     until(box.all_handled, "all is handled")
 
 
@@ -108,8 +90,12 @@ def test_rubbish_in_a_lock_file_holds_nobody_up(note: str, box: Box) -> None:
     until(box.all_handled, "it is handled")
 
 
-def massacre(box: Box, rounds: int, seed: int) -> None:
-    """Kill whatever is alive, again and again; then let a dispatch carry on."""
+MANY = [pytest.param(120, seed, marks=pytest.mark.soak) for seed in range(6)]
+
+
+@pytest.mark.parametrize(("rounds", "seed"), [(15, 5), *MANY])
+def test_whoever_is_killed_the_next_dispatch_carries_on(rounds: int, seed: int, box: Box) -> None:
+    """Dispatchers, supervisors and handlers die at chosen moments: no event is lost, no handler is doubled."""
     chance = random.Random(seed)
     box.thread.subscribe("w", box.handler("one"), max_attempts=1000)
     for number in range(rounds):
@@ -128,15 +114,3 @@ def massacre(box: Box, rounds: int, seed: int) -> None:
     assert box.trace("overlap") == []
     got = {int(line.split()[3]) for line in box.trace("got")}
     assert got == set(range(1, box.thread.last_id() + 1))
-
-
-def test_whoever_is_killed_the_next_dispatch_carries_on(box: Box) -> None:
-    """Dispatchers, supervisors and handlers die at chosen moments: no event is lost, no handler is doubled."""
-    massacre(box, 15, 5)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(6))
-def test_whoever_is_killed_the_next_dispatch_carries_on_for_long(seed: int, box: Box) -> None:
-    """The same, many times."""
-    massacre(box, 120, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import random
@@ -14,13 +13,10 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import DiskError
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
-from tests.crash.support import FaultyVFS, copy, sound
+from tests.crash.support import FaultyVFS, copy, some_of, sound
 from tests.crash.test_every_step import fell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _CHANCE = random.Random(21)
@@ -41,14 +37,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def vfs() -> Iterator[FaultyVFS]:
-    """Give the faulty file layer, unarmed."""
-    made = FaultyVFS("faulty-memory")
-    yield made
-    made.unregister()
-
-
-@pytest.fixture
 def template(tmp_path: Path) -> str:
     """Give a thread with a context, an open turn, and dead turns and blobs of each kind, for copying."""
     path = eventq.init(tmp_path / "template")
@@ -62,17 +50,16 @@ def template(tmp_path: Path) -> str:
         for data in DEAD:
             fork.append(data)
         fork.delete()
-        for table, column in (
-            ("turns", "created_at_ms"),
-            ("blobs", "touched_at_ms"),
-            ("context_log", "at_ms"),
+        trigger = "SELECT sql FROM sqlite_schema WHERE name = 'turns_are_immutable'"
+        made = thread.database.one(trigger)
+        thread.database.run("DROP TRIGGER turns_are_immutable")
+        for column in (
+            "turns SET created_at_ms",
+            "blobs SET touched_at_ms",
+            "context_log SET at_ms",
         ):
-            if table == "turns":  # immutable
-                thread.database.run("DROP TRIGGER turns_are_immutable")
-            thread.database.run(f"UPDATE {table} SET {column} = 0")
-        thread.database.run(
-            "CREATE TRIGGER turns_are_immutable BEFORE UPDATE ON turns BEGIN SELECT RAISE(ABORT, 'a turn is immutable'); END"
-        )
+            thread.database.run(f"UPDATE {column} = 0")
+        thread.database.run(made)
         thread.database.compact()
     return path
 
@@ -113,6 +100,11 @@ def seal(thread: eventq.Thread) -> None:
 WORKS = {work.__name__: work for work in (append, append_text, put, put_file, gc, seal)}
 
 
+def rows(thread: eventq.Thread, table: str) -> int:
+    """Give how many rows a table has."""
+    return int(thread.database.one(f"SELECT count(*) FROM {table}"))
+
+
 def whole(path: str, name: str) -> bool:
     """Check that what was done is there as a whole or not at all, and say whether it is."""
     with eventq.open(path) as thread:
@@ -120,21 +112,17 @@ def whole(path: str, name: str) -> bool:
         main = thread.contexts.get("main")
         said = [turn.payload for turn in main.replay()]
         dead = [thread.blobs.get(blake3(data).hexdigest()) for data in DEAD]
-        turns = thread.database.one("SELECT count(*) FROM turns")
         opened = list(main.open_turns())
         large = thread.blobs.get(blake3(LARGE).hexdigest())
-        keys, events = thread.database.one("SELECT count(*) FROM turn_keys"), thread.last_id()
+        turns, keys, events = rows(thread, "turns"), rows(thread, "turn_keys"), thread.last_id()
     added = {"append": SMALL, "append_text": TEXT, "seal": OPEN}.get(name)
-    done = {
-        "gc": dead == [None] * 3,
-        "put": large == LARGE,
-        "put_file": large == LARGE,
-    }.get(name, len(said) > 2)
+    put = name in ("put", "put_file")
+    done = dead == [None] * 3 if name == "gc" else large == LARGE if put else len(said) > 2
     assert said == [*OLD, added] if added is not None and done else said == OLD
     assert dead == ([None] * 3 if name == "gc" and done else DEAD)
     assert turns == 2 + 3 * (name != "gc" or not done) + (added is not None and done)
     assert [info.size for info in opened] == ([] if name == "seal" and done else [len(OPEN)])
-    assert large == (LARGE if name in ("put", "put_file") and done else None)
+    assert large == (LARGE if put and done else None)
     assert keys == (name in ("append", "seal") and done)
     assert events == (name == "append" and done)
     return bool(done)
@@ -146,39 +134,16 @@ def again(path: str, name: str, *, done: bool) -> None:
         if not (done and name == "seal"):
             WORKS[name](thread)
         assert thread.check() == []
-        if name == "append":
-            assert (len(list(thread.contexts.get("main").replay())), thread.last_id()) == (
-                3,
-                1,
-            )  # thanks to its key
+        if name == "append":  # thanks to its key
+            assert (len(list(thread.contexts.get("main").replay())), thread.last_id()) == (3, 1)
         thread.gc(apply=True, grace=0)
         assert thread.check() == []
         assert all(thread.blobs.get(blake3(data).hexdigest()) == data for data in OLD)
-        assert thread.database.one("SELECT count(*) FROM turns") == 2 + (
-            name in ("append", "append_text", "seal")
-        ) * (1 + (name == "append_text" and done))
+        times = 1 + (name == "append_text" and done)
+        assert rows(thread, "turns") == 2 + times * (name in ("append", "append_text", "seal"))
         if name.startswith("put"):  # with them the parts that the crash had left
-            assert thread.database.one("SELECT count(*) FROM blobs") == 2
+            assert rows(thread, "blobs") == 2
         assert thread.database.free_bytes() == 0
-
-
-def numbers(count: int, edge: int) -> list[int]:
-    """Give the numbers of steps: so many of the first and of the last, and as many between."""
-    between = range(1, count + 1, max(1, count // edge))
-    return sorted(
-        {*range(1, min(edge, count + 1)), *between, *range(max(1, count - edge), count + 2)}
-    )
-
-
-def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
-    """Give the number of changes that a piece of work makes."""
-    copy(template, path)
-    vfs.arm(1 << 30, apsw.IOError, lasting=False)
-    with eventq.open(path) as thread:
-        WORKS[name](thread)
-    left = (1 << 30) - vfs._left
-    vfs.disarm()
-    return left
 
 
 @pytest.mark.parametrize("edge", [13, pytest.param(40, marks=pytest.mark.soak)])
@@ -188,37 +153,17 @@ def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
     ("put_file", apsw.IOError), ("gc", apsw.IOError), ("gc", apsw.FullError), ("seal", apsw.FullError),
 ])  # fmt: skip
 def test_a_disk_that_refuses(
-    name: str,
-    error: type[Exception],
-    lasting: bool,
-    edge: int,
-    template: str,
-    tmp_path: Path,
-    vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    name: str, error: type[Exception], lasting: bool, edge: int, template: str, tmp_path: Path, vfs: FaultyVFS
+) -> None:  # fmt: skip
     """Rows 11, 24, 55: whichever change of the files fails, the thread is sound and the work whole or not there."""
     path = str(tmp_path / "thread")
-    with monkeypatch.context() as patch:
-        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
-        count = steps_of(template, path, vfs, name)
+    count = vfs.steps_of(copy(template, path), WORKS[name])
     assert count > 8
-    for number in numbers(count, edge):
-        copy(template, path)
-        refused = False
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
-            with eventq.open(path) as thread:
-                vfs.arm(number, error, lasting=lasting)
-                try:
-                    WORKS[name](thread)
-                except DiskError:
-                    refused = True
-                failed = vfs.failed
-                vfs.disarm()
-        assert refused <= bool(failed)
+    for number in some_of(count, edge, count // edge):
+        with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
+            WORKS[name](thread)
         done = whole(path, name)
-        assert done or refused
+        assert done or vfs.refused
         if number % 5 == 0:
             again(path, name, done=done)
             sound(path)
@@ -252,17 +197,12 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["append", "append_text", "put", "gc", "seal"])
-def test_the_same_thread_goes_on(
-    name: str, template: str, tmp_path: Path, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_thread_goes_on(name: str, template: str, tmp_path: Path, vfs: FaultyVFS) -> None:
     """A process whose disk refused once goes on with the thread it has open: the work is done at the second attempt."""
     path = str(tmp_path / "thread")
-    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-memory"))
-    count = steps_of(template, path, vfs, name)
-    for number in numbers(count, 40)[::7]:
-        copy(template, path)
-        with eventq.open(path) as thread:
-            vfs.arm(number, apsw.FullError, lasting=False)
+    count = vfs.steps_of(copy(template, path), WORKS[name])
+    for number in some_of(count, 40, count // 40)[::7]:
+        with vfs.opened(copy(template, path), number, apsw.FullError) as thread:
             try:
                 WORKS[name](thread)
                 refused = False
@@ -273,18 +213,16 @@ def test_the_same_thread_goes_on(
             if refused and not (name == "seal" and not list(thread.contexts.open_turns())):
                 WORKS[name](thread)
             assert thread.check() == []
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", Database)
-            with eventq.open(path) as thread:
-                said = [turn.payload for turn in thread.contexts.get("main").replay()]
-                first = {"append": [SMALL], "append_text": [TEXT], "seal": [OPEN]}.get(name, [])
-                assert said[: 2 + len(first)] == OLD + first
-                assert set(said[2:]) <= set(first)
-                if name == "put":
-                    assert thread.blobs.get(blake3(LARGE).hexdigest()) == LARGE
-                if name == "gc":
-                    assert thread.database.one("SELECT count(*) FROM turns") == 2
-                assert thread.check() == []
+        with eventq.open(path) as thread:
+            said = [turn.payload for turn in thread.contexts.get("main").replay()]
+            first = {"append": [SMALL], "append_text": [TEXT], "seal": [OPEN]}.get(name, [])
+            assert said[: 2 + len(first)] == OLD + first
+            assert set(said[2:]) <= set(first)
+            if name == "put":
+                assert thread.blobs.get(blake3(LARGE).hexdigest()) == LARGE
+            if name == "gc":
+                assert rows(thread, "turns") == 2
+            assert thread.check() == []
 
 
 def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import pytest
 
 import eventq
 from eventq import system
 from eventq.errors import DiskError, EventqError, LogicError
 from eventq.output import artifacts as module
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
-from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, sound
+from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, some_of, sound
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _CHANCE = random.Random(51)
@@ -33,11 +28,8 @@ NOISE = b"".join(
 LARGE = _CHANCE.randbytes(1_500_000)
 OLD = b"old\n" * 20_000
 FILES = {
-    "1.a.log": b"one\n",
-    "2.b.log": NOISE[:150_000],
-    "3.c.partial.log": b"some",
-    "5.a.log": b"one\n",
-}
+    "1.a.log": b"one\n", "2.b.log": NOISE[:150_000], "3.c.partial.log": b"some", "5.a.log": b"one\n",
+}  # fmt: skip
 NOTES = {"1-a.md": b"one", "1-a.v2.md": NOISE[:100_000], "0-Scout.4-b.md": b"four"}
 
 
@@ -46,14 +38,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do without syncs, as no power is cut here, and store often."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     monkeypatch.setattr(module, "COMMIT_BYTES", 1 << 16)
-
-
-@pytest.fixture
-def vfs() -> Iterator[FaultyVFS]:
-    """Give the faulty file layer, unarmed."""
-    made = FaultyVFS("faulty-output")
-    yield made
-    made.unregister()
 
 
 @pytest.fixture
@@ -136,10 +120,8 @@ def remove(thread: eventq.Thread, _: Told) -> None:
     thread.artifacts.remove(0)
 
 
-WORKS = {
-    work.__name__: work
-    for work in (write, seal_again, put, publish, import_logs, import_notes, remove)
-}
+_ALL = write, seal_again, put, publish, import_logs, import_notes, remove
+WORKS = {work.__name__: work for work in _ALL}
 WHOLE = {NOISE, NOISE[:40_000], NOISE[:100_000], OLD, *FILES.values()}
 
 
@@ -161,24 +143,16 @@ def look(path: str, told: Told, name: str) -> None:
                 assert info.status != "partial" or name in ("write", "seal_again")
         if name != "remove":
             assert found["0"][1] == OLD
-        if name == "put":
-            assert all(
-                info.status == "sealed" for info, _ in found.values()
-            )  # one change: there or not
-        versions = [
-            thread.outputs.read(i.output_id, i.version)
-            for i in thread.outputs
-            if i.output_id == "0-Scout"
-        ]
+        if name == "put":  # one change: there or not
+            assert all(info.status == "sealed" for info, _ in found.values())
+        texts = {
+            (one.output_id, one.version): thread.outputs.read(one.output_id, one.version)
+            for one in thread.outputs
+        }
+        versions = [data for (output_id, _), data in texts.items() if output_id == "0-Scout"]
         assert versions[: 1 + len(told.published)] == [b"old", *told.published]
         assert versions[1:] in ([], [b"second"], [b"second", LARGE])
-        for output in thread.outputs:
-            assert thread.outputs.read(output.output_id, output.version) in (
-                b"old",
-                b"second",
-                LARGE,
-                *NOTES.values(),
-            )
+        assert {*texts.values()} <= {b"old", b"second", LARGE, *NOTES.values()}
         if name in ("import_logs", "import_notes"):
             WORKS[name](thread, Told())
             before = thread.artifacts.list(), thread.outputs.list()
@@ -190,75 +164,38 @@ def look(path: str, told: Told, name: str) -> None:
         assert thread.check() == []
 
 
-def numbers(count: int, most: int) -> list[int]:
-    """Give numbers of steps: all, or the first and the last and every so many between."""
-    edge = most // 4
-    between = range(1, count + 1, max(1, count * 2 // most))
-    return sorted(
-        {*range(1, min(edge, count) + 1), *between, *range(max(1, count - edge), count + 2)}
-    )
-
-
-def steps_of(template: str, path: str, vfs: FaultyVFS, name: str) -> int:
-    """Give the number of changes that a piece of work makes."""
-    copy(template, path)
-    vfs.arm(1 << 30, apsw.IOError, lasting=False)
-    with eventq.open(path) as thread:
-        WORKS[name](thread, Told())
-    left = (1 << 30) - vfs._left
-    vfs.disarm()
-    return left
-
-
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 @pytest.mark.parametrize("name", WORKS)
 def test_a_disk_that_refuses(
-    name: str,
-    error: type[Exception],
-    lasting: bool,
-    template: str,
-    tmp_path: Path,
-    vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, error: type[Exception], lasting: bool, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
     """Rows 90, 98: whichever change of the files fails, nothing that is not whole says that it is, and no ack is lost."""
     path = str(tmp_path / "thread")
-    with monkeypatch.context() as patch:
-        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-output"))
-        count = steps_of(template, path, vfs, name)
+    count = vfs.steps_of(copy(template, path), lambda thread: WORKS[name](thread, Told()))
     assert count > 5
     outcomes = set()
-    for number in numbers(count, 32):
-        copy(template, path)
-        told, refused = Told(), False
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-output"))
-            with eventq.open(path) as thread:
-                vfs.arm(number, error, lasting=lasting)
-                try:
-                    WORKS[name](thread, told)
-                except DiskError:
-                    refused = True
-                except EventqError:
-                    assert (
-                        name == "seal_again"
-                    )  # see test_artifacts: it says that a transaction was undone
-                    refused = True
-                failed = vfs.failed
-                vfs.disarm()
-                assert thread.check() == []
-                if name == "write" and refused and (found := thread.artifacts.list()[1:]):
-                    # Its failure could be stored, or not: it is not whole in either case.
-                    assert found[0].status in (
-                        ("failed", "open") if lasting or not told.sealed else ("sealed",)
-                    )
-        assert refused <= bool(failed)
+    for number in some_of(count, 8, count // 16):
+        told = Told()
+        with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
+            refused = True
+            try:
+                WORKS[name](thread, told)
+                refused = False
+            except DiskError:
+                pass
+            except EventqError:  # see test_artifacts: it says that a transaction was undone
+                assert name == "seal_again"
+            vfs.disarm()
+            assert thread.check() == []
+            if name == "write" and refused and (found := thread.artifacts.list()[1:]):
+                # Its failure could be stored, or not: it is not whole in either case.
+                not_whole = lasting or not told.sealed
+                assert found[0].status in (("failed", "open") if not_whole else ("sealed",))
+        assert refused <= bool(vfs.failed)
         assert refused or told.sealed or name not in ("write", "put", "seal_again", "import_logs")
-        for owner in ("0:999999999:x",):  # the process is dead by now
-            with eventq.open(path) as thread:
-                thread.database.run(
-                    "UPDATE artifacts SET owner = ? WHERE status = 'open'", (owner,)
-                )
+        with eventq.open(path) as thread:  # whose process is dead by now
+            sql = "UPDATE artifacts SET owner = '0:999999999:x' WHERE status = 'open'"
+            thread.database.run(sql)
         look(path, told, name)
         if number % 8 == 0:
             sound(path)
@@ -341,10 +278,8 @@ def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
             assert len(data) == info.size >= max(whole)
             assert info.lines == -(-len(data) // 16)
             if info.lines > 1:
-                assert (
-                    b"".join(thread.artifacts.open(number).lines_from(info.lines))
-                    == data[(info.lines - 1) * 16 :]
-                )
+                last = b"".join(thread.artifacts.open(number).lines_from(info.lines))
+                assert last == data[(info.lines - 1) * 16 :]
             assert thread.check() == []
             assert thread.read(f"artifact://{number}", limit=1).complete is False
     with eventq.open(path) as thread:

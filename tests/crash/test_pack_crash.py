@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -14,10 +13,7 @@ import pytest
 
 import eventq
 from eventq import LogicError
-from eventq.errors import DiskError
 from eventq.records import NewTurn
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
 from tests.contract.pack_files import FILES, added, tree
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell
@@ -236,34 +232,15 @@ def test_a_killed_import(packed: Path, stride: int) -> None:
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 def test_an_import_that_the_disk_refuses(
-    error: type[Exception],
-    lasting: bool,
-    stride: int,
-    packed: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], lasting: bool, stride: int, packed: Path, vfs: FaultyVFS
 ) -> None:
     """Whichever change of the files fails, it is an error, and there are no turns or all; the next import brings the rest."""
-    vfs = FaultyVFS("faulty-pack")
-    path = f"{packed}/thread"
-    number, failed, seen = 1, True, set()
-    try:
-        while failed:
-            copy(f"{packed}/template", path)
-            refused = False
-            with monkeypatch.context() as patch:
-                patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-pack"))
-                with eventq.open(path) as thread:
-                    vfs.arm(number, error, lasting=lasting)
-                    try:
-                        thread.import_pack(packed / "pack")
-                    except DiskError:
-                        refused = True
-                    failed = bool(vfs.failed)
-                    vfs.disarm()
-            seen.add(brought(packed, path))
-            assert refused <= failed
-            number += stride
-    finally:
-        vfs.unregister()
-    assert number > 10
+    template, path = f"{packed}/template", f"{packed}/thread"
+    seen = set()
+    count = vfs.steps_of(copy(template, path), lambda thread: thread.import_pack(packed / "pack"))
+    assert count > 10
+    for number in (*range(1, count + 1, stride), count + 1):
+        with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
+            thread.import_pack(packed / "pack")
+        seen.add(brought(packed, path))
     assert seen == {True, False}

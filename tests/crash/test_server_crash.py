@@ -98,36 +98,36 @@ def verify(path: str, loads: list[Load]) -> None:
                 assert blake3(data).hexdigest() in pinned
 
 
-def massacre(path: str, rounds: int, seed: int) -> int:
-    """Kill a server under load again and again; give how many turns it had acknowledged in all."""
-    acked = 0
+MANY = [pytest.param(25, seed, "full", marks=pytest.mark.soak) for seed in range(2, 8)]
+
+
+@pytest.mark.parametrize(("rounds", "seed", "syncs"), [(4, 1, "normal"), *MANY])
+def test_what_a_killed_server_has_acknowledged_is_there(
+    rounds: int, seed: int, syncs: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight pipelining peers, a kill at a random moment, several times on one thread; then a server goes on."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", syncs)  # no power is cut here
     for round_, count in enumerate(numbers(seed, rounds, 1, 500)):
         with Process(path) as process:
             with process.peer() as peer:
                 heads = peer.talk([CreateContext(0)] * PEERS)
             contexts = [head.context_id for head in heads if isinstance(head, Head)]
             assert len(contexts) == PEERS
-            loads = [
-                Load(process, context, seed * 1000 + round_ * 100 + context) for context in contexts
-            ]
+            first = seed * 1000 + round_ * 100
+            loads = [Load(process, context, first + context) for context in contexts]
+
+            def acked(loads: list[Load] = loads) -> int:
+                return sum(len(load.acked) for load in loads)
+
             try:
                 until(lambda: all(load.acked for load in loads), "each has a turn")  # noqa: B023
-                until(
-                    lambda: sum(len(load.acked) for load in loads) >= count,  # noqa: B023
-                    "so many turns are stored",
-                )
+                until(lambda: acked() >= count, "so many turns are stored")  # noqa: B023
             finally:
                 process.process.kill()
                 for load in loads:
                     load.thread.join(DEADLINE)
             assert not any(load.thread.is_alive() for load in loads)
         verify(path, loads)
-        acked += sum(len(load.acked) for load in loads)
-    return acked
-
-
-def goes_on(path: str) -> None:
-    """See to it that a server starts again on the thread, reads what is there and takes more."""
     with Process(path) as process, process.peer() as peer:
         before = peer.ask(GetHead(1))
         assert isinstance(before, Head)
@@ -140,28 +140,8 @@ def goes_on(path: str) -> None:
         assert process.end()[0] == 0
     with eventq.open(path) as thread:
         assert thread.check() == []
-        assert (
-            thread.contexts.head(1)
-            == after.turn_id
-            == max(int(one.head_turn_id) for one in thread.contexts)
-        )
-
-
-def test_what_a_killed_server_has_acknowledged_is_there(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eight pipelining peers, a kill at a random moment, four times on one thread; then a server goes on."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
-    assert massacre(path, 4, 1) >= 4 * PEERS
-    goes_on(path)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(2, 8))
-def test_what_a_killed_server_has_acknowledged_is_there_for_long(seed: int, path: str) -> None:
-    """The same, many times, with syncs."""
-    massacre(path, 25, seed)
-    goes_on(path)
+        newest = max(int(one.head_turn_id) for one in thread.contexts)
+        assert thread.contexts.head(1) == after.turn_id == newest
 
 
 def test_a_killed_server_leaves_its_socket_to_the_next(path: str, tmp_path: Path) -> None:

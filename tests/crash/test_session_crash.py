@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import apsw
 import pytest
 
 import eventq
 from eventq.errors import DiskError
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
 from eventq.transfer import sessions
 from tests.crash.support import FaultyVFS, copy
 from tests.crash.test_every_step import fell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _CHANCE = random.Random(31)
@@ -39,16 +36,9 @@ def entry(text: str, *data: str) -> bytes:
 
 BASE64 = [base64.b64encode(data).decode() for data in PICTURES]
 OLD = entry("one", BASE64[0]) + entry("two") + b'{"torn":"x'  # what was imported before
-NEW = (
-    OLD
-    + b'y"}\n'
-    + b"".join(
-        entry(f"entry {number}", one) for number, one in enumerate([*BASE64, BASE64[1], NAMED])
-    )
-    + b'{"odd": 1}\r\n'
-    + entry("long " + "x" * 600_000 + NAMED)
-    + b'{"torn":'
-)
+ENTRIES = [entry(f"entry {n}", one) for n, one in enumerate([*BASE64, BASE64[1], NAMED])]
+LONG = entry("long " + "x" * 600_000 + NAMED)
+NEW = b"".join([OLD, b'y"}\n', *ENTRIES, b'{"odd": 1}\r\n', LONG, b'{"torn":'])
 
 
 @pytest.fixture(autouse=True)
@@ -56,14 +46,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do without syncs, as no power is cut here; a few lines share a transaction, so that there are several."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     monkeypatch.setattr(sessions, "_BATCH_LINES", 3)
-
-
-@pytest.fixture
-def vfs() -> Iterator[FaultyVFS]:
-    """Give the faulty file layer, unarmed."""
-    made = FaultyVFS("faulty-session")
-    yield made
-    made.unregister()
 
 
 @pytest.fixture
@@ -108,70 +90,34 @@ def after(place: str, path: str, *, collected: bool) -> int:
     return len(found)
 
 
-def steps_of(place: str, path: str, vfs: FaultyVFS) -> int:
-    """Give the number of changes that an import makes."""
-    copy(f"{place}/template", path)
-    vfs.arm(1 << 30, apsw.IOError, lasting=False)
-    with eventq.open(path) as thread:
-        work(thread, place)
-    left = (1 << 30) - vfs._left
-    vfs.disarm()
-    return left
-
-
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"]
 )
 def test_a_disk_that_refuses(
-    error: type[Exception],
-    lasting: bool,
-    stride: int,
-    place: str,
-    vfs: FaultyVFS,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], lasting: bool, stride: int, place: str, vfs: FaultyVFS
 ) -> None:
     """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
-    path = f"{place}/thread"
-    with monkeypatch.context() as patch:
-        patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
-        count = steps_of(place, path, vfs)
+    template, path = f"{place}/template", f"{place}/thread"
+    count = vfs.steps_of(copy(template, path), lambda thread: work(thread, place))
     assert count > 20
     lines = []
     for number in (*range(1, count + 1, stride), count + 1):
-        copy(f"{place}/template", path)
-        refused = False
-        with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
-            with eventq.open(path) as thread:
-                vfs.arm(number, error, lasting=lasting)
-                try:
-                    work(thread, place)
-                except DiskError:
-                    refused = True
-                failed = vfs.failed
-                vfs.disarm()
-        assert refused <= bool(failed)
+        with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
+            work(thread, place)
         lines.append(after(place, path, collected=number % 4 == 1))
-        assert lines[-1] == NEW.count(b"\n") + 1 or refused
+        assert lines[-1] == NEW.count(b"\n") + 1 or vfs.refused
     assert len(set(lines)) > 4  # nothing, the torn line gone, and after each transaction
 
 
-def test_the_same_thread_goes_on(
-    place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS) -> None:
     """A process whose disk refused once imports again with the thread that it has open."""
-    path = f"{place}/thread"
-    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-session"))
-    count = steps_of(place, path, vfs)
+    template, path = f"{place}/template", f"{place}/thread"
+    count = vfs.steps_of(copy(template, path), lambda thread: work(thread, place))
     for number in range(1, count + 1, 5):
-        copy(f"{place}/template", path)
-        with eventq.open(path) as thread:
-            vfs.arm(number, apsw.FullError, lasting=False)
-            try:
+        with vfs.opened(copy(template, path), number, apsw.FullError) as thread:
+            with suppress(DiskError):
                 work(thread, place)
-            except DiskError:
-                pass
             vfs.disarm()
             work(thread, place)
             assert b"".join(thread.sessions.lines("session")) == NEW
@@ -198,43 +144,21 @@ def test_a_process_that_is_killed(place: str, stride: int) -> None:
     assert lines[-1] == NEW.count(b"\n") + 1
 
 
-def test_a_copy_whose_disk_refuses(
-    place: str, vfs: FaultyVFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, tmp_path: Path) -> None:
     """Whichever change fails while a thread is copied, the destination is sound, and copying again completes it."""
+    template, path = eventq.init(tmp_path / "empty"), f"{place}/thread"
     with eventq.open(f"{place}/template") as source:
         work(source, place)
         source.artifacts.put(PICTURES[2])
         source.outputs.put("A", PICTURES[3])
         source.contexts.create("main").append("artifact://0 agent://0-A")
-        eventq.init(tmp_path / "empty")
-        path = f"{place}/thread"
-
-        def attempt(number: int) -> tuple[bool, int]:
-            copy(f"{place}/empty", path)
-            with monkeypatch.context() as patch:
-                patch.setattr(
-                    engines, "Database", functools.partial(Database, vfs="faulty-session")
-                )
-                with eventq.open(path) as other:
-                    vfs.arm(number, apsw.FullError, lasting=True)
-                    try:
-                        source.copy_to(other)
-                        refused = False
-                    except DiskError:
-                        refused = True
-                    left = number - vfs._left
-                    vfs.disarm()
-            return refused, left
-
-        refused, count = attempt(1 << 30)
-        assert not refused
+        count = vfs.steps_of(copy(template, path), source.copy_to)
         for number in range(1, count + 1, 4):
-            attempt(number)
+            with vfs.opened(copy(template, path), number, apsw.FullError, lasting=True) as other:
+                source.copy_to(other)
             with eventq.open(path) as other:
                 assert other.check() == []
-                held: list[Any] = list(other.artifacts)
-                assert all(one.status == "sealed" for one in held)
+                assert {one.status for one in other.artifacts} <= {"sealed"}
                 source.copy_to(other)
                 assert b"".join(other.sessions.lines("session")) == NEW
                 assert other.read("artifact://0").data == PICTURES[2]

@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 def texts() -> list[str]:
     """Give contents whose lines take every shape that a tear can hit."""
     return [
-        "plain",
-        "ümläut ☃ 🜲",
-        'quotes " and \\',
-        "line\nbreak",
-        '{"id":99,"created_at":',
-        "x" * 30,
-        "",
-    ]
+        "plain", "ümläut ☃ 🜲", 'quotes " and \\', "line\nbreak", '{"id":99,"created_at":', "x" * 30, "",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
@@ -110,36 +104,20 @@ def test_a_long_torn_line_is_healed(tmp_path: Path) -> None:
         thread.push("self", "test", "y" * 300_000)
         thread.push("self", "test", "x" * 300_000)
         size = os.path.getsize(mirror)
-        for left in (
-            size - 1,
-            size - 5000,
-            size // 2 + 50,
-            size // 2 - 50,
-            290_000,
-            4096,
-            4095,
-            1,
-            0,
-        ):
+        half = size // 2
+        for left in (size - 1, size - 5000, half + 50, half - 50, 290_000, 4096, 4095, 1, 0):
             os.truncate(mirror, left)
             thread.push("self", "test", str(left))
             assert thread.check() == []
     sound(path)
 
 
-@pytest.mark.parametrize(
-    "rubbish",
-    [
-        b"",
-        b"\n",
-        b"rubbish\n",
-        b'{"id":',
-        b'{"id":x,\n',
-        b"\0" * 5000,
-        b'{"id":7,\n\n\n',
-        b"\xff\xfe\n",
-    ],
-)
+RUBBISH = [
+    b"", b"\n", b"rubbish\n", b'{"id":', b'{"id":x,\n', b"\0" * 5000, b'{"id":7,\n\n\n', b"\xff\xfe\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
 def test_rubbish_in_the_mirror_never_costs_an_event(rubbish: bytes, tmp_path: Path) -> None:
     """A mirror that somebody wrote rubbish into is named by check, and made anew by a rebuild; pushes go on."""
     path = eventq.init(tmp_path / "thread")

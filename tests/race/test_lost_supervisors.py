@@ -22,9 +22,8 @@ def kill_all(box: Box, *consumers: str) -> None:
     pids = {*box.supervisors(), *(box.handler_pid(name) for name in consumers)}
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(
-        lambda: not any(box.held(name) for name in consumers), "the locks died with their holders"
-    )
+    held = lambda: any(map(box.held, consumers))  # noqa: E731
+    until(lambda: not held(), "the locks died with their holders")
     box.settle()
 
 
@@ -42,9 +41,8 @@ def hang(box: Box, *consumers: str) -> None:
     for name in consumers:
         box.thread.subscribe(name, box.handler("hang"), filter="type = 'm'")
     box.thread.push("self", "m", "x")
-    until(
-        lambda: {line.split()[0] for line in box.trace("start")} == {*consumers}, "the handlers run"
-    )
+    started = lambda: {line.split()[0] for line in box.trace("start")}  # noqa: E731
+    until(lambda: started() == {*consumers}, "the handlers run")
 
 
 def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: Box) -> None:
@@ -65,32 +63,24 @@ def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
     kill_all(box, "v", "w")
     open_gate(box)
     box.thread.ack("v", 1)
-    done = box.run(
-        "push", "--thread", box.path, "--source", "self", "--type", "other", "--content", "y"
-    )
-    assert done.returncode == 0
+    box.push()  # of another type
     until(lambda: len(box.trace("end")) == 1, "the event is handled")
     box.settle()
     assert [line.split()[0] for line in box.trace("end")] == ["w"]
     assert locks.guards(box.thread.layout.guards) == []
 
 
-def test_a_handler_that_outlived_its_supervisor_is_waited_for_before_its_event_is_judged(
-    box: Box,
-) -> None:
+def test_a_handler_that_outlived_its_supervisor_is_waited_for(box: Box) -> None:
     """A push of another type gives the consumer a supervisor again, which waits for the handler."""
     hang(box, "w")
     orphan = box.handler_pid()
     os.kill(box.supervisors()[0], signal.SIGKILL)
     until(lambda: not box.held(), "the lock died with its holder")
     box.thread.push("self", "other", "y")
-    until(
-        lambda: box.journal(f"waits for pid={orphan} of a lost supervisor"),
-        "the next supervisor waits",
-    )
+    waits = f"waits for pid={orphan} of a lost supervisor"
+    until(lambda: box.journal(waits), "the next supervisor waits")
     assert len(box.trace("start")) == 1
-    gate = os.path.join(box.folder, "gate")
-    os.close(os.open(gate, os.O_WRONLY))
+    box.open_gate()
     until(lambda: box.trace("end"), "the handler goes on")
     box.settle()
     assert len(box.trace("start")) == 1

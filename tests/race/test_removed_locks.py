@@ -120,10 +120,8 @@ def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_
     else:
         os.unlink(path)
     box.thread.push("self", "test", "meanwhile")
-    until(
-        lambda: box.journal(f"waits for pid={handler} of a lost supervisor"),
-        "the next supervisor waits",
-    )
+    waits = f"waits for pid={handler} of a lost supervisor"
+    until(lambda: box.journal(waits), "the next supervisor waits")
     assert len(box.trace("start")) == 1
     finish(box, gate)
 
@@ -165,30 +163,19 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
     assert ConsumerLock.take(thread.layout.consumer("w")) is None
 
 
-def remove_lock(thread: eventq.Thread) -> None:
-    """Remove the lock file, as handlers do."""
-    os.unlink(thread.layout.consumer("w").lock)
+REMOVED: dict[str, Callable[[eventq.Thread], object]] = {
+    "the lock": lambda thread: os.unlink(thread.layout.consumer("w").lock),
+    "the guard": lambda thread: os.unlink(thread.layout.consumer("w").guard),
+    "all guards": lambda thread: shutil.rmtree(thread.layout.guards),
+}
 
 
-def remove_guard(thread: eventq.Thread) -> None:
-    """Remove what no handler knows of."""
-    os.unlink(thread.layout.consumer("w").guard)
-
-
-def remove_all_guards(thread: eventq.Thread) -> None:
-    """Remove the folder as well."""
-    os.unlink(thread.layout.consumer("w").guard)
-    os.rmdir(thread.layout.guards)
-
-
-@pytest.mark.parametrize("remove", [remove_lock, remove_guard, remove_all_guards])
-def test_a_held_lock_whose_file_was_removed_is_still_held(
-    remove: Callable[[eventq.Thread], None], thread: eventq.Thread
-) -> None:
+@pytest.mark.parametrize("what", REMOVED)
+def test_a_held_lock_whose_file_was_removed_is_still_held(what: str, thread: eventq.Thread) -> None:
     """One file of the two is enough, until the holder has made the other one again."""
     lock = take(thread)
     lock.note(os.getpid())
-    remove(thread)
+    REMOVED[what](thread)
     assert locks.held(thread.layout.consumer("w"))
     assert ConsumerLock.take(thread.layout.consumer("w")) is None
     lock.renew()

@@ -324,12 +324,6 @@ def test_an_empty_hello_is_a_hello() -> None:
     assert decode_request(Frame(1, 0, 1, b"")) == Hello(1, "", "") == Hello()
 
 
-def test_the_fields_are_those_of_the_class() -> None:
-    """Messages of fixed size are laid out in the order in which their class names the fields."""
-    for message, group in frames._FIXED.items():
-        assert list(group.names) == [field.name for field in dataclasses.fields(message)]
-
-
 @settings(deadline=None)
 @given(REQUEST, U64)
 def test_a_request_survives(message: Request, req_id: int) -> None:

@@ -284,34 +284,6 @@ def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str
     assert told.ask(GetRange(1, 0, 9, include_payload=True)) == Turns(wanted.turns, 1)
 
 
-def test_replies_are_the_bytes_of_the_table(serve: Serve) -> None:
-    """Each reply byte by byte, written down by hand."""
-    peer = serve().peer()
-    a, b = "0100000000000000", "0000000000000000"
-    digest, hidden = hashed(b"hi").hex(), "01000000 74 01000000 00000000 00000000 02000000"
-    one = f"01000000 {a} {b} 00000000 {hidden} {digest}"
-    asked: list[tuple[Message, int, str]] = [
-        (Hello(), 1, f"{a} 0100"),
-        (CreateContext(0), 2, f"{a} {b} 00000000"),
-        (append(1, b"hi"), 5, f"{a} {a} 00000000 {digest}"),
-        (ForkContext(1), 3, f"0200000000000000 {a} 00000000"),
-        (GetHead(1), 4, f"{a} {a} 00000000"),
-        (GetLast(1, 1, include_payload=True), 6, f"{one} 02000000 6869"),
-        (GetLast(1, 1, include_payload=False), 6, one),
-        (GetBefore(1, 1, 1, include_payload=True), 7, "00000000"),
-        (GetRange(1, 0, 1, include_payload=False), 8, f"00000000 {one}"),
-        (GetBlob(hashed(b"hi")), 9, "02000000 6869"),
-        (AttachFs(1, hashed(b"hi")), 10, f"{a} {digest}"),
-        (PutBlob(hashed(b"hi"), b"hi"), 11, f"{digest} 00"),
-        (PutBlob(hashed(b"ho"), b"ho"), 11, f"{hashed(b'ho').hex()} 01"),
-    ]
-    for number, (message, kind, payload) in enumerate(asked, 1):
-        peer.send(message)
-        found = peer.raw()
-        assert (found.type, found.flags, found.req_id) == (kind, 0, number)
-        assert bytes(found.payload) == bytes.fromhex(payload)
-
-
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +333,8 @@ REFUSED: list[tuple[str, Message, int]] = [
     ("a bomb that admits it", _bare(zstd(ONE), compression=1, length=(1 << 32) - 1), 413),
     ("a little too much", _bare(zstd(ONE), compression=1, length=MAX_FRAME + 1), 413),
     ("compression 2", _bare(ONE, compression=2), 422),
+    *((f"{len(data)} bytes of a head", (4, data), 400) for data in (b"", bytes(7), bytes(9))),
+    ("an append that is cut", (5, _bare(ONE, compression=0)[1][:-1]), 400),
     ("a type that is not UTF-8", (5, struct.pack("<QQI1s", 1, 0, 1, b"\xff") + bytes(56)), 400),
     ("too long a key", (5, _bare(ONE, compression=0)[1][:-4] + struct.pack("<I", MAX_KEY + 1) + bytes(MAX_KEY + 1)), 413),
     *((f"type {kind}", (kind, b""), 422) for kind in (0, 12, 63, 65, 254, 255, 65_535)),
@@ -389,32 +363,6 @@ def test_flags_mean_nothing_but_a_root(flags: int, told: Peer) -> None:
         assert told.refused(append(1, ONE), flags) == 400
     else:
         assert told.ask(append(1, ONE), flags) == Appended(1, 4, 2, hashed(ONE))
-
-
-def test_any_number_but_0_asks_for_payloads(told: Peer) -> None:
-    """`include_payload` is a yes whatever else it is, as other servers have it."""
-    yes = told.ask(GetLast(1, 2, include_payload=True))
-    for number in (2, 256, (1 << 32) - 1):
-        told.send((6, struct.pack("<QII", 1, 2, number)))
-        told.due[-1] = (*told.due[-1][:2], True)
-        assert told.reply() == yes
-
-
-def test_a_payload_that_is_cut_or_too_long_is_malformed(told: Peer, raw: apsw.Connection) -> None:
-    """Any part of any request, or a byte more than it, is 400 and changes nothing; all in one go."""
-    whole: list[tuple[int, bytes]] = [
-        (1, struct.pack("<HHxII", 1, 0, 0, 0)[:4] + struct.pack("<I2s", 2, b"{}")),
-        (2, bytes(8)), (3, bytes(8)), (4, struct.pack("<Q", 1)), (6, struct.pack("<QII", 1, 1, 1)),
-        (7, struct.pack("<QQII", 1, 1, 1, 1)), (8, struct.pack("<QIII", 1, 0, 1, 1)), (9, hashed(ONE)),
-        (10, struct.pack("<Q", 1) + A), (11, hashed(b"hi") + b"\2\0\0\0hi"), _bare(ONE, compression=0),
-    ]  # fmt: skip
-    before = counts(raw)
-    wrong = [(kind, data[:end]) for kind, data in whole for end in range(int(kind == 1), len(data))]
-    wrong += [(kind, data + b"\0") for kind, data in whole]
-    found = told.talk(wrong)
-    assert [reply.code for reply in found if isinstance(reply, Failure)] == [400] * len(wrong)
-    assert counts(raw) == before
-    told.lives()
 
 
 def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
