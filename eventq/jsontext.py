@@ -10,6 +10,7 @@ try:
     from _json import encode_basestring, make_encoder, make_scanner, scanstring
 except ImportError:  # pragma: no cover (an interpreter without the C module)
     from json.decoder import scanstring  # type: ignore[attr-defined, no-redef]
+    from json.encoder import encode_basestring
     from json.scanner import make_scanner
 
     make_encoder = None  # type: ignore[assignment, misc]
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BLANKS = " \t\r\n"
+quote = encode_basestring  # returns a text as a JSON string
 _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 

@@ -16,12 +16,9 @@ from eventq.errors import (
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.locks import FolderLock
 from eventq.log.events import SLOW_LOOK, EventLog, refuse_conflict
-from eventq.log.notifier import Notifier
-from eventq.log.subscriptions import Subscriptions
 from eventq.storage.engines import check_path, create, open_database
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout, resolve
-from eventq.workspace.mirror import Mirror
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,12 +31,15 @@ if TYPE_CHECKING:
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
     from eventq.log.events import EventInput
+    from eventq.log.notifier import Notifier
+    from eventq.log.subscriptions import Subscriptions
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
     from eventq.transfer.sessions import Sessions
+    from eventq.workspace.mirror import Mirror
 
 Path = str | os.PathLike[str]
 
@@ -172,16 +172,41 @@ class Thread:
         if not read_only:
             self.database.on_refusal = self._note_refusal
         self.database.on_failure = self._log_and_continue
-        self._mirror = Mirror(self.database, self.layout, self.journal)
-        self.notifier = Notifier(self.database, self.layout, self.journal)
+        self.log = EventLog(self.database, self.journal, strict=strict_source)
+        if not read_only:
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        """Let the mirror, the journal and the notifier see each commit."""
         for name, subscriber in (
             ("mirror", self._mirror.committed),
             ("journal", self.journal.committed),
             ("notifier", self.notifier.committed),
         ):
             self.database.subscribe(name, subscriber)
-        self.log = EventLog(self.database, self.journal, strict=strict_source)
-        self.consumers = Subscriptions(self.database, self.journal, self.notifier)
+
+    # The next three are made when they are needed: what only reads starts without them.
+
+    @_made_once
+    def _mirror(self) -> Mirror:
+        """The writer of `events.jsonl`."""
+        from eventq.workspace.mirror import Mirror
+
+        return Mirror(self.database, self.layout, self.journal)
+
+    @_made_once
+    def notifier(self) -> Notifier:
+        """The starter of dispatches."""
+        from eventq.log.notifier import Notifier
+
+        return Notifier(self.database, self.layout, self.journal)
+
+    @_made_once
+    def consumers(self) -> Subscriptions:
+        """The subscriptions of the thread."""
+        from eventq.log.subscriptions import Subscriptions
+
+        return Subscriptions(self.database, self.journal, self.notifier)
 
     def _note_refusal(self, error: EventqError) -> None:
         self.journal.error(f"database: {error}")
@@ -214,9 +239,9 @@ class Thread:
         if self.database.forked:
             return  # the files belong to the process that opened them
         self.database.close()
-        self._mirror.close()
-        self.journal.close()
-        self.notifier.close()
+        for part in ("_mirror", "journal", "notifier"):
+            if part in self.__dict__:  # made already
+                getattr(self, part).close()
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -7,9 +7,8 @@ import os
 import sys
 
 from eventq.errors import LogicError, TooLargeError
-from eventq.jsontext import writer
+from eventq.jsontext import quote, writer
 from eventq.system import write_all
-from eventq.workspace.mirror import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,16 +17,10 @@ import os
 from itertools import count, repeat
 
 from eventq.errors import NotAThreadError
+from eventq.jsontext import quote
 from eventq.locks import FolderLock, lock_whole
 from eventq.system import write_all
 from eventq.workspace.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
-
-try:
-    from _json import (
-        encode_basestring as _quote,
-    )  # the C function alone: the package takes 8 ms to import
-except ImportError:  # pragma: no cover (an interpreter without the C module)
-    from json.encoder import encode_basestring as _quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
 
-quote = _quote  # gives text as a JSON string
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
 _HEAD_BYTES = 64
