@@ -1063,6 +1063,6 @@ def test_removal(thread: eventq.Thread) -> None:
     thread.artifacts.remove(failed.artifact_id)
     with pytest.raises(UnknownArtifactError, match=r"Artifact 0 not found. Available: 1, 3"):
         thread.artifacts.remove(first.artifact_id)
-    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is not there"):
+    with pytest.raises(DamagedError, match="artifact 0 is damaged: its chunk 0 is missing"):
         opened.read()
     assert thread.artifacts.open(second.artifact_id).read() == b"two"
