@@ -1,4 +1,4 @@
-"""The contract of `eventq.storage.base.Database.read`, `identity` and `interrupt` on every engine."""
+"""The contract of `Database.read`, `identity` and `interrupt` of the interface, by engine."""
 
 from __future__ import annotations
 
