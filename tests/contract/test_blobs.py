@@ -108,13 +108,15 @@ def test_bytes_come_back(thread: Thread, kind: str, size: int) -> None:
     ids=["empty", "few", "text", "long text", "noise", "long noise"],
 )
 def test_a_put_says_whether_it_was_new(
-    memory: Memory, data: bytes, file_first: bool, file_second: bool
+    memory: Memory, stored: Stored, data: bytes, file_first: bool, file_second: bool
 ) -> None:
     """Equal bytes are stored once, as bytes and as a file; the second put reports it."""
     first = memory.blobs.put(io.BytesIO(data) if file_first else data)
+    before = {name: len(rows) for name, rows in stored().items()}
     second = memory.blobs.put(io.BytesIO(data) if file_second else data)
     assert (first.hash, first.new) == (blake3(data).hexdigest(), True)
     assert second == Blob(first.hash, first.size, first.stored, first.codec, new=False)
+    assert {name: len(rows) for name, rows in stored().items()} == before  # no part twice
     assert memory.blobs.get(first.ref) == b"".join(memory.blobs.stream(first.ref)) == data
     assert [blob.hash for blob in memory.blobs] == [first.hash]
 

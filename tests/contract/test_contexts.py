@@ -166,6 +166,7 @@ def test_list(memory: Memory, thread: Thread) -> None:
     assert [info.context_id for info in memory.contexts.list(after=1201)] == [1202, 1203]
     assert list(memory.contexts.list(after=1203)) == []
     assert next(iter(memory.contexts.list(6))) == memory.contexts.get(7).info()
+    assert repr(thread.contexts.get(7)) == "<eventq.Context 7>"
 
 
 @pytest.mark.parametrize("value", [-1, True, "1", 1.5, 1 << 63, 1 << 70])
