@@ -274,10 +274,8 @@ class RemoteChain(Remote):
         return int(max(0, end - start))
 
     def __iter__(self) -> Iterator[Turn]:
-        """Yield the turns, oldest first, in bounded memory; patches made meanwhile do not show.
-
-        They are read in the pages of a local chain, so that damage shows at the same turn.
-        """
+        """Yield the turns, oldest first, in bounded memory; patches made meanwhile do not show."""
+        # In the pages of a local chain: damage shows at the same turn.
         head, start, end, payload, as_of = self._which
         upto = start
         while True:
