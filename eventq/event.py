@@ -103,6 +103,14 @@ class Bounds(NamedTuple):
     stored: int
 
 
+class Stats(NamedTuple):
+    """Bytes of a database, of its log of changes, and of what deleted rows have left in it."""
+
+    database: int
+    wal: int
+    free: int
+
+
 class ConsumerState(NamedTuple):
     """A subscription and the state of its consumer.
 

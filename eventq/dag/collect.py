@@ -39,7 +39,7 @@ def collect(
     found = _result(*db.blobs.sweep(int(grace * 1000), apply=apply), applied=apply)
     if not apply:
         return found
-    if found.turns or found.blobs or db.free_bytes():
+    if found.turns or found.blobs or db.stats().free:
         _release(db, found)
     return found
 

@@ -337,7 +337,7 @@ class EventLog:
                 self._check_acked(before)
             count = db.events.prune(before)
             db.on_commit(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
-        if not count and not db.free_bytes():  # an earlier prune may have deleted and then failed
+        if not count and not db.stats().free:  # an earlier prune may have deleted and then failed
             return 0
         try:
             db.compact()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from eventq.errors import FilterError, StoreError
-from eventq.locks import held
 from eventq.records import ConsumerInfo, ThreadInfo
 
 TYPE_CHECKING = False
@@ -14,27 +13,28 @@ if TYPE_CHECKING:
 
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
-    from eventq.storage.base import Database
+    from eventq.storage.base import Database, Leases
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
 
 
 def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
     """Return the counts, sizes and consumers of a thread."""
+    sizes, leases = db.stats(), db.leases()
     return ThreadInfo(
         path=layout.directory,
         event_count=db.events.bounds().stored,
         subscriptions=tuple(
-            _consumer(state, layout, subscriptions) for state in subscriptions.states()
+            _consumer(state, leases, subscriptions) for state in subscriptions.states()
         ),
         last_id=db.events.last(),
-        db_bytes=_size(layout.database),
-        wal_bytes=_size(layout.database + "-wal"),
+        db_bytes=sizes.database,
+        wal_bytes=sizes.wal,
         mirror_bytes=_size(layout.mirror),
     )
 
 
-def _consumer(state: ConsumerState, layout: Layout, subscriptions: Subscriptions) -> ConsumerInfo:
+def _consumer(state: ConsumerState, leases: Leases, subscriptions: Subscriptions) -> ConsumerInfo:
     return ConsumerInfo(
         consumer_id=state.consumer,
         handler_cmd=state.handler,
@@ -42,7 +42,7 @@ def _consumer(state: ConsumerState, layout: Layout, subscriptions: Subscriptions
         last_acked_id=state.acked,
         updated_at=state.updated_at,
         pending=subscriptions.pending(state),
-        running=held(layout.consumer(state.consumer)),
+        running=leases.is_held(state.consumer),
         attempts=state.attempts,
         stalled=state.stalled,
         max_attempts=state.max_attempts,

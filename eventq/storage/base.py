@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LinePage,
         NewEvent,
         Popped,
+        Stats,
     )
     from eventq.records import ContextInfo, Move, OpenInfo, OutputInfo, RunInfo
     from eventq.storage.copied import (
@@ -553,7 +554,7 @@ class Artifacts(Streams["ArtifactRow"], Protocol):
         """Return the artifacts of a tool and size that have a digest, or none yet, by number."""
 
     def is_unused(self, number: int) -> bool:
-        """Tell whether a number was never given."""
+        """Return whether a number was never given."""
 
     def reserve(self, number: int) -> None:
         """Let new numbers begin after this one."""
@@ -593,7 +594,7 @@ class Outputs(Protocol):
         """Return the number of outputs, versions not counted."""
 
     def has_any(self) -> bool:
-        """Tell whether there is an artifact or an output."""
+        """Return whether there is an artifact or an output."""
 
     def add_alias(self, sha256: bytes, digest: bytes) -> None:
         """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
@@ -775,7 +776,7 @@ class Lease(Protocol):
         """Let others take it; `forget` or `close` follows."""
 
     def forget(self) -> None:
-        """Note that the last holder has looked for the last time, unless there is another by now."""
+        """Note that this holder has looked for the last time, unless there is another by now."""
 
     def close(self) -> None:
         """Leave it to the process that inherited it."""
@@ -794,7 +795,7 @@ class Leases(Protocol):
         """Return whether a consumer lost its supervisor: noted, and not held, by now."""
 
     def wake(self, consumer: str) -> None:
-        """Have the supervisor of a consumer, if there is one, look at what has changed."""
+        """Wake the supervisor of a consumer, if there is one."""
 
 
 class Database(Snapshot, Protocol):
@@ -857,7 +858,7 @@ class Database(Snapshot, Protocol):
         """End the statement that another thread runs, if there is one. Raises ClosedError."""
 
     def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
-        """Have a subscriber learn of each transaction that stores events, once it has committed."""
+        """Call a subscriber with each transaction that stores events, once it has committed."""
 
     def on_commit(self, effect: Callable[[], None]) -> None:
         """Run an effect after the outermost commit, or now outside `write`."""
@@ -866,10 +867,10 @@ class Database(Snapshot, Protocol):
         """Yield a sentence for each thing that is broken."""
 
     def compact(self) -> None:
-        """Give the space of deleted rows back."""
+        """Return the space of deleted rows to the system."""
 
-    def free_bytes(self) -> int:
-        """Return the space that deleted rows have left."""
+    def stats(self) -> Stats:
+        """Return the sizes of what is stored."""
 
     def close(self) -> None:
         """Close the connections."""

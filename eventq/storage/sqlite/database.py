@@ -23,6 +23,7 @@ from eventq.errors import (
     ReadOnlyError,
     StoreError,
 )
+from eventq.event import Stats
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events, commit_of
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 30.0
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
-LONG_WAL = 800_000  # bytes; whoever opens the store next reads a WAL from end to end, so a long one is cut at close
+LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
 _VACUUM_PAGES = 1_000
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
@@ -68,10 +69,10 @@ os.register_at_fork(
 
 
 def _look_as_root(connection: apsw.Connection, *, write: bool) -> None:
-    """Look at a database for the first time, which opens its WAL and the shared memory.
+    """Read a database for the first time as root, which opens its WAL and the shared memory.
 
-    For root SQLite gives both to the owner of the database whenever it opens them. A writer may have made them, and
-    needs that. For a reader it would change their time, and nothing else: it is kept from seeing that it is root.
+    SQLite then gives both to the owner of the database. A writer needs that: it may have made
+    them. For a reader it would only change their times, so SQLite is told another user.
     """
     with _opening:
         if write:
@@ -96,14 +97,14 @@ def _first_look(connection: apsw.Connection) -> None:
 
 
 class Busy:
-    """A busy handler with short random waits: SQLite's own back-off starves whoever waits longest."""
+    """A busy handler with short random waits: SQLite's back-off starves whoever waits longest."""
 
     def __init__(self) -> None:
         """Start with no wait under way."""
         self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
-        """Wait a moment; give False when the time is up."""
+        """Wait a moment; return False when the time is up."""
         if tries == 0:
             self._until = system.monotonic() + BUSY_SECONDS
         elif system.monotonic() > self._until:
@@ -260,10 +261,10 @@ class Database:
         setattr(self, name, area)
         return area
 
-    # --- the connection -------------------------------------------------------------------------------------------
+    # --- the connection -------------------------------------------------------------------------
 
     def _look(self) -> tuple[int, int, int]:
-        """Give what tells this thread from another at its path: device and inode of the directory, database's inode."""
+        """Return what identifies this thread: the directory's device and inode, the database's inode."""
         try:
             folder = os.stat(self.directory)
             return folder.st_dev, folder.st_ino, os.stat(self.path).st_ino
@@ -357,7 +358,7 @@ class Database:
             self.lock.release()
 
     def _is_stale(self) -> bool:
-        """Say whether the files that are read without rights want another way of reading than they did."""
+        """Return whether files that are read without rights must be opened in another way by now."""
         if self._stamp is None and self._marks:
             return False  # a moment that is held by a lock
         stamp = self._stamp_now()
@@ -437,7 +438,7 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """What tells this thread from a later one at its path, and is the same however it is opened."""
+        """What tells this thread from a later one at its path; the same however it is opened."""
         return ":".join(map(str, self.inodes))
 
     def interrupt(self) -> None:
@@ -452,7 +453,7 @@ class Database:
         self.connection  # noqa: B018 (it refuses)
 
     def check_process(self) -> None:
-        """Refuse a forked process before it waits for a lock that nobody in it will ever release."""
+        """Refuse a forked process before it waits for a lock that nobody in it will release."""
         if self.pid != os.getpid():
             raise self.gone()
 
@@ -471,7 +472,7 @@ class Database:
         return ClosedError("the thread is closed", "open it again with eventq.open")
 
     def close(self) -> None:
-        """Close the connection, cutting a WAL that has grown long; a second call and one after a fork do nothing."""
+        """Close the connections and cut a long WAL; do nothing the second time or after a fork."""
         connection = self.open_connection
         if connection is None or self.pid != os.getpid():
             return
@@ -508,7 +509,7 @@ class Database:
         return found
 
     def _is_outdated(self, error: Exception) -> bool:
-        """Tell whether a statement failed because a newer eventq has changed the schema since the store was opened."""
+        """Return whether a newer eventq has changed the schema since the database was opened."""
         cause = error.__cause__ if isinstance(error, FilterError) else error
         # A filter may read the table of events and nothing else: not what a view of that name
         # reads.
@@ -522,7 +523,7 @@ class Database:
             return False  # the first error says more
 
     def alive(self) -> int:
-        """Give the time of change of the directory, in ns.
+        """Return the time of change of the directory, in ns.
 
         Raise NotAThreadError when the thread was deleted or replaced.
         """
@@ -542,7 +543,7 @@ class Database:
             raise NotAThreadError(self.directory) from error
         return time
 
-    # --- transactions ---------------------------------------------------------------------------------------------
+    # --- transactions ---------------------------------------------------------------------------
 
     def write(self, *, relaxed: bool = False) -> Write:
         """Return a context manager that makes everything inside it one change.
@@ -596,15 +597,15 @@ class Database:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
 
     def has_memory(self) -> bool:
-        """Say whether there are tables of turns and blobs: not in an older thread that was opened to read."""
+        """Return whether there are tables of turns and blobs: not in an older thread, opened to read."""
         return self.version >= 3
 
     def has_output(self) -> bool:
-        """Say whether there are tables of artifacts and outputs: not in an older thread that was opened to read."""
+        """Return whether there are tables of artifacts and outputs, as `has_memory` does."""
         return self.version >= 4
 
     def has_roots(self) -> bool:
-        """Say whether there is a table of turns' roots: not in an older thread that was opened to read."""
+        """Return whether there is a table of turns' roots, as `has_memory` does."""
         if self.version < 5:
             self._look_again()
         return self.version >= 5
@@ -663,7 +664,7 @@ class Database:
             raise
 
     def prepare_write(self, *, relaxed: bool = False) -> apsw.Connection:
-        """Return the connection for a change of its own: one statement, or a transaction that begins.
+        """Return the connection for a change of its own: a statement, or a transaction that begins.
 
         Raises ReadOnlyError, and NotAThreadError for a thread that was moved away: what is stored
         there, nobody looks at.
@@ -736,9 +737,9 @@ class Database:
         return connection
 
     def snapshot(self) -> None:
-        """Have all that is read from now on be as it is at this moment, until the store is closed.
+        """Read everything as of this moment, until the database is closed.
 
-        A reading raises LogicError when the moment is lost: what was read without locks is being changed.
+        A read raises LogicError when the moment is lost, as what is read without locks has changed.
         """
 
         def begin(connection: apsw.Connection) -> None:
@@ -762,7 +763,7 @@ class Database:
             pass  # closed
 
     def commit(self) -> None:
-        """End the innermost transaction; the outermost one commits, then runs what waits for that."""
+        """End the innermost transaction; the outermost one commits, then runs its effects."""
         effects: list[Callable[[], None]] = []
         parts: list[Part] = []
         depth = len(self._marks)
@@ -818,7 +819,7 @@ class Database:
             connection.execute("ROLLBACK")
 
     def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
-        """Have `subscriber` learn of each transaction that stores events, once it has committed.
+        """Call `subscriber` with each transaction that stores events, once it has committed.
 
         It is called with no lock held. What it raises is reported to `on_failure`, as the events
         are stored whatever becomes of it; only NotAThreadError reaches the caller.
@@ -826,7 +827,7 @@ class Database:
         self._subscribers.append((name, subscriber))
 
     def tell(self, commit: Commit) -> None:
-        """Tell all subscribers of a commit."""
+        """Call all subscribers with a commit."""
         for name, subscriber in self._subscribers:
             try:
                 subscriber(commit)
@@ -838,7 +839,7 @@ class Database:
                 self.on_failure(name, error)
 
     def note_part(self, part: Part, source: str, *, goes_on: bool = False) -> None:
-        """Remember events that the transaction under way has stored, and their contents while they are few.
+        """Note events that the transaction under way has stored, with contents while they are few.
 
         A part that `goes_on` with a batch is made one with the part before it.
         """
@@ -930,7 +931,7 @@ class Database:
             raise self.explain(error) from error
 
     def one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        """Run one statement and give the first column of its first row, or None."""
+        """Run one statement; return the first column of its first row, or None."""
         rows = self.run(sql, bindings)
         return rows[0][0] if rows else None
 
@@ -944,7 +945,7 @@ class Database:
             return int(self.one("PRAGMA data_version"))
 
     def compact(self) -> None:
-        """Give the space of deleted rows back to the system, some pages a transaction.
+        """Return the space of deleted rows to the system, some pages a transaction.
 
         Inside `write` nothing is done.
         """
@@ -958,6 +959,10 @@ class Database:
         while self.free_bytes():
             self.change(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
         self.change("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def stats(self) -> Stats:
+        """Return the sizes of the database, of its WAL, and of the space that deleted rows left."""
+        return Stats(_size(self.path), _size(self.path + "-wal"), self.free_bytes())
 
     def free_bytes(self) -> int:
         """Return the space that deleted rows have left."""
@@ -976,6 +981,13 @@ class Database:
         if self.version:
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 # What holds an area: module and class, and the check that an older file has its tables.
