@@ -26,14 +26,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-LOCK_SECONDS = 5.0  # what a push waits for the lock of the mirror; the event is stored, and the next push catches up
+# How long a push waits for the lock of the mirror: its event is stored, and the next push catches up.
+LOCK_SECONDS = 5.0
 _GUARDS = ".guards"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
 
 
 class FolderLock:
-    """The lock of a folder, taken on the folder itself: it cannot be deleted apart, and dies with its holder.
+    """The lock of a folder, on the folder itself: it cannot be deleted apart, and dies with its holder.
 
     Threads that share one take turns first: to the system, one descriptor is one holder.
     """
@@ -59,7 +60,7 @@ class FolderLock:
             raise
 
     def _wait(self) -> None:
-        """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS, stopped or by intent."""
+        """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS."""
         deadline = system.monotonic() + LOCK_SECONDS
         while True:
             system.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
@@ -73,7 +74,7 @@ class FolderLock:
     def __exit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
-        """Let it go."""
+        """Release the lock."""
         try:
             flock(self._fd, LOCK_UN)
         finally:
@@ -132,8 +133,9 @@ def files_of(directory: str, consumer: str) -> ConsumerFiles:
 def encode(consumer: str) -> str:
     """Return the file name of a consumer id: readable, never a path, no two alike in any case.
 
-    Lower-case letters, digits, `_`, `-` and inner dots stay; a capital is `+` and its lower case; every other character
-    is `%` and two hexadecimal digits a byte. A long one ends in `~` and a hash of the whole id.
+    Lower-case letters, digits, `_`, `-` and inner dots stay; a capital is `+` and its lower case;
+    every other character is `%` and two hexadecimal digits a byte. A long name ends in `~` and a
+    hash of the whole id.
     """
     name = "".join(_encode(c) for c in consumer)
     if name.startswith("."):
@@ -193,7 +195,7 @@ class ConsumerLock:
         return None
 
     def _begin(self) -> None:
-        """Name a holder in the guard, but keep what it says of a handler that may have outlived its supervisor."""
+        """Name the holder in the guard, unless it names a handler that may still run."""
         self._noted = _read(self.guard)
         if self._noted:
             return
@@ -220,7 +222,7 @@ class ConsumerLock:
         return text.encode()
 
     def _number(self) -> int:
-        """Return what tells this thread from a copy of its directory, whose locks name our handlers as well."""
+        """Return the database's inode: locks in a copy of the directory name our handlers too."""
         return self._database[1] if self._database is not None else 0
 
     def _write(self, data: bytes, *fds: int) -> None:
@@ -239,7 +241,7 @@ class ConsumerLock:
         return _is_at(self.guard, self._files.guard)
 
     def _kept(self, fd: int, path: str) -> int:
-        """Return a locked descriptor of the file at the path: the present one, or that of a new file."""
+        """Return a locked descriptor of the file at the path, making the file if it was removed."""
         if _is_at(fd, path) or not self._is_our_thread():
             return fd
         try:
@@ -262,7 +264,7 @@ class ConsumerLock:
     def orphan(self) -> int | None:
         """Return the pid of a handler that the last holder left running, or None.
 
-        The last holder may have been an eventq without guards, which has left its note in the lock file only.
+        An eventq without guards has left its note in the lock file only.
         """
         for fd in self.fds:
             lines = [
@@ -282,19 +284,21 @@ class ConsumerLock:
         return None
 
     def release(self) -> None:
-        """Let the lock go for everybody who has inherited it; `forget` or `close` follows.
+        """Release the lock for everybody who has inherited it; `forget` or `close` follows.
 
-        Closing is not enough: the dispatch that forked us, or a handler of another consumer that is not yet more than a
-        fork of us, may have the descriptors for a moment longer, and the lock would look held though nobody looks
-        again. The guard goes on naming us: if we are killed before the last look, the consumer has lost its supervisor.
+        Closing is not enough: the dispatch that forked us, or a fork of us that is yet to become a
+        handler, may have the descriptors for a moment longer. The lock would look held though
+        nobody looks again. The guard goes on naming us: if we are killed before the last look, the
+        consumer has lost its supervisor.
         """
         flock(self.fd, LOCK_UN)
         flock(self.guard, LOCK_UN)
 
     def forget(self) -> None:
-        """Remove the guard of a released lock after the last look, unless somebody has taken it since.
+        """Remove the guard of a released lock after the last look, unless it was taken since.
 
-        A shared lock keeps new holders out meanwhile and does not count as held: nobody leaves us an event.
+        A shared lock keeps new holders out meanwhile. It does not count as held, so nobody leaves
+        an event to us.
         """
         path = self._files.guard
         try:
@@ -334,8 +338,8 @@ def _take(path: str, database: str) -> int | None:
 def _locks(fd: int) -> bool:
     """Lock a file, and return whether that succeeded.
 
-    Somebody who only looks (`held`) has a shared lock for an instant. That must not count as held, or the wake-up would
-    be lost: only when a shared lock fails too does somebody really hold it.
+    Whoever only looks (`held`) has a shared lock for an instant. That must not count as held, or a
+    wake-up would be lost: somebody holds the lock only when a shared lock fails too.
     """
     deadline = system.monotonic() + _LOOK_SECONDS
     while system.monotonic() < deadline:
@@ -392,7 +396,7 @@ def _is_locked(path: str) -> bool:
 
 
 def guards(folder: str) -> list[str]:
-    """Return the names of all guards, encoded; one that is not held lost its holder, or is about to go."""
+    """Return the names of all guards, encoded; one that is not held is lost, or about to go."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -400,9 +404,9 @@ def guards(folder: str) -> list[str]:
 
 
 def wake_holder(files: ConsumerFiles) -> None:
-    """Have the supervisor of a consumer, if there is one, look at what has changed.
+    """Wake the supervisor of a consumer, if there is one.
 
-    SIGCHLD does no harm to a process that took its pid. A supervisor in another container looks by itself.
+    SIGCHLD does no harm to a process that took its pid. In another container it looks by itself.
     """
     try:
         with open(files.guard, "rb") as file:
@@ -444,14 +448,14 @@ class Leases:
         return lost(files_of(self._directory, consumer))
 
     def wake(self, consumer: str) -> None:
-        """Have the supervisor of a consumer, if there is one, look at what has changed."""
+        """Wake the supervisor of a consumer, if there is one."""
         wake_holder(files_of(self._directory, consumer))
 
 
 def queue(place: str, database: str) -> int | None:
-    """Take the place of the one dispatch that may be waiting to begin; give its descriptor, or None when it is taken.
+    """Take the slot of the one dispatch that may wait to begin; return its descriptor, or None.
 
-    Whoever finds it taken knows that a dispatch is yet to begin its scan, which will see everything committed before.
+    None means that a dispatch is yet to begin its scan, which sees everything committed before.
     There is a place for one that begins at once, and one for a deferred one.
     """
     fd = _open(place, database)

@@ -35,7 +35,7 @@ _OLD = "old"
 
 
 def is_original(head: bytes) -> bool:
-    """Say whether a file that begins with these bytes was begun by the original."""
+    """Return whether a file that begins with these bytes was begun by the original."""
     start, end = b'{"id":', b',"source":'
     text = head.translate(None, b" \t")
     return text.startswith(start) and text[len(start) : max(text.find(end), 0)].isdigit()
@@ -89,7 +89,7 @@ class Staged:
             self._fd = -1
 
     def commit(self) -> None:
-        """Let the new files take their places; the caller holds the lock of the thread's folder."""
+        """Move the new files to their places; the caller holds the lock of the thread's folder."""
         self._end()
         os.rename(self._folder, self._layout.adopt)
         finish(self._layout)
@@ -110,7 +110,7 @@ class Staged:
 
 
 def _lock(layout: Layout, *, wait: bool) -> int:
-    """Return a descriptor of the folder of new files, locked; what a killed adoption left is used again."""
+    """Return a locked descriptor of the folder of new files, reusing what a kill left."""
     while True:
         layout.make_folder(layout.adopting)
         try:
@@ -128,7 +128,7 @@ def _lock(layout: Layout, *, wait: bool) -> int:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Say whether a descriptor is that of what is at a path."""
+    """Return whether a descriptor is that of what is at a path."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:

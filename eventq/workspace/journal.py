@@ -17,8 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.event import Commit
 
-_LOOK_AGAIN = 1.0  # seconds after which a long-lived writer looks whether the file is still the one at the path
-_SHORTEST = 40  # bytes of the shortest line: a file of fewer than ROTATE_LINES times that need not be counted
+_LOOK_AGAIN = 1.0  # seconds after which a writer checks that its file is still the one at the path
+_SHORTEST = (
+    40  # bytes of the shortest line: in a file below ROTATE_LINES times that none are counted
+)
 
 
 class Journal:
@@ -130,7 +132,7 @@ class Journal:
 
 
 def printable(text: str) -> str:
-    """Give text on one line, what cannot be printed escaped."""
+    """Return text on one line, with unprintable characters escaped."""
     return text if text.isprintable() else text.translate(_Escapes())
 
 

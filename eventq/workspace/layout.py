@@ -1,4 +1,4 @@
-"""Where the files of a thread lie, how they are named, and how a file that only grows is kept and rotated."""
+"""The files of a thread: paths, names, and how a file that only grows is rotated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Layout:
         return files_of(self.directory, consumer)
 
     def handler_log(self, consumer: str) -> str:
-        """Give the path of the log of a consumer's handler."""
+        """Return the path of the log of a consumer's handler."""
         return f"{self.handlers}/{encode(consumer)}.log"
 
     def file_mode(self) -> int:
@@ -49,7 +49,7 @@ class Layout:
 
 
 def resolve(path: str) -> str:
-    """Give the absolute path of a thread: `~/` expanded, relative and `..` parts resolved, symbolic links kept."""
+    """Return the absolute path of a thread, with `~/` and `..` resolved and symbolic links kept."""
     if path.startswith("~/") or path == "~":
         path = os.path.expanduser(path)
     if "\0" in path:
@@ -72,8 +72,9 @@ def rotate(path: str) -> str:
     after; any other sign in their place would be sorted differently by `ls` from one locale to the
     next, and a file of that name be unknown to those versions.
 
-    The caller holds the folder's lock. The folder's time of change is moved on by hand, as two changes within one tick
-    of the file system's clock would leave it the same, and that time is how others see that the file is another one.
+    The caller holds the folder's lock. The folder's time of change is how others see that the file
+    is another one. It is moved on by hand, as two changes within one tick of the file system's
+    clock would leave it the same.
     """
     folder = os.path.dirname(path)
     stem, extension = os.path.splitext(path)
@@ -95,7 +96,7 @@ def rotate(path: str) -> str:
 
 
 def rotated(path: str) -> list[str]:
-    """Return the paths of the files that `path` was rotated to, oldest first, whichever version named them."""
+    """Return the files that `path` was rotated to, by any version, oldest first."""
     folder = os.path.dirname(path)
     stem, extension = os.path.splitext(path)
     paths = [f"{folder}/{name}" for name in os.listdir(folder)]
@@ -104,7 +105,7 @@ def rotated(path: str) -> list[str]:
 
 
 def _parts(path: str, stem: str, extension: str) -> tuple[str, int]:
-    """Return the time and the number in a rotated file's name, "" and 0 for another one: that is somebody's own."""
+    """Return time and number in a rotated file's name, "" and 0 for a file of another kind."""
     if not path.startswith(f"{stem}-") or not path.endswith(extension):
         return "", 0
     parts = path[len(stem) + 1 : len(path) - len(extension)].split("-")
@@ -119,7 +120,7 @@ def _parts(path: str, stem: str, extension: str) -> tuple[str, int]:
 
 
 def touch_folder(folder: str, before: int) -> None:
-    """See to it that the folder's time of change is not `before`."""
+    """Set the folder's time of change unless it differs from `before`."""
     found = os.stat(folder)
     if found.st_mtime_ns <= before:
         os.utime(folder, ns=(found.st_atime_ns, before + 1))

@@ -6,9 +6,10 @@ crashed and however many push at once; the next push heals what a crash left. Th
 constant: ids count one by one, so the first and the last id in the file give its number of lines,
 and both are remembered while nobody else has written.
 
-The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a file that is being
-written makes each later write change its inode, which a durable commit then has to wait for. Its end says whether
-somebody else has written, and the time of change of the folder whether it is still the file at the path.
+The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a
+file that is being written makes each later write change its inode, which a durable commit then has
+to wait for. The end of the file shows whether somebody else has written; the folder's time of
+change shows whether it is still the file at the path.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _KEY = b',"created_at":'  # comes after the id in a line of ours, and last in on
 
 
 def line(event: tuple[int, str, str, str, str | None, str]) -> str:
-    """Give the JSON text of an event: six keys in order, compact, only what JSON demands escaped.
+    """Return the JSON text of an event: six keys in order, compact, escaped as little as possible.
 
     The same text as SQLite's `json_object` makes of the row; a test holds the two together.
     """
@@ -76,7 +77,7 @@ def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> byt
 
 
 def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
-    """Return for each event what stands between its id and its content; mostly it is the same for all."""
+    """Return what stands between id and content of each event; mostly the same for all."""
     heads = {
         (
             source,
@@ -111,7 +112,7 @@ class Mirror:
         self._last = 0  # id in the last line, here or in the newest rotated file
 
     def committed(self, commit: Commit) -> None:
-        """Bring the file up to the log after a commit.
+        """Append to the file what the log has more after a commit.
 
         A file that cannot be written is a warning in the journal: the events are stored, and the
         next push heals the mirror. Raises NotAThreadError when the thread was deleted or replaced
@@ -183,7 +184,7 @@ class Mirror:
             self._first = _number(block)
 
     def _sync(self, time: int) -> None:
-        """See to it that the descriptor is the file at the path, and that its end is known."""
+        """Open the file again if it is not the one at the path, and find its end."""
         if time != self._folder_time or self._fd < 0:
             self._open()
             self._folder_time = self._db.alive()
@@ -212,7 +213,7 @@ class Mirror:
             pass
 
     def _is_wrong(self, place: int, text: bytes) -> bool:
-        """Cut off a last line that the log does not hold: a power cut may take back commits that the mirror has."""
+        """Cut off a last line that the log lacks: a power cut may undo commits that were mirrored."""
         number = _number(text)
         event = self._db.events.get(number) if number else None
         # What is not there any more has been pruned.
@@ -222,7 +223,7 @@ class Mirror:
         return True
 
     def _learn(self) -> tuple[int, bytes]:
-        """Read where the file ends, cutting off a torn last line; give the offset and the text of the last event."""
+        """Find the end of the file, cut off a torn line; return offset and text of the last event."""
         self._end = os.lseek(self._fd, 0, os.SEEK_END)
         self._last, whole, place, text = _last_line(self._fd, self._end)
         if whole < self._end:
@@ -242,7 +243,7 @@ class Mirror:
         self._last = last
 
     def _is_originals(self, head: bytes) -> bool:
-        """Say whether the mirror is still that of the original, by how its files begin.
+        """Return whether the mirror is still that of the original, by how its files begin.
 
         Once one of the files is ours, lines of the original in others are cut off or left alone: it
         may be in use as well, and rotate a file of ours.
@@ -289,9 +290,10 @@ class Mirror:
         finish(self._layout)
 
     def rebuild(self) -> int:
-        """Write the mirror anew from the database, in one file, and remove the rotated ones; give the number of lines.
+        """Write the mirror anew as one file, remove the rotated ones; return the number of lines.
 
-        Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is waited for.
+        Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is
+        waited for.
         """
         self._db.alive()
         self._adopt_first()
@@ -322,14 +324,14 @@ class Mirror:
             self._adopt(wait=True)
 
     def _are_originals(self) -> bool:
-        """Say whether the files are those of the original, once an adoption that was begun is done."""
+        """Return whether the files are the original's, after finishing an adoption under way."""
         with self._db.exclusive, self._lock:
             if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
                 self._finish_adoption()
             return self._is_originals(_head_of(self._layout.mirror))
 
     def _fresh(self, path: str) -> int:
-        """Open the file that a rebuild writes, empty and locked; what a killed one left is used again."""
+        """Open the file that a rebuild writes, empty and locked, reusing what a kill left."""
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._layout.file_mode())
             try:
@@ -345,7 +347,7 @@ class Mirror:
             os.close(fd)  # the rebuild that we waited for has put it in place
 
     def _put_in_place(self) -> None:
-        """Let a rebuilt file take the place of all others, also when the rebuild was killed before it could.
+        """Replace all files with a rebuilt one, also after a rebuild that was killed.
 
         While it has its name, the others are not worth anything: some may be gone already.
         """
@@ -354,7 +356,7 @@ class Mirror:
         os.replace(self._layout.rebuilt, self._layout.mirror)
 
     def faults(self) -> Iterator[str]:
-        """Say where the files differ from the log, a sentence each; at most one a file."""
+        """Yield a sentence for each file that differs from the log."""
         found: list[str] = []
         for _ in range(5):  # anew when a file was rotated meanwhile
             before = self._db.alive()
@@ -387,7 +389,7 @@ class Mirror:
                 yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
 
     def _is_left(self, path: str) -> bool:
-        """Say whether a file is one of the original's: the first write replaces them, right or wrong."""
+        """Return whether a file is one of the original's, which the first write replaces."""
         return _by_original(_head_of(path))
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
@@ -441,7 +443,7 @@ class Mirror:
 
 
 def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
-    """Say how a line differs from the one that the log has there; "" when it does not."""
+    """Return how a line differs from the one that the log has there; "" when it does not."""
     if text == want:
         return ""
     if want is None:
@@ -455,12 +457,12 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
 
 
 def _plain(text: str) -> bool:
-    """Say whether JSON escapes no character of a text: asked of a chunk at once, it costs a third of escaping."""
+    """Return whether JSON escapes nothing in a text: for a chunk, a third of the cost of escaping."""
     return text.isascii() and len(text.encode().translate(None, _ESCAPED)) == len(text)
 
 
 def _number(text: bytes) -> int:
-    """Give the id at the start of a line of the mirror, 0 when it is not one."""
+    """Return the id at the start of a line of the mirror, 0 when it is not one."""
     if not text.startswith(_HEAD):
         return 0
     digits = text[len(_HEAD) : text.find(b",")]
@@ -468,9 +470,10 @@ def _number(text: bytes) -> int:
 
 
 def _last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
-    """Give the last whole line that is an event, read from the end of the file.
+    """Return the last whole line that is an event, read from the end of the file.
 
-    Its id (0 for none), the offset after the last whole line of the file, the line's own offset, and its text.
+    That is its id (0 for none), the offset after the file's last whole line, the line's own offset,
+    and its text.
     """
     whole = -1
     tail = b""
@@ -511,7 +514,7 @@ def _first_of(path: str) -> int:
 
 
 def _by_original(head: bytes) -> bool:
-    """Say whether the original wrote a line that begins like this."""
+    """Return whether the original wrote a line that begins like this."""
     if not head or _KEY in head:
         return False
     from eventq.workspace.adoption import is_original

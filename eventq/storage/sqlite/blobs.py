@@ -93,7 +93,7 @@ class Blobs:
         return blob_id, True
 
     def match(self, piece: Piece, now: int) -> tuple[int, bool]:
-        """Have a blob that is there be one piece; return its row id, and whether it was a part."""
+        """Make a stored blob one piece; return its row id, and whether it was a part."""
         digest, size, codec, stored = piece
         shape = (size, len(stored), codec)
         sql = (
@@ -151,7 +151,7 @@ class Blobs:
         return blob_id, new
 
     def _match_list(self, blob: PreparedBlob, now: int) -> tuple[int, bool, bool]:
-        """Return row id of a blob that is there, whether it was a part, and whether it is this list."""
+        """Return a stored blob's row id, whether it was a part, and whether it is this list."""
         sql = (
             "SELECT blob_id, raw_len = ? AND codec = ? AND part = 0 AND NOT EXISTS"
             " (SELECT 1 FROM blob_bytes y WHERE y.blob_id = b.blob_id), part"

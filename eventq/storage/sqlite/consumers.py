@@ -151,7 +151,7 @@ class Consumers:
     def read_on(
         self, consumer: str, after: int, limit: int, *, lines: bool = False
     ) -> EventPage | LinePage:
-        """Return the next page of a consumer's events without an ack. Raises UnknownConsumerError."""
+        """Return the next page of events without an ack. Raises UnknownConsumerError."""
         text, last, _, _ = self._position(consumer)
         return self._read(text, after, last, limit, lines=lines)
 
@@ -213,7 +213,7 @@ class Consumers:
     # --- runs -----------------------------------------------------------------------------------
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
-        """Note that no event after the acked one up to `upto` matches; not if time may change that."""
+        """Note that no event up to `upto` matches, unless time may change that."""
         text = state.filter or ""
         if text and not self._db.filtered(lambda sandbox: sandbox.timed(text)):
             self._db.change(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
@@ -316,7 +316,7 @@ FROM subscription_state WHERE typeof(consumer_id) <> 'text' OR typeof(max_attemp
 
 
 def _is_plain(row: tuple[Any, ...]) -> bool:
-    """Tell whether a subscription's row is one that eventq may have written."""
+    """Return whether a subscription's row is one that eventq may have written."""
     return (
         {type(row[0]), type(row[1])} == {str}
         and row[0] != ""
@@ -325,7 +325,7 @@ def _is_plain(row: tuple[Any, ...]) -> bool:
 
 
 def _shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a subscription's row with texts that can be shown, given as bytes and followed by their types.
+    """Return a subscription's row with texts that can be shown, from bytes and their types.
 
     A filter that is not text is refused when it is run. A consumer whose id is not text, or
     empty, is stalled, as nobody could pop for it.

@@ -121,7 +121,7 @@ class Events:
         return Appended(first, last, at, found)
 
     def announce(self, source: str, content: str, subtype: str) -> None:
-        """Store the event that tells of another change in the same transaction; it keeps what it names."""
+        """Store the event of another change in the same transaction, with the refs it names."""
         new: Any = (source, "record", content, subtype, None)
         self.append((new,), {0: refs_in(content)})
 
@@ -177,7 +177,7 @@ class Events:
         return found or 0
 
     def bounds(self) -> Bounds:
-        """Return the ids of the oldest stored event and the newest ever, and how many are stored."""
+        """Return the ids of the oldest event and the newest ever, and how many are stored."""
         first = self._one("SELECT min(id) FROM events") or 0
         return Bounds(first, self.last(), int(self._one("SELECT count(*) FROM events")))
 
@@ -202,7 +202,7 @@ class Events:
         return self._one("SELECT id FROM events WHERE id > ? ORDER BY id LIMIT 1", (after,))  # type: ignore[no-any-return]
 
     def from_end(self, count: int) -> int:
-        """Return the id of the `count`-th newest event, or of the oldest when there are fewer; 0 for none at all."""
+        """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
         sql = "SELECT min(id) FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)"
         return self._one(sql, (count,)) or 0
 
@@ -248,7 +248,7 @@ class Events:
         return rows, upto if done else rows[-1][0]
 
     def newest(self, text: str, upto: int, limit: int) -> list[Event]:
-        """Return the newest `limit` events with id <= `upto` that match an accepted filter, oldest first."""
+        """Return the newest `limit` events with id <= `upto` that match, oldest first."""
         found: list[Any] = []
         while upto > 0 and len(found) < limit:
             rows, upto = self._newest_page(text, upto, limit - len(found))
@@ -279,7 +279,7 @@ class Events:
         return first if first is not None and first <= upto else None
 
     def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Return whether an event with `after` < id <= `upto` may match, as far as so much processor time tells.
+        """Return whether an event of a range may match, within so much processor time.
 
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """
@@ -298,12 +298,12 @@ class Events:
     # --- copies ---------------------------------------------------------------------------------
 
     def blocks(self, after: int, upto: int) -> Iterator[bytes]:
-        """Yield the events with `after` < id <= `upto` as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
+        """Yield the events of a range as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
         for block in self._blocks(after, upto):
             yield block if is_utf8(block) else block.decode(errors="replace").encode()
 
     def _blocks(self, after: int, upto: int) -> Iterator[bytes]:
-        """Give the events with after < id <= upto as NDJSON of whatever bytes are stored."""
+        """Yield the events of a range as NDJSON of whatever bytes are stored."""
         step = PAGE_ROWS
         sql = f"SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB) FROM (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"  # noqa: S608, E501
         while after < upto:

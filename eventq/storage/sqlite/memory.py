@@ -1,4 +1,4 @@
-"""A store without a file: for what is to be kept no longer than the program runs."""
+"""A database without a file: for what is kept no longer than the program runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MemoryRead(Read):
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        """Let others in."""
+        """Release the lock."""
         self._db.lock.release()
 
 
 class MemoryDatabase(Database):
-    """A store in memory, with all tables; nobody else sees it, and it is gone with its last user."""
+    """A database in memory, with all tables: one connection, which nobody else can open."""
 
     def __init__(self) -> None:
         """Make it."""
@@ -47,7 +47,7 @@ class MemoryDatabase(Database):
         return connection
 
     def alive(self) -> int:
-        """Give 0: nobody can take it away."""
+        """Return 0: nobody can take it away."""
         return 0
 
     def read(self) -> MemoryRead:

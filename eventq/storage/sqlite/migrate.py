@@ -27,7 +27,7 @@ _COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]
 
 
 def folder() -> str:
-    """Give the folder of the migrations: inside the package when installed, beside it in a checkout."""
+    """Return the folder of the migrations: in an installed package, or beside it in a checkout."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     inside = os.path.join(here, "migrations")
     return os.path.join(
@@ -37,15 +37,15 @@ def folder() -> str:
 
 
 def files() -> list[tuple[int, str]]:
-    """Give number and path of every migration, in order."""
+    """Return number and path of every migration, in order."""
     names = sorted(n for n in os.listdir(folder()) if n.endswith(".sql"))
     return [(int(name.split("_", 1)[0]), os.path.join(folder(), name)) for name in names]
 
 
 def version(connection: apsw.Connection, path: str) -> int:
-    """Give the number of the newest migration that a database has; 0 for one made by the older `thread` tool.
+    """Return the newest migration of a database, 0 for one that the older `thread` tool made.
 
-    Raises DamagedError, naming the file, for a database that is not eventq's or is newer than this program.
+    Raises DamagedError for a database that is not eventq's, or newer than this program.
     """
     number = connection.pragma("user_version")
     if number and connection.pragma("application_id") != APPLICATION_ID:
@@ -62,7 +62,7 @@ def version(connection: apsw.Connection, path: str) -> int:
 
 
 def foreign(path: str) -> DamagedError:
-    """Give the error for a database that another program made."""
+    """Return the error for a database that another program made."""
     return DamagedError(
         f"'{path}' is a database, but not one of eventq",
         "move it away and run 'eventq init' on its directory",
@@ -70,7 +70,7 @@ def foreign(path: str) -> DamagedError:
 
 
 def outdated(path: str) -> DamagedError:
-    """Give the error for a database whose schema a newer eventq has changed while it was open."""
+    """Return the error for a database that a newer eventq has migrated while it was open."""
     return DamagedError(
         f"'{path}' was brought up to date by a newer eventq",
         "open it again, with a program that uses the newer one",
@@ -78,7 +78,7 @@ def outdated(path: str) -> DamagedError:
 
 
 def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
-    """Bring a database up to SCHEMA, one transaction a migration; somebody who was quicker is fine."""
+    """Migrate a database to SCHEMA, one transaction a migration, unless another program does."""
     connection.pragma("journal_mode", "wal")
     for number, path in files()[start:]:
         with open(path, encoding="utf-8") as file:
@@ -110,7 +110,7 @@ def _apply_one(
 
 
 def faults(connection: apsw.Connection, number: int) -> list[str]:
-    """Return a sentence for each table, column, index, trigger and view that a schema should not have, or lacks."""
+    """Return a sentence for each object or column that a schema lacks or should not have."""
     if number not in _made:
         _made[number] = _objects_of(number or 1)
     return [*_differences(_objects(connection), _made[number], number)]
@@ -134,7 +134,7 @@ def _objects_of(number: int) -> Objects:
 
 
 def _objects(connection: apsw.Connection) -> Objects:
-    """Return of each object, by kind and name, its table and what makes it: a table's columns, or its SQL."""
+    """Return table and columns, or table and SQL, of each object, by kind and name."""
     found = {}
     rows = connection.execute(
         "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
@@ -154,7 +154,7 @@ def _objects(connection: apsw.Connection) -> Objects:
 
 
 def _differences(there: Objects, wanted: Objects, number: int) -> Iterator[str]:
-    """Say how a schema differs from the one that was wanted; in a thread of the older tool only some of it is."""
+    """Yield how a schema differs from the wanted one; the older tool's needs some tables only."""
     if not number:
         wanted = {key: made for key, made in wanted.items() if key[1] in _OLD_TABLES}
     for (kind, name), (table, made) in there.items():

@@ -84,7 +84,7 @@ class Outputs:
         return int(self._one("SELECT count(*) FROM agent_outputs WHERE version = 1"))
 
     def has_any(self) -> bool:
-        """Tell whether there is an artifact or an output."""
+        """Return whether there is an artifact or an output."""
         sql = (  # with what holds for every row, so that one is looked up, not a whole index begun
             "SELECT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id >= 0)"
             " OR EXISTS (SELECT 1 FROM agent_outputs WHERE output_id >= '')"

@@ -24,7 +24,7 @@ KEPT = 16  # connections that stay open in a process
 
 
 class Reader:
-    """A read-only connection that opens when it is used; a context manager for one caller at a time.
+    """A read-only connection that opens on use; a context manager for one caller at a time.
 
     Whoever is inside takes no other lock: a transaction may wait for this one.
     """
@@ -44,7 +44,7 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the next caller in."""
+        """Release the lock."""
         self.lock.release()
 
     @property

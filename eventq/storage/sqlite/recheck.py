@@ -49,7 +49,7 @@ class Recheck:
         lines: bool = False,
         max_bytes: int,
     ) -> tuple[list[Any], int]:
-        """Return the matching events of a range, and the id at which to go on; see `FilterSandbox.page`."""
+        """Return the matching events of a range, and where to go on; see `FilterSandbox.page`."""
         sql = _COLUMNS + (_LINE if lines else "") + (_DOWN if newest else _UP)
         cursor = self._connection.execute(sql, (after, upto))
         rows = []

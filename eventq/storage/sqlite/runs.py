@@ -1,4 +1,4 @@
-"""The workflow runs of one database: statuses of contexts, and what was tried beside their steps."""
+"""The workflow runs of one database: statuses of contexts, and attempts beside their steps."""
 
 from __future__ import annotations
 

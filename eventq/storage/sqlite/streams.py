@@ -224,7 +224,7 @@ class Artifacts(_Streams):
         return self._rows(sql, (tool, size, digest))
 
     def is_unused(self, number: int) -> bool:
-        """Tell whether a number was never given."""
+        """Return whether a number was never given."""
         sql = (
             "SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id = ?1)"
             " AND NOT EXISTS (SELECT 1 FROM removed_artifacts WHERE artifact_id = ?1)"

@@ -29,7 +29,7 @@ _FAST_LOOK = 0.01  # seconds between two looks where there is no inotify
 
 
 class Watcher:
-    """A watcher for one waiter; made before the first look, so that nothing is missed in between."""
+    """A watcher for one waiter, made before the first look: nothing is missed in between."""
 
     def __init__(self, db: Database) -> None:
         """Begin to watch."""
@@ -119,7 +119,7 @@ class _Watch:
         self.nudge()
 
     def nudge(self) -> None:
-        """Have the waiter look around; the instance is locked."""
+        """Wake the waiter, perhaps to read the instance, which is locked."""
         if self.bell.locked():
             self.bell.release()
 
