@@ -189,7 +189,7 @@ class Blobs:
         self._zip = Zip()
         self._cache = Cache(system.env_number("EVENTQ_BLOB_CACHE", CACHE_BYTES))
 
-    # --- putting ---------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
     def put(
         self,
@@ -317,7 +317,7 @@ class Blobs:
         """Record that a blob names others. Raises UnknownBlobError for what is not stored."""
         self._engine.add_refs(digest_of(name), digests_of(refs))
 
-    # --- getting ---------------------------------------------------------------------------------
+    # --- getting ----------------------------------------------------------------------------------
 
     def get(self, name: Name) -> bytes | None:
         """Return the bytes of a blob, or None. Raises DamagedBlobError."""
@@ -431,7 +431,7 @@ class Blobs:
         """Return the number of blobs."""
         return self._engine.count()
 
-    # --- what holds what -------------------------------------------------------------------------
+    # --- what holds what --------------------------------------------------------------------------
 
     def refs(self, name: Name) -> list[str]:
         """Return the refs that were stored with a blob. Raises UnknownBlobError."""
@@ -457,7 +457,7 @@ class Blobs:
         check_name(owner, "owner")
         return self._engine.pin(owner, digest_of(name), keep=False)
 
-    # --- looking for damage ----------------------------------------------------------------------
+    # --- looking for damage -----------------------------------------------------------------------
 
     def verify(self, name: Name | None = None) -> list[str]:
         """Read a blob, or all, from the disk; return a sentence for each damaged one."""

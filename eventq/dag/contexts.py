@@ -195,7 +195,7 @@ class Context(View):
             raise UnknownContextError(self.id)
         return info
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def append(
         self,
@@ -266,7 +266,7 @@ class Context(View):
         """
         self._engine.delete(self.id)
 
-    # --- open turns ------------------------------------------------------------------------------
+    # --- open turns -------------------------------------------------------------------------------
 
     def open_turn(
         self, *, type_id: str = "message", type_version: int = 1, encoding: int = 0

@@ -261,7 +261,7 @@ class Run:
             raise UnknownRunError(self.id)
         return info
 
-    # --- steps -----------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def step(
         self,
@@ -498,7 +498,7 @@ class Run:
         body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
         return self._step(body, _Terms("compact", AppendTo(), source))
 
-    # --- status ----------------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     def end(self, return_code: int = 0, summary: str = "", *, source: str | None = None) -> Step:
         """Complete the run with an end node, and return it. Raises ConflictError unless active."""
@@ -532,7 +532,7 @@ class Run:
             self._turns.check_source(source)
         return self._engine.set_status(self.id, status, op, source)
 
-    # --- forks -----------------------------------------------------------------------------------
+    # --- forks ------------------------------------------------------------------------------------
 
     def fork(
         self,
@@ -602,7 +602,7 @@ class Run:
                 return found[:count]
             page = self.context.before(page.next_cursor, 64, as_of=0)
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def start_node(self) -> StartNode:
         """Return the node that the run started with."""

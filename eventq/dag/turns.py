@@ -43,7 +43,7 @@ class Turns:
         self.check_source = check_source
         self._types: set[str] = set()  # accepted before
 
-    # --- appending -------------------------------------------------------------------------------
+    # --- appending --------------------------------------------------------------------------------
 
     def prepare(self, new: NewTurn) -> tuple[PreparedTurn, Prepared]:
         """Check and hash a turn that is to be appended; nothing visible is stored."""
@@ -100,7 +100,7 @@ class Turns:
         """Return the turn of a row that was just stored, without its payload."""
         return _turn(row, {})
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def turn(self, turn_id: int, *, payload: bool = True, as_of: int | None = None) -> Turn:
         """Return one turn. Raises UnknownTurnError."""
@@ -158,7 +158,7 @@ class Turns:
         """Return the number of the newest patch ever stored."""
         return self._engine.last_patch()
 
-    # --- the graph -------------------------------------------------------------------------------
+    # --- the graph --------------------------------------------------------------------------------
 
     def depth(self, turn_id: int) -> int:
         """Return the depth of a turn. Raises UnknownTurnError."""

@@ -49,7 +49,7 @@ class Outputs:
         self._blobs = blobs
         self._outputs = db.outputs
 
-    # --- in -----------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def allocate(self, name: str, parent: str | None = None) -> str:
         """Return a new id for an agent's output: the next number of its parent, and its name."""
@@ -111,7 +111,7 @@ class Outputs:
         if not self._is_known(output_id):
             raise _no_id(output_id)
 
-    # --- out ----------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def get(self, output_id: str, version: int = 1) -> OutputInfo:
         """Return the record of an output's version. Raises UnknownOutputError."""
@@ -152,7 +152,7 @@ class Outputs:
         """Return the number of outputs, versions not counted."""
         return self._outputs.count()
 
-    # --- folders ------------------------------------------------------------------------------
+    # --- folders ----------------------------------------------------------------------------------
 
     def export_folder(self, folder: str) -> Names:
         """Write all outputs to a folder as `{id}.md`, later versions as `{id}.v2.md`; return names.
@@ -218,7 +218,7 @@ class Outputs:
         self._outputs.reserve([*_numbers(output_id)])
         return self._outputs.add(output_id, digest, at=at)
 
-    # --- looking for damage -------------------------------------------------------------------
+    # --- looking for damage -----------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each id that its counter could assign again."""

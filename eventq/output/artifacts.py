@@ -309,7 +309,7 @@ class Artifacts:
         self._db = db
         self._streams: Streams = db.artifacts
 
-    # --- in -----------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def allocate(self, tool: str = "tool") -> ArtifactWriter:
         """Start an artifact under the next number, and return its writer."""
@@ -359,7 +359,7 @@ class Artifacts:
         if not self._streams.remove(number):
             raise UnknownArtifactError(str(artifact_id), self.available())
 
-    # --- out ----------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def get(self, artifact_id: str | int) -> ArtifactInfo:
         """Return the record of an artifact. Raises UnknownArtifactError."""
@@ -393,7 +393,7 @@ class Artifacts:
         rows = self._streams.page(-1, LISTED, status="sealed")
         return listed([str(row.number) for row in rows], self._streams.count(status="sealed"))
 
-    # --- folders ------------------------------------------------------------------------------
+    # --- folders ----------------------------------------------------------------------------------
 
     def export_folder(self, folder: str, ids: Iterable[str | int] | None = None) -> Names:
         """Export artifacts (default: all) to `{id}.{tool}.log` files in a folder; return the names.
@@ -509,7 +509,7 @@ class Artifacts:
             return (info.hash, info.tool) == (wanted.hash, wanted.tool)
         return info.tool == wanted.tool and self._is_part(info, hash_of(pieces())[0])
 
-    # --- checking -----------------------------------------------------------------------------
+    # --- checking ---------------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault of an artifact; this reads all bytes."""

@@ -298,7 +298,7 @@ class Turns(Protocol):
         """Return the number of the newest patch there ever was, 0 when there was none."""
 
     def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
-        """Give a turn the root of a file tree; with `only_new` it keeps its own, if it has one.
+        """Set the root of a turn's file tree; with `only_new` a turn keeps one that it has.
 
         Return the root that it has then. Raises UnknownTurnError.
         """

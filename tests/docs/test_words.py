@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "eventq"
 COLUMNS = 100
+PRAGMA = re.compile(r"  # (noqa|type: ignore).*")  # ends with the tool that reads it
 OPENINGS = ("Bring", "Give", "Have", "Say", "Tell")  # in place of Return, Raise, Make, Start
-LATER = ("storage/sqlite", "storage/base.py", "workspace", "locks.py")  # still to be rewritten
+LATER: tuple[str, ...] = ()  # folders and files that are still to be rewritten
 MODULES = [
     path
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -34,8 +36,8 @@ def test_a_docstring_begins_with_an_ordinary_verb(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_no_line_is_wider_than_a_screen(path: Path) -> None:
     """Code and prose end at 100 columns."""
-    lines = enumerate(path.read_text().splitlines(), 1)
-    assert [(number, line) for number, line in lines if len(line) > COLUMNS] == []
+    lines = [PRAGMA.sub("", line) for line in path.read_text().splitlines()]
+    assert [(n, line) for n, line in enumerate(lines, 1) if len(line) > COLUMNS] == []
 
 
 def test_what_is_left_is_listed_exactly() -> None:

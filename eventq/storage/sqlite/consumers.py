@@ -28,7 +28,8 @@ _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
 _TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "scanned_filter")
 _TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
 _STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
-CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL), CAST(coalesce(attempts, 0) AS INTEGER),
+CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL),
+CAST(coalesce(attempts, 0) AS INTEGER),
 CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(stalled_at, 0) AS INTEGER),
 CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5}{more}
 FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
@@ -104,7 +105,7 @@ class Consumers:
             except apsw.Error as error:
                 raise db.explain(error) from error
 
-    # --- subscribing ----------------------------------------------------------------------------
+    # --- subscribing ------------------------------------------------------------------------------
 
     def put(
         self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
@@ -133,7 +134,7 @@ class Consumers:
             self._run("DELETE FROM subscription_state WHERE consumer_id = ?", (consumer,))
         return gone
 
-    # --- progress -------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------
 
     def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
         """Ack up to an id, and return the next page of matching events, as JSON with `lines`.
@@ -210,7 +211,7 @@ class Consumers:
         """Note that a new consumer wants what comes after an event, inside `write`."""
         self._run(_SET_ACKED, (consumer, acked, system.stamp(system.now())))
 
-    # --- runs -----------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event up to `upto` matches, unless time may change that."""
@@ -244,29 +245,32 @@ class Consumers:
             )
             self._run(sql, (consumer,))
 
-    # --- faults ---------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of consumers."""
         yield from self._row_faults()
         for data, kind, acked, last in self._run(_ODD_ACKS):
-            yield f"consumer '{name_of(data, kind)}' has acked {acked}, but the newest event is {last}"
+            name = name_of(data, kind)
+            yield f"consumer '{name}' has acked {acked}, but the newest event is {last}"
 
     def _row_faults(self) -> Iterator[str]:
         for data, kind, handler, handler_kind in self._run(_CONSUMERS):
+            name = name_of(data, kind)
             if not is_text(data, kind):
-                yield f"consumer '{name_of(data, kind)}' has an id that is not text: delete its row"
+                yield f"consumer '{name}' has an id that is not text: delete its row"
             elif not data:
                 yield "consumer '' has an empty id: delete its row"
             elif not is_text(handler, handler_kind):
-                yield f"consumer '{name_of(data, kind)}' has a handler that is not text: unsubscribe it"
+                yield f"consumer '{name}' has a handler that is not text: unsubscribe it"
         for data, kind, acked_kind, stamp, stamp_kind in self._run(_PROGRESS):
+            name = name_of(data, kind)
             if not is_text(data, kind):
-                yield f"consumer '{name_of(data, kind)}' has progress, but no id that is text: delete its row"
+                yield f"consumer '{name}' has progress, but no id that is text: delete its row"
             elif acked_kind != "integer":
-                yield f"consumer '{name_of(data, kind)}' has acked what is no number: ack again"
+                yield f"consumer '{name}' has acked what is no number: ack again"
             elif not is_text(stamp, stamp_kind):
-                yield f"consumer '{name_of(data, kind)}' has a time of its last ack that is not text: ack again"
+                yield f"consumer '{name}' has a time of its last ack that is not text: ack again"
 
     def state_faults(self, last: int) -> Iterator[str]:
         """Yield a sentence for each odd state; `last` is the newest event."""
@@ -294,12 +298,12 @@ class Consumers:
 
 
 _CONSUMERS = """
-SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), CAST(handler_cmd AS BLOB), typeof(handler_cmd)
-FROM subscriptions
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), CAST(handler_cmd AS BLOB),
+       typeof(handler_cmd) FROM subscriptions
 """
 _PROGRESS = """
-SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), typeof(last_acked_id), CAST(updated_at AS BLOB),
-       typeof(updated_at) FROM consumer_progress
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), typeof(last_acked_id),
+       CAST(updated_at AS BLOB), typeof(updated_at) FROM consumer_progress
 """
 _ODD_ACKS = """
 SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), last_acked_id, last FROM consumer_progress,
@@ -307,11 +311,14 @@ SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), last_acked_id, last FROM 
 WHERE typeof(last_acked_id) = 'integer' AND (last_acked_id > last OR last_acked_id < 0)
 """  # one statement: somebody may push meanwhile
 _ODD_STATES = """
-SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), 'has a state that eventq does not write: subscribe it again'
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id),
+       'has a state that eventq does not write: subscribe it again'
 FROM subscription_state WHERE typeof(consumer_id) <> 'text' OR typeof(max_attempts) <> 'integer'
-   OR typeof(timeout) NOT IN ('real', 'null') OR typeof(attempts) <> 'integer' OR typeof(attempts_at) <> 'integer'
-   OR typeof(stalled) NOT IN ('text', 'null') OR typeof(stalled_at) <> 'integer'
-   OR typeof(scanned_after) <> 'integer' OR typeof(scanned_id) <> 'integer' OR typeof(scanned_filter) = 'blob' LIMIT 20
+   OR typeof(timeout) NOT IN ('real', 'null') OR typeof(attempts) <> 'integer'
+   OR typeof(attempts_at) <> 'integer' OR typeof(stalled) NOT IN ('text', 'null')
+   OR typeof(stalled_at) <> 'integer'
+   OR typeof(scanned_after) <> 'integer' OR typeof(scanned_id) <> 'integer'
+   OR typeof(scanned_filter) = 'blob' LIMIT 20
 """
 
 

@@ -261,10 +261,10 @@ class Database:
         setattr(self, name, area)
         return area
 
-    # --- the connection -------------------------------------------------------------------------
+    # --- the connection ---------------------------------------------------------------------------
 
     def _look(self) -> tuple[int, int, int]:
-        """Return what identifies this thread: the directory's device and inode, the database's inode."""
+        """Return device and inode of the directory, and the inode of the database."""
         try:
             folder = os.stat(self.directory)
             return folder.st_dev, folder.st_ino, os.stat(self.path).st_ino
@@ -358,7 +358,7 @@ class Database:
             self.lock.release()
 
     def _is_stale(self) -> bool:
-        """Return whether files that are read without rights must be opened in another way by now."""
+        """Return whether files that are read without rights must be reopened in another way."""
         if self._stamp is None and self._marks:
             return False  # a moment that is held by a lock
         stamp = self._stamp_now()
@@ -543,7 +543,7 @@ class Database:
             raise NotAThreadError(self.directory) from error
         return time
 
-    # --- transactions ---------------------------------------------------------------------------
+    # --- transactions -----------------------------------------------------------------------------
 
     def write(self, *, relaxed: bool = False) -> Write:
         """Return a context manager that makes everything inside it one change.
@@ -597,7 +597,7 @@ class Database:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
 
     def has_memory(self) -> bool:
-        """Return whether there are tables of turns and blobs: not in an older thread, opened to read."""
+        """Return whether there are tables of turns and blobs; an older thread has none."""
         return self.version >= 3
 
     def has_output(self) -> bool:
@@ -754,7 +754,8 @@ class Database:
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""
-        if self.pid != os.getpid() or not self.lock._is_owned():  # type: ignore[attr-defined]  # of another thread
+        mine = self.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 (no other way)
+        if self.pid != os.getpid() or not mine:
             return
         try:
             while len(self._marks) >= level:

@@ -206,7 +206,7 @@ class Events:
         sql = "SELECT min(id) FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)"
         return self._one(sql, (count,)) or 0
 
-    # --- searching ------------------------------------------------------------------------------
+    # --- searching --------------------------------------------------------------------------------
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run, "" for all; raise FilterError when it is refused."""
@@ -295,7 +295,7 @@ class Events:
             )
         return int(self._db.filtered(lambda sandbox: sandbox.count(text, after, upto)))
 
-    # --- copies ---------------------------------------------------------------------------------
+    # --- copies -----------------------------------------------------------------------------------
 
     def blocks(self, after: int, upto: int) -> Iterator[bytes]:
         """Yield the events of a range as NDJSON in blocks of bounded size; U+FFFD for bad UTF-8."""
@@ -305,7 +305,10 @@ class Events:
     def _blocks(self, after: int, upto: int) -> Iterator[bytes]:
         """Yield the events of a range as NDJSON of whatever bytes are stored."""
         step = PAGE_ROWS
-        sql = f"SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB) FROM (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"  # noqa: S608, E501
+        sql = (
+            f"SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB) FROM"  # noqa: S608
+            " (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"
+        )
         while after < upto:
             to = min(after + step, upto)
             size = self._one(
@@ -334,7 +337,7 @@ class Events:
             raise InputError(f"cannot group by '{by}'", "use 'source' or 'type'")
         return [*map(_event, self._run(sql))]
 
-    # --- upkeep ---------------------------------------------------------------------------------
+    # --- upkeep -----------------------------------------------------------------------------------
 
     def prune(self, before: int) -> int:
         """Delete the events below an id, with their keys and refs; return their number."""
@@ -383,7 +386,8 @@ FROM events WHERE id < 1 OR typeof(content) <> 'text' OR typeof(source) <> 'text
 """
 _ODD_COUNTER = """
 SELECT CAST(last AS TEXT), newest
-FROM (SELECT max(id) AS newest, (SELECT seq FROM sqlite_sequence WHERE name = 'events') AS last FROM events)
+FROM (SELECT max(id) AS newest,
+             (SELECT seq FROM sqlite_sequence WHERE name = 'events') AS last FROM events)
 WHERE newest IS NOT NULL AND (typeof(last) <> 'integer' OR last < newest)
 """
 _ODD_KEYS = """

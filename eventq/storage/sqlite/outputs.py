@@ -42,7 +42,7 @@ class Outputs:
         """Return the next number of each counter."""
         return dict(self._run("SELECT name, next FROM counters"))
 
-    # --- versions -----------------------------------------------------------------------------
+    # --- versions ---------------------------------------------------------------------------------
 
     def add(self, output: str, digest: bytes, *, at: int | None = None) -> OutputInfo:
         """Store a blob as the next version of an output; return it. Raises UnknownBlobError."""
@@ -91,7 +91,7 @@ class Outputs:
         )
         return bool(self._one(sql))
 
-    # --- other names of blobs -----------------------------------------------------------------
+    # --- other names of blobs ---------------------------------------------------------------------
 
     def add_alias(self, sha256: bytes, digest: bytes) -> None:
         """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
@@ -116,7 +116,7 @@ class Outputs:
         )
         return self._run(sql, (after, limit))
 
-    # --- faults -------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
         """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""

@@ -20,8 +20,9 @@ _COLUMNS = (
     " CAST(subtype AS TEXT), CAST(content AS TEXT)"
 )
 _LINE = (
-    ", json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
-    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
+    ", json_object('id', id, 'created_at', CAST(created_at AS TEXT),"
+    " 'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),"
+    " 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
 )
 _UP = " FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id"
 _DOWN = _UP + " DESC"

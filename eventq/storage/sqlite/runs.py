@@ -30,15 +30,18 @@ _JOINED = (
     " CROSS JOIN turns s ON s.turn_id = r.start_id CROSS JOIN blobs sb ON sb.blob_id = s.blob_id"
 )
 _RUN = (  # the fields of `RunInfo`
-    "SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),"  # noqa: S608
+    "SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth,"  # noqa: S608
+    " 0),"
     f" {_HEAD}, {_START}, c.fork_of, c.updated_at_ms, r.completed_at_ms FROM {_JOINED}"
 )
 _INDEX = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD}, 'start', {_START},"  # noqa: S608
+    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"
+    f" 'start', {_START},"  # noqa: S608
     f" 'updatedAt', c.updated_at_ms) FROM {_JOINED}"
 )
 _HISTORY = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD}, 'start', {_START},"  # noqa: S608
+    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"
+    f" 'start', {_START},"  # noqa: S608
     f" 'completedAt', r.completed_at_ms) FROM {_JOINED}"
 )
 _ACTIVE = (

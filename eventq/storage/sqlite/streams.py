@@ -74,7 +74,8 @@ class OpenTurns(_Streams):
             "INSERT INTO open_turns (context_id, type_id, type_version, encoding, created_at_ms,"
             " updated_at_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
         )
-        fits = (  # not in one statement with the other, which would count on where it inserts nothing
+        # Not in one statement with the other, which would count on where it inserts nothing.
+        fits = (
             "SELECT 1 FROM contexts WHERE context_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs"
             " WHERE context_id = ?1)"
         )

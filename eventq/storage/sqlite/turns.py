@@ -56,7 +56,8 @@ _ANCESTOR = (
     "WITH RECURSIVE hop (turn_id, depth, parent_id, jump_id, jump_depth) AS ("
     "SELECT turn_id, depth, parent_id, jump_id, jump_depth FROM turns WHERE turn_id = ?1 UNION ALL"
     " SELECT t.turn_id, t.depth, t.parent_id, t.jump_id, t.jump_depth FROM hop h CROSS JOIN turns t"
-    " ON t.turn_id = CASE WHEN h.jump_depth >= ?2 THEN h.jump_id ELSE h.parent_id END WHERE h.depth > ?2)"
+    " ON t.turn_id = CASE WHEN h.jump_depth >= ?2 THEN h.jump_id ELSE h.parent_id END WHERE"
+    " h.depth > ?2)"
     " SELECT turn_id FROM hop WHERE depth = ?2"
 )
 # Of a parent, and of where its jump goes: what the link of a child follows from.
@@ -86,7 +87,8 @@ _LOG = (
     " 'append', ?, ?, ?)"
 )
 _FORGET_KEYS = (  # two that have expired, if there are any
-    "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2) AND created_at_ms < ?"
+    "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2)"
+    " AND created_at_ms < ?"
 )
 _SET_KEY = (
     "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES"
@@ -103,10 +105,13 @@ _ADD_ROOT = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO
 # cannot be kept with it, as a root given to an old turn changes that of all that follow.
 _NEAREST = (
     "WITH RECURSIVE up (turn_id, parent_id, jump_id, last) AS ("
-    "SELECT turn_id, parent_id, jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id <= ?1)"
+    "SELECT turn_id, parent_id, jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id"
+    " <= ?1)"
     " FROM turns WHERE turn_id = ?1 UNION ALL"
-    " SELECT t.turn_id, t.parent_id, t.jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id <= t.turn_id)"
-    " FROM up u CROSS JOIN turns t ON t.turn_id = CASE WHEN u.last <= u.jump_id THEN u.jump_id ELSE u.parent_id END"
+    " SELECT t.turn_id, t.parent_id, t.jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE"
+    " r.turn_id <= t.turn_id)"
+    " FROM up u CROSS JOIN turns t ON t.turn_id = CASE WHEN u.last <= u.jump_id THEN u.jump_id"
+    " ELSE u.parent_id END"
     " WHERE u.last < u.turn_id)"
     " SELECT root FROM up u CROSS JOIN turn_roots r ON r.turn_id = u.turn_id"
 )
@@ -278,7 +283,8 @@ class Turns:
         """Return the next turns of some types by id, without patches."""
         sql = (
             "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,"
-            " created_at_ms, canonical, 0, hash, raw_len, codec FROM turns JOIN blobs USING (blob_id)"
+            " created_at_ms, canonical, 0, hash, raw_len, codec FROM turns JOIN blobs USING"
+            " (blob_id)"
             " WHERE turn_id > ? AND type_id IN (SELECT value FROM json_each(?))"
             " ORDER BY turn_id LIMIT ?"
         )
@@ -360,7 +366,7 @@ class Turns:
         return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turn_patches'") or 0
 
     def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
-        """Give a turn a root; with `only_new` it keeps its own. Return the one that it has then."""
+        """Set a turn's root; with `only_new` it keeps one that it has. Return the one it has then."""
         with self.database.write():
             self._check(turn_id)
             if only_new:
@@ -379,7 +385,7 @@ class Turns:
         self._check(turn_id)
         return self._one(_NEAREST, (turn_id,)) if self.database.has_roots() else None
 
-    # --- faults ---------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
         """Return a sentence for each fault of turns and contexts, at most 20 of a kind."""
@@ -392,48 +398,67 @@ class Turns:
 
 _FAULTS = (
     (
-        "SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth FROM turns t"
+        "SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth"
+        " FROM turns t"
         " JOIN turns p ON p.turn_id = t.parent_id WHERE t.depth <> p.depth + 1 LIMIT 20"
     ),
-    (  # The jump of a turn goes to its parent, or to where its parent's jump jumps, where both span the same.
-        "SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to ' || CASE WHEN p.depth - j.depth ="
-        " j.depth - k.depth THEN k.turn_id ELSE p.turn_id END FROM turns t JOIN turns p ON p.turn_id = t.parent_id"
-        " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turns k ON k.turn_id = j.jump_id WHERE t.jump_id <> CASE"
+    # The jump of a turn goes to its parent, or to where its parent's jump jumps, where both span
+    # the same.
+    (
+        "SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to ' || CASE WHEN"
+        " p.depth - j.depth ="
+        " j.depth - k.depth THEN k.turn_id ELSE p.turn_id END FROM turns t JOIN turns p ON"
+        " p.turn_id = t.parent_id"
+        " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turns k ON k.turn_id = j.jump_id"
+        " WHERE t.jump_id <> CASE"
         " WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END LIMIT 20"
     ),
     (
-        "SELECT 'turn ' || t.turn_id || ' says that turn ' || t.jump_id || ' has depth ' || t.jump_depth FROM turns t"
-        " LEFT JOIN turns j ON j.turn_id = t.jump_id WHERE t.jump_id IS NOT NULL AND t.jump_depth IS NOT j.depth"
+        "SELECT 'turn ' || t.turn_id || ' says that turn ' || t.jump_id || ' has depth ' ||"
+        " t.jump_depth FROM turns t"
+        " LEFT JOIN turns j ON j.turn_id = t.jump_id WHERE t.jump_id IS NOT NULL AND t.jump_depth"
+        " IS NOT j.depth"
         " LIMIT 20"
     ),
     "SELECT 'turn ' || turn_id || ' has an id below 1' FROM turns WHERE turn_id < 1 LIMIT 20",
     # What the table's own checks refuse: a reader's integrity check does not look at them.
-    "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns WHERE parent_id >= turn_id LIMIT 20",
+    "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns WHERE parent_id >="
+    " turn_id LIMIT 20",
     (
-        "SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another' FROM turns"
-        " WHERE (parent_id IS NULL) <> (depth = 0) OR (jump_id IS NULL) <> (depth = 0) OR (jump_depth IS NULL) <>"
+        "SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another'"
+        " FROM turns"
+        " WHERE (parent_id IS NULL) <> (depth = 0) OR (jump_id IS NULL) <> (depth = 0) OR"
+        " (jump_depth IS NULL) <>"
         " (depth = 0) OR depth NOT BETWEEN 0 AND 4294967295 LIMIT 20"
     ),
     (
-        "SELECT 'context ' || context_id || ' has version ' || version || ', and its newest move is ' || last FROM"
+        "SELECT 'context ' || context_id || ' has version ' || version || ', and its newest move"
+        " is ' || last FROM"
         " (SELECT context_id, version, coalesce((SELECT max(version) FROM context_log l"
-        " WHERE l.context_id = c.context_id), 0) AS last FROM contexts c) WHERE version <> last LIMIT 20"
+        " WHERE l.context_id = c.context_id), 0) AS last FROM contexts c) WHERE version <> last"
+        " LIMIT 20"
     ),
     (
-        "SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0) || ', and its newest move went"
-        " to ' || coalesce(new_id, 0) FROM contexts c JOIN context_log l ON l.context_id = c.context_id AND l.version ="
+        "SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0) || ', and"
+        " its newest move went"
+        " to ' || coalesce(new_id, 0) FROM contexts c JOIN context_log l ON l.context_id ="
+        " c.context_id AND l.version ="
         " c.version WHERE coalesce(head_id, 0) <> coalesce(new_id, 0) LIMIT 20"
     ),
     (
-        "SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id || ', which is not"
-        " stored' FROM turn_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = k.turn_id) LIMIT 20"
+        "SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id ||"
+        " ', which is not"
+        " stored' FROM turn_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id ="
+        " k.turn_id) LIMIT 20"
     ),
     (
-        "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there'"
+        "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not"
+        " there'"
         " FROM pragma_foreign_key_check LIMIT 20"
     ),
 )
 _ROOT_FAULT = (  # What the table's own check refuses: a reader's integrity check does not look at it.
-    "SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32' FROM turn_roots"
+    "SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32' FROM"
+    " turn_roots"
     " WHERE length(root) <> 32 LIMIT 20"
 )
