@@ -53,7 +53,7 @@ def test_an_event_is_stored_as_it_is_given(events: Events, second: Database) -> 
     assert stored.created_at.endswith("Z")
     assert second.events.get(1) == one
     assert [second.events.get(n) is None for n in range(5)] == [True, False, False, False, True]
-    assert events.append([]) == Appended(0, 0, events.append([]).created_at, [])
+    assert events.append([])[:2] == (0, 0)
 
 
 def test_a_part_of_a_batch_has_the_time_of_the_first(events: Events) -> None:
