@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-# How long a push waits for the lock of the mirror: its event is stored, and the next push catches up.
+# How long a push waits for the mirror's lock: its event is stored, and the next push catches up.
 LOCK_SECONDS = 5.0
 _GUARDS = ".guards"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts 
 
 
 class FolderLock:
-    """The lock of a folder, on the folder itself: it cannot be deleted apart, and dies with its holder.
+    """The lock of a folder, on the folder itself: it cannot be deleted, and dies with its holder.
 
     Threads that share one take turns first: to the system, one descriptor is one holder.
     """

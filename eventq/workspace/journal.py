@@ -1,7 +1,7 @@
 """`logs/thread.log`: what happened to a thread, one fact a line, for people.
 
-A line is written with one `write` to a file opened for appending, so lines stay whole however many processes write. A
-log that cannot be written never fails a command.
+A line is written with one `write` to a file opened for appending, so lines stay whole however many
+processes write. A log that cannot be written never fails a command.
 """
 
 from __future__ import annotations

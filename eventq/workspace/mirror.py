@@ -45,7 +45,8 @@ def line(event: tuple[int, str, str, str, str | None, str]) -> str:
     number, created_at, source, kind, subtype, content = event
     sub = "null" if subtype is None else quote(subtype)
     return (
-        f'{{"id":{number},"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
+        f'{{"id":{number},"created_at":"{created_at}","source":{quote(source)},'
+        f'"type":{quote(kind)},'
         f'"subtype":{sub},"content":{quote(content)}}}'
     )
 
@@ -213,7 +214,7 @@ class Mirror:
             pass
 
     def _is_wrong(self, place: int, text: bytes) -> bool:
-        """Cut off a last line that the log lacks: a power cut may undo commits that were mirrored."""
+        """Cut off a last line that the log lacks: a power cut may undo mirrored commits."""
         number = _number(text)
         event = self._db.events.get(number) if number else None
         # What is not there any more has been pruned.
@@ -223,7 +224,7 @@ class Mirror:
         return True
 
     def _learn(self) -> tuple[int, bytes]:
-        """Find the end of the file, cut off a torn line; return offset and text of the last event."""
+        """Find the end of the file, cut off a torn line; return the last event and its place."""
         self._end = os.lseek(self._fd, 0, os.SEEK_END)
         self._last, whole, place, text = _last_line(self._fd, self._end)
         if whole < self._end:
@@ -457,7 +458,7 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
 
 
 def _plain(text: str) -> bool:
-    """Return whether JSON escapes nothing in a text: for a chunk, a third of the cost of escaping."""
+    """Return whether JSON escapes nothing in a text: a third of the cost of escaping."""
     return text.isascii() and len(text.encode().translate(None, _ESCAPED)) == len(text)
 
 
