@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,9 +231,12 @@ def test_check_names_a_mirror_that_is_no_file(kind: str, tmp_path: Path) -> None
     path = eventq.init(tmp_path / "t")
     mirror = f"{path}/events.jsonl"
     os.unlink(mirror)
-    {"fifo": os.mkfifo, "directory": os.mkdir, "link": partial(os.symlink, "/dev/full")}[kind](
-        mirror
-    )
+    if kind == "fifo":
+        os.mkfifo(mirror)
+    elif kind == "directory":
+        os.mkdir(mirror)
+    else:
+        os.symlink("/dev/full", mirror)
     with eventq.open(path, read_only=True) as thread:
         assert ["is not a file" in fault for fault in thread.check()] == [True]
 

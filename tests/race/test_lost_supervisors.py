@@ -22,8 +22,7 @@ def kill_all(box: Box, *consumers: str) -> None:
     pids = {*box.supervisors(), *(box.handler_pid(name) for name in consumers)}
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    held = lambda: any(map(box.held, consumers))  # noqa: E731
-    until(lambda: not held(), "the locks died with their holders")
+    until(lambda: not any(map(box.held, consumers)), "the locks died with their holders")
     box.settle()
 
 
@@ -41,8 +40,10 @@ def hang(box: Box, *consumers: str) -> None:
     for name in consumers:
         box.thread.subscribe(name, box.handler("hang"), filter="type = 'm'")
     box.thread.push("self", "m", "x")
-    started = lambda: {line.split()[0] for line in box.trace("start")}  # noqa: E731
-    until(lambda: started() == {*consumers}, "the handlers run")
+    until(
+        lambda: {line.split()[0] for line in box.trace("start")} == {*consumers},
+        "the handlers run",
+    )
 
 
 def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: Box) -> None:

@@ -690,7 +690,10 @@ class Database:
 
     def in_write(self) -> bool:
         """Return whether this OS thread is inside `write`."""
-        return bool(self.depth) and self.lock._is_owned()  # type: ignore[attr-defined]
+        return bool(self.depth) and self._is_mine()
+
+    def _is_mine(self) -> bool:
+        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
 
     def join(self) -> bool:
         """Lock the transaction under way in this OS thread; return False when there is none."""
@@ -754,8 +757,7 @@ class Database:
 
     def abandon(self, level: int) -> None:
         """Undo the transactions from a level on, which nobody will leave any more."""
-        mine = self.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 (no other way)
-        if self.pid != os.getpid() or not mine:
+        if self.pid != os.getpid() or not self._is_mine():
             return
         try:
             while len(self._marks) >= level:

@@ -237,7 +237,8 @@ class Events:
             )
             return found
         sql = (
-            f"SELECT id, {_LINE} FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"  # noqa: S608
+            f"SELECT id, {_LINE} FROM events NOT INDEXED"  # noqa: S608
+            " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
             if lines
             else f"SELECT id, {_COLUMNS} FROM events NOT INDEXED"  # noqa: S608
             " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"

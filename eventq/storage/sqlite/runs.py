@@ -35,13 +35,13 @@ _RUN = (  # the fields of `RunInfo`
     f" {_HEAD}, {_START}, c.fork_of, c.updated_at_ms, r.completed_at_ms FROM {_JOINED}"
 )
 _INDEX = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"
-    f" 'start', {_START},"  # noqa: S608
+    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"  # noqa: S608
+    f" 'start', {_START},"
     f" 'updatedAt', c.updated_at_ms) FROM {_JOINED}"
 )
 _HISTORY = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"
-    f" 'start', {_START},"  # noqa: S608
+    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"  # noqa: S608
+    f" 'start', {_START},"
     f" 'completedAt', r.completed_at_ms) FROM {_JOINED}"
 )
 _ACTIVE = (

@@ -264,7 +264,8 @@ class Turns:
         try:
             self._run(sql, bindings)
         except DiskError as error:
-            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"  # past `run`: it knows that all is undone
+            # Past `run`, which knows that all is undone.
+            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"
             if self.database.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
                 raise no_more_ids(table) from error  # SQLite says that it is full
             raise
@@ -366,7 +367,7 @@ class Turns:
         return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turn_patches'") or 0
 
     def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
-        """Set a turn's root; with `only_new` it keeps one that it has. Return the one it has then."""
+        """Set a turn's root; with `only_new` it keeps one that it has. Return the one in force."""
         with self.database.write():
             self._check(turn_id)
             if only_new:
@@ -422,8 +423,10 @@ _FAULTS = (
     ),
     "SELECT 'turn ' || turn_id || ' has an id below 1' FROM turns WHERE turn_id < 1 LIMIT 20",
     # What the table's own checks refuse: a reader's integrity check does not look at them.
-    "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns WHERE parent_id >="
-    " turn_id LIMIT 20",
+    (
+        "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns"
+        " WHERE parent_id >= turn_id LIMIT 20"
+    ),
     (
         "SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another'"
         " FROM turns"
@@ -457,7 +460,8 @@ _FAULTS = (
         " FROM pragma_foreign_key_check LIMIT 20"
     ),
 )
-_ROOT_FAULT = (  # What the table's own check refuses: a reader's integrity check does not look at it.
+# What the table's own check refuses: a reader's integrity check does not look at it.
+_ROOT_FAULT = (
     "SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32' FROM"
     " turn_roots"
     " WHERE length(root) <> 32 LIMIT 20"
