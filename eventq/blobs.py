@@ -24,6 +24,7 @@ from eventq.storage.rows import GoneError, Piece, PreparedBlob
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import ModuleType
     from typing import BinaryIO, Protocol
 
     from eventq import zstd
@@ -88,6 +89,7 @@ class Zip:
         self._lock = allocate_lock()  # neither may be used by two threads at once
         self._compressor: zstd.ZstdCompressor | None = None
         self._decompressor: zstd.ZstdDecompressor | None = None
+        self._zstd: ModuleType | None = None
 
     def pack(self, raw: Bytes) -> tuple[int, Bytes]:
         """Return the codec and the bytes to store: raw unless compression makes them fewer."""
@@ -100,30 +102,39 @@ class Zip:
 
     def unpack(self, digest: bytes, piece: Piece | None) -> bytes:
         """Return the bytes of a piece; raise DamagedBlobError unless they match the hash."""
-        ref = PREFIX + digest.hex()
         if piece is None or not isinstance(piece.stored, bytes):
-            raise DamagedBlobError(ref, "its bytes are missing")
-        stored = piece.stored
-        if piece.size > PART_BYTES:
-            raise DamagedBlobError(ref, f"it claims to have {piece.size} bytes in one piece")
+            raise _damaged(digest, "its bytes are missing")
+        size, stored = piece.size, piece.stored
+        if size > PART_BYTES:
+            raise _damaged(digest, f"it claims to have {size} bytes in one piece")
         if piece.codec == ZSTD:
-            stored = self._inflate(ref, piece.size, stored)
-        if len(stored) != piece.size or blake3(stored).digest() != digest:
-            raise DamagedBlobError(ref)
+            stored = self._inflate(digest, size, stored)
+        if len(stored) != size or blake3(stored).digest() != digest:
+            raise DamagedBlobError(PREFIX + digest.hex())
         return stored
 
-    def _inflate(self, ref: str, size: int, stored: bytes) -> bytes:
-        from eventq import zstd
-
+    def _inflate(self, digest: bytes, size: int, stored: bytes) -> bytes:
+        zstd = self._zstd or self._load()  # an import statement costs half a microsecond a blob
         try:
-            if zstd.frame_content_size(stored) != size:  # or a wrong size could take much memory
-                raise DamagedBlobError(ref)
-            with self._lock:
-                self._decompressor = self._decompressor or zstd.ZstdDecompressor()
-                return self._decompressor.decompress(stored)
+            if zstd.frame_content_size(stored) == size:  # or a wrong size could take much memory
+                with self._lock:
+                    return self._decompressor.decompress(stored)  # type: ignore[union-attr]
         except zstd.ZstdError as error:
             what = f"its stored bytes cannot be decompressed ({error})"
-            raise DamagedBlobError(ref, what) from error
+            raise _damaged(digest, what) from error
+        raise DamagedBlobError(PREFIX + digest.hex())
+
+    def _load(self) -> ModuleType:
+        from eventq import zstd
+
+        with self._lock:
+            self._decompressor = self._decompressor or zstd.ZstdDecompressor()
+        self._zstd = zstd
+        return zstd
+
+
+def _damaged(digest: bytes, what: str) -> DamagedBlobError:
+    return DamagedBlobError(PREFIX + digest.hex(), what)
 
 
 class Cache:
