@@ -38,7 +38,9 @@ describe("dispatch", () => {
     expect(await box.written("some")).toEqual(["ran"]);
     const log = (await box.log()).join("\n");
     expect(log).not.toMatch(/consumer=(none|done) spawned/);
-    expect(Object.keys(await box.snapshot(box.dir))).not.toEqual(expect.arrayContaining(["none"]));
+    // By name only: the supervisors are still tidying up, and a file that is listed may be gone when it is read.
+    expect(await readdir(box.dir)).not.toContain("none");
+    expect(await readdir(box.dir)).not.toContain("done");
   });
 
   test("runs the handler through a shell, with pipes and quotes", async ({ box }) => {

@@ -1,3 +1,4 @@
+import { readdir } from "node:fs/promises";
 import { beyond, describe, expect, ids, test } from "../helpers/index.ts";
 
 const subscribe = (thread: string, consumer: string, ...extra: string[]) => ["subscribe", "--thread", thread, "--consumer", consumer, "--handler", "true", ...extra];
@@ -70,7 +71,7 @@ describe("subscribe", () => {
     await box.init();
     await box.fill(1);
     await box.subscribe("w", `touch ${box.path("ran")}`);
-    expect(Object.keys(await box.snapshot(box.dir))).not.toContain("ran");
+    expect(await readdir(box.dir)).not.toContain("ran");
   });
 });
 
