@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from dataclasses import dataclass
     from typing import Any
+
+    Record = object
 else:
-    from eventq.frozen import dataclass
+    from eventq.frozen import Record, dataclass
 
 __all__ = [
     "ArtifactInfo",
@@ -48,7 +50,7 @@ _PARTS = {"external": 5, "internal": 3, "self": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Record):
     """A consumer's subscription: `handler_cmd` runs while matching events are not acked."""
 
     consumer_id: str
@@ -59,7 +61,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerInfo:
+class ConsumerInfo(Record):
     """A subscription and the state of its consumer.
 
     `pending` counts matching events after `last_acked_id` (None when the filter cannot be run);
@@ -81,7 +83,7 @@ class ConsumerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadInfo:
+class ThreadInfo(Record):
     """A summary of a thread; sizes are bytes."""
 
     path: str
@@ -94,7 +96,7 @@ class ThreadInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """A structured source address: `external:` with 6 parts, `internal:` with 4, or `self`.
 
     Parts are lower case, not empty and hold no colon and no control character.
@@ -145,7 +147,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(Record):
     """Stored bytes, named by their hash.
 
     `hash` is BLAKE3-256 in 64 lower-case hex digits. `size` counts the bytes, `stored` those on the
@@ -165,7 +167,7 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Record):
     """One immutable node of a conversation, as it is read.
 
     `turn_id` counts 1, 2, 3 …; `parent_turn_id` is 0 for a root, whose `depth` is 0. `type_id`,
@@ -197,7 +199,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class NewTurn:
+class NewTurn(Record):
     """A turn that is to be appended.
 
     `payload` is bytes, text or a binary file; or a value, of which `canonical` names the rule that
@@ -218,7 +220,7 @@ class NewTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Record):
     """Some turns of a chain, oldest first; `next_cursor` is None at the end of the chain."""
 
     turns: tuple[Turn, ...]
@@ -234,7 +236,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextInfo:
+class ContextInfo(Record):
     """A context at one moment: a head over turns, and its origin.
 
     `head_turn_id` is 0 while it is empty; `base_turn_id` is the turn it began at; `fork_of` the
@@ -255,7 +257,7 @@ class ContextInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Move(Record):
     """One move of a head; turn ids are 0 for none.
 
     `op` is `create`, `append`, `move`, `import` or `delete`.
@@ -269,7 +271,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenInfo:
+class OpenInfo(Record):
     """A turn that is still being written; `size` counts the bytes stored so far."""
 
     open_id: int
@@ -283,7 +285,7 @@ class OpenInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(Record):
     """What a collection deleted, or would delete if it was not `applied`.
 
     `hashes` are those of the blobs, sorted; `size` counts their bytes, `stored` those on the disk.
@@ -298,7 +300,7 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Record):
     """What an import added; `notes` has a sentence for each thing that was dropped or missing."""
 
     blobs: int
@@ -311,7 +313,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Record):
     """A run of a workflow at one moment; `head` and `start` are the refs of its nodes.
 
     `status` is `active`, `suspended`, `completed` or `cancelled`; `completed_at_ms` is None unless
@@ -332,7 +334,7 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class NewRun:
+class NewRun(Record):
     """A run that is to be started.
 
     `name` is that of the workflow, `prompt` its task. `system` maps each role to its system text;
@@ -354,7 +356,7 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One step of a run: `number` counts from the start of the run, `ref` names its node.
 
     `meta` is the structured part of the role's output and `content` its text; `artifacts` are refs.
@@ -378,7 +380,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class NewStep:
+class NewStep(Record):
     """A step that is to be taken, or an attempt at one: the output of a role.
 
     `meta` is the structured part, any JSON value; `content` the text, and `refs` the blobs it made;
@@ -400,7 +402,7 @@ class NewStep:
 
 
 @dataclass(frozen=True, slots=True)
-class RunText:
+class RunText(Record):
     """The newest steps of a run as text; `omitted` counts the steps that did not fit."""
 
     text: str
@@ -409,7 +411,7 @@ class RunText:
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactInfo:
+class ArtifactInfo(Record):
     """A numbered output of a tool, with its size in bytes and lines so far.
 
     `status` is `open` while it is written, `sealed` when it is whole, `failed` when its writer gave
@@ -434,7 +436,7 @@ class ArtifactInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputInfo:
+class OutputInfo(Record):
     """One version of a named output of an agent; its address names the first."""
 
     output_id: str
@@ -452,7 +454,7 @@ class OutputInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(Record):
     """The visible part of a stream, and the place of the whole; sizes are bytes of UTF-8.
 
     `truncated` is true if the stream did not fit into the window; `capped` counts the bytes that
@@ -470,7 +472,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class Content(Record):
     """The content of a URL: all of it, or `limit` lines from line `offset` on.
 
     `next_offset` is the line to continue at, None at the end; `complete` is false for an artifact
@@ -490,7 +492,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionImported:
+class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
     `raw` counts the added lines that are stored as text: they are not JSON objects, or JSON that

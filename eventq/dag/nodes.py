@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import dataclass, field
     from typing import Any
+
+    Record = object
 else:
-    from eventq.frozen import dataclass, field
+    from eventq.frozen import Record, dataclass, field
 
 END = "__end__"
 COMPACT = "__compact__"
@@ -31,7 +33,7 @@ _STATE = ("role", "meta", "start", "content", "ancestors", "compact", "timestamp
 
 
 @dataclass(frozen=True, slots=True)
-class StartNode:
+class StartNode(Record):
     """The start of a run: the workflow, the task, and the system text of each role, frozen.
 
     It does not name the run. With `task_in_system` the system texts state the task, so it is not
@@ -75,7 +77,7 @@ class StartNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentNode:
+class ContentNode(Record):
     """The output of a role: a text, whatever it looks like, and the refs of what it made."""
 
     text: str
@@ -91,7 +93,7 @@ class ContentNode:
 
 
 @dataclass(frozen=True, slots=True)
-class StateNode:
+class StateNode(Record):
     """One step of a role, or the end; `ancestors` are the states before it, the nearest first."""
 
     role: str

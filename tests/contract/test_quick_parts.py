@@ -244,7 +244,8 @@ def test_blobs_are_compressed_by_many_threads_at_once() -> None:
 def fresh(*, compiled: bool) -> Any:
     """Return a class of records that has made none yet."""
 
-    class Pair:
+    @frozen.dataclass(frozen=True, slots=True)
+    class Pair(frozen.Record):  # type: ignore[misc]
         a: int
         b: str = "x"
         c: Any = frozen.field(default_factory=list)
@@ -253,7 +254,7 @@ def fresh(*, compiled: bool) -> Any:
             if self.a == 0:
                 raise ValueError("zero")
 
-    made: Any = frozen.dataclass(frozen=True, slots=True)(Pair)
+    made: Any = Pair
     return made if not compiled or made.__init__ else None
 
 

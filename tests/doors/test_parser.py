@@ -246,3 +246,40 @@ def test_a_turn_is_appended_without_click(tmp_path_factory: pytest.TempPathFacto
         capture_output=True, env=environ(), timeout=300,
     )  # fmt: skip
     assert done.stdout.decode().splitlines()[1:] == ["0 []"]
+
+
+_MEMORY = [
+    ["turn", "append", "main", "--content", "c"],
+    ["turn", "last", "main"],
+    ["run", "step", "r", "--role", "coder", "--content", "c"],
+    ["run", "messages", "r", "--role", "coder"],
+]
+
+
+@pytest.mark.parametrize("words", _MEMORY, ids=lambda words: " ".join(words[:2]))
+def test_the_commands_of_memory_import_nothing_slow(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str]
+) -> None:
+    """Those that agents call in loops import neither what `push` avoids nor `collections`.
+
+    The driver asks for it, and gets it afterwards whole.
+    """
+    path = eventq.init(tmp_path_factory.mktemp("quick") / "t")
+    with eventq.open(path) as thread:
+        thread.contexts.create("main").append("c")
+        thread.runs.start("solve", "task", system={"coder": "c"}, label="r").step("coder")
+    script = (
+        f"import sys; sys.path[:] = {sys.path!r}; sys.argv[0] = 'eventq'\n"
+        "from eventq.cli import run; code = run(sys.argv[1:])\n"
+        "print(code, *sys.modules, file=sys.stderr)\n"
+        "import collections.abc; collections.namedtuple; collections.abc.Mapping\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script, *words, "--thread", path],
+        stdin=subprocess.DEVNULL, capture_output=True, env=environ(), timeout=300,
+    )  # fmt: skip
+    code, *modules = done.stderr.decode().split()
+    assert code == "0"
+    assert not set(modules) & {"typing", "dataclasses", "collections", "functools", "click"}
+    assert {"apsw", "eventq.blobs"} <= set(modules)
+    assert done.returncode == 0
