@@ -44,6 +44,7 @@ from eventq.storage.rows import (
     PreparedRun,
     PreparedStep,
     PreparedTurn,
+    RunState,
 )
 from eventq.storage.rules import status_conflict
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
     from eventq.records import Turn
-    from eventq.storage.rows import RunState, TurnRow
+    from eventq.storage.rows import TurnRow
 else:
     from eventq.frozen import replace
     from eventq.named import NamedTuple
@@ -243,6 +244,7 @@ class Run:
         self._runs = runs
         self._turns = runs.turns
         self._engine = runs.engine
+        self._left: RunState | None = None  # the state after the last step that was taken here
         self.context = context
 
     @property
@@ -297,16 +299,25 @@ class Run:
         return replace(new, meta=meta, content=content, refs=refs, extracted=None)
 
     def _step(self, body: _Body, terms: _Terms) -> Step:
-        """Take a step after the head, and retry when the run has moved meanwhile."""
+        """Take a step after the head, and retry when the run has moved meanwhile.
+
+        The first try goes on from the last step taken here, without reading the state: the engine
+        compares it anyway, and mostly nobody else has moved the run.
+        """
         self._runs.check(terms)
         run_id = self.context.id
-        while True:
+        left = self._left
+        if left is None or terms.replaces or left.digest not in self._runs.node_cache:
+            step = None
+        else:
+            step = self._take(left, body, terms)
+        while step is None:
             state = self._engine.state(run_id, terms.to.key)
             if state.keyed:
                 return self._again(state.keyed, body)
             self._check_takes_steps(state, terms.statuses)
-            if (step := self._take(state, body, terms)) is not None:
-                return step
+            step = self._take(state, body, terms)
+        return step
 
     def _take(self, state: RunState, body: _Body, terms: _Terms) -> Step | None:
         """Take a step after a state of the run; return None when it must be retried."""
@@ -318,7 +329,12 @@ class Run:
             return None
         if turn is None:
             return None
-        self._runs.remember(new.turn.blob.digest, node)
+        digest = new.turn.blob.digest
+        self._runs.remember(digest, node)
+        if new.becomes is None and state.status == "active":
+            self._left = RunState("active", turn.turn, state.start, digest, 0, 0)
+        else:
+            self._left = None
         return _made_step(turn, node, body.node)
 
     def _prepared(

@@ -729,6 +729,65 @@ def test_an_event_that_is_refused_undoes_its_step(thread: Thread, run: Run, stor
         assert stored() == before
 
 
+def test_a_step_goes_on_from_the_last_one_taken_here(thread: Thread, run: Run) -> None:
+    """The state is read ahead of the first step only, as long as nobody else moves the run."""
+    database: Any = thread.database
+    reads: list[str] = []
+
+    def note(_: object, sql: str, __: object) -> bool:
+        reads.append(sql)
+        return True
+
+    database.connection.exec_trace = note
+    numbers, read = [], []
+    for _ in range(3):
+        reads.clear()
+        numbers.append(run.step("coder").number)
+        read.append(sum(sql.startswith("SELECT r.status") for sql in reads))
+    assert (numbers, read) == ([1, 2, 3], [2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda other: other.step("tester", "theirs"),
+        lambda other: other.attempt("tester", "theirs"),
+        lambda other: other.poke("theirs"),
+        lambda other: (other.suspend(), other.resume()),
+        lambda other: other.fork().step("tester", "theirs"),
+    ],
+    ids=["step", "attempt", "poke", "resumed", "forked"],
+)
+def test_a_step_after_a_change_by_another(
+    thread: Thread, run: Run, change: Callable[[Any], object]
+) -> None:
+    """A run that was moved elsewhere since the last step here goes on from where it is."""
+    run.step("coder", "one")
+    run.step("coder", "two")
+    other = thread.runs.get(run.id)
+    change(other)
+    before = list(thread.runs.get(run.id).replay())
+    made = run.step("coder", "three")
+    assert list(thread.runs.get(run.id).replay()) == [*before, made]
+    assert thread.check() == []
+
+
+def test_a_step_where_the_run_takes_none_any_more(thread: Thread, run: Run) -> None:
+    """Whoever took the last step hears of the end by another, and of a block that was undone."""
+    with pytest.raises(ZeroDivisionError), thread.write():
+        run.step("coder", "undone")
+        raise ZeroDivisionError
+    assert run.step("coder", "one").number == 1
+    thread.runs.get(run.id).suspend()
+    with pytest.raises(ConflictError, match="suspended"):
+        run.step("coder", "two")
+    thread.runs.get(run.id).resume()
+    assert run.step("coder", "two").number == 2
+    thread.runs.get(run.id).end()
+    with pytest.raises(ConflictError, match="completed"):
+        run.step("coder", "three")
+
+
 def test_changes_that_are_undone(thread: Thread, run: Run, stored: Stored) -> None:
     """What a transaction that fails did to runs never was; what goes on follows what is."""
     steps = grow(run, "a", "b")
