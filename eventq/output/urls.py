@@ -89,7 +89,8 @@ class Resource:
 
 def beyond(offset: int, lines: int) -> LogicError:
     """Return the error for a line beyond the last."""
-    return LogicError(f"there is no line {offset}: it has {lines} lines", "give a smaller offset")
+    length = "1 line" if lines == 1 else f"{lines} lines"
+    return LogicError(f"there is no line {offset}: it has {length}", "give a smaller offset")
 
 
 def open_url(

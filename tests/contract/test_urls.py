@@ -54,6 +54,11 @@ def full(thread: eventq.Thread) -> eventq.Thread:
     return thread
 
 
+def length(count: int) -> str:
+    """Return how an error states a number of lines."""
+    return "1 line" if count == 1 else f"{count} lines"
+
+
 def wrong(thread: eventq.Thread, url: str, kind: type[EventqError], **lines: Any) -> str:
     """Return what is wrong with a URL, whoever opens it."""
     with pytest.raises(EventqError) as caught:
@@ -564,7 +569,7 @@ def test_no_such_line(
     for limit in (None, 1):
         said = wrong(thread, url, LogicError, offset=offset, limit=limit)
         assert said.startswith(f"there is no line {offset}: it has ")
-        assert kind != "artifact" or said.endswith(f" it has {count} lines")
+        assert kind != "artifact" or said.endswith(f" it has {length(count)}")
 
 
 @pytest.mark.parametrize(
@@ -576,7 +581,7 @@ def test_no_such_line_is_the_same_for_all(
 ) -> None:
     """Row 104: outputs and blobs have the lines that an artifact of the same bytes has."""
     what = wrong(thread, place(thread, kind, data), LogicError, offset=offset)
-    assert what == f"there is no line {offset}: it has {count} lines"
+    assert what == f"there is no line {offset}: it has {length(count)}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
