@@ -205,15 +205,15 @@ def run_click(argv: list[str]) -> int:
         return 0
     as_json = "--json" in argv
     silent = [word for word in argv if word != VERBOSE][:1] == ["hook"]
+    app = build(verbose=VERBOSE in argv)
     try:
-        app = build(verbose=VERBOSE in argv)
         code = app.main(argv, prog_name=show.program(), standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         show.tell(error.format_message() + "\n")
         return 0 if silent else 2
     except click.UsageError as error:
         if not silent:
-            path = error.ctx.command_path if error.ctx else show.program()
+            path = error.ctx.command_path if error.ctx else _path(app, argv)
             show.error(error.format_message().rstrip("."), f"run '{path} --help'", as_json=as_json)
         return 0 if silent else 2
     except click.ClickException as error:
@@ -233,6 +233,18 @@ def run_click(argv: list[str]) -> int:
         show.error(error.what, error.fix, as_json=as_json)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _path(app: click.Group, argv: Sequence[str]) -> str:
+    """Return the program and the command that a command line begins with."""
+    words = [show.program()]
+    command: click.Command | None = app
+    for word in argv:
+        command = command.commands.get(word) if isinstance(command, click.Group) else None
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words)
 
 
 _CLASSES = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}

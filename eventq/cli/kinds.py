@@ -51,7 +51,8 @@ class Whole:
         found = int(digits) if plain else -1
         if not self.least <= found <= _MOST:
             what = f"{name} must be a whole number from {self.least} to 2^63-1, not '{word}'"
-            raise UsageError(what, "give plain digits")
+            fix = f"give {self.least} or more" if plain and not found else "give plain digits"
+            raise UsageError(what, fix)
         return found
 
 
@@ -124,7 +125,9 @@ def json_value(word: str, name: str) -> Any:
 
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
-    if text(word, name).startswith(SERVERS):
+    if not word:
+        raise UsageError(f"{name} is empty", "give the directory of a thread")
+    if word.startswith(SERVERS):
         what = f"'{word}' is a server, which this command cannot use"
         raise UsageError(what, "give the directory of a thread")
     return word

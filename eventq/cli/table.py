@@ -7,6 +7,7 @@ they were written. `Command.values` converts them for both, so that the errors a
 from __future__ import annotations
 
 from eventq.cli import kinds
+from eventq.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Option:
         if word is None and not self.default:
             return self.default
         assert not isinstance(self.kind, kinds.Opened)
+        if word == "" and self.required and self.kind in (kinds.text, kinds.path, kinds.branch):
+            raise UsageError(f"{self.spelled} is empty", "give a value")
         return self.kind(self.default if word is None else word, self.spelled)
 
     def put(self, values: dict[str, Any], word: Any) -> None:

@@ -646,7 +646,8 @@ class Server:
         self.address = Address(listen)
         if not token and not self.address.is_local():
             what = f"'{listen}' can be reached from other machines"
-            raise UsageError(what, "give --token, or listen on 127.0.0.1 or unix:PATH")
+            fix = "set EVENTQ_TOKEN or give --token, or listen on 127.0.0.1 or unix:PATH"
+            raise UsageError(what, fix)
         self.token = token
         self.keys = keys
         self.foreign_roots = foreign_roots

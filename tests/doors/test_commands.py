@@ -97,6 +97,23 @@ def test_a_mistake_in_the_command_is_one_line_and_status_2(
         assert thread.last_id() == 3
 
 
+@pytest.mark.parametrize(("words", "hint"), [
+    (["push", "--thread"], "run 'eventq push --help'"),
+    (["turn", "last", "main", "--limit"], "run 'eventq turn last --help'"),
+    (["info", "--thread", ""], "give the directory of a thread"),
+    (["unsubscribe", "--thread", "INBOX", "--consumer", ""], "give a value"),
+    (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
+     "give a value, or leave --source out"),
+    (["tail", "--thread", "INBOX", "--lines", "-1"], "give plain digits"),
+    (["peek", "--thread", "INBOX", "--last", "0"], "give 1 or more"),
+])  # fmt: skip
+def test_a_hint_fits_the_mistake(inbox: str, words: list[str], hint: str) -> None:
+    """A hint is possible to follow: a required option cannot be left out, and 0 has plain digits."""
+    done = run(*(inbox if word == "INBOX" else word for word in words))
+    assert done.code == 2
+    assert done.err.endswith(f" - {hint}\n")
+
+
 def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
     """A filter with datetime() beside created_at is stored, with a line on stderr; the right form is not mentioned."""
     words = ["subscribe", "--thread", inbox, "--handler", "true", "--consumer"]

@@ -334,7 +334,7 @@ _LISTED = "give a number that was printed or listed"
         ("agent://0-Scout?version=0", 2, "version must be a whole number from 1 on, not '0' - see 'eventq output ls'"),
         (f"{NOWHERE}", 1, f"missing blob {NOWHERE} - put its bytes first"),
         ("blob:blake3:xyz", 2, "'blob:blake3:xyz' names no blob - give blob:blake3:<64 lower-case hex digits>"),
-        ("artifact://0 --offset 0", 2, "--offset must be a whole number from 1 to 2^63-1, not '0' - give plain digits"),
+        ("artifact://0 --offset 0", 2, "--offset must be a whole number from 1 to 2^63-1, not '0' - give 1 or more"),
         ("artifact://0 --limit x", 2, "--limit must be a whole number from 1 to 2^63-1, not 'x' - give plain digits"),
         ("artifact://0 artifact://1", 2, "Got unexpected extra argument (artifact://1) - run 'eventq cat --help'"),
         ("", 2, "Missing argument 'URL' - run 'eventq cat --help'"),

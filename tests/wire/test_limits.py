@@ -1085,7 +1085,7 @@ def test_a_peer_that_showed_the_token_has_all_the_time(serve: Serve) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0"])
 def test_a_token_is_required_where_other_machines_reach(listen: str, path: str) -> None:
     """Without one such an address is refused, with the next step; on this machine alone none is needed."""
-    why = "can be reached from other machines - give --token, or listen on"
+    why = "can be reached from other machines - set EVENTQ_TOKEN or give --token, or listen"
     with pytest.raises(UsageError, match=why):
         Server(path, listen)
     assert Server(path, listen, token="t").token == "t"
