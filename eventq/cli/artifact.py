@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
-    """Store the output of a tool durably, and print its URL. FILE defaults to -, stdin."""
+    """Store a tool's output durably, and print its URL. Reads stdin if FILE is - or missing."""
     made = thread.artifacts.put(Input(file), tool)
     show.result(render.produced(made), made.url, json=json)
 
@@ -28,7 +28,7 @@ def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
 def cat(thread: Thread, *, id: str, offset: int | None, limit: int | None, json: bool) -> None:
     """Write an artifact, or some of its lines, to stdout.
 
-    Of an unfinished one, write what is stored so far.
+    If it is unfinished, this writes what is stored so far.
     """
     show_url(thread, f"artifact://{id.removeprefix('artifact://')}", offset, limit, json=json)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def put(
     thread: Memory, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
 ) -> None:
-    """Store bytes durably, and print their ref. FILE is stdin by default, or for -."""
+    """Store bytes durably, and print their ref. Reads stdin if FILE is - or missing."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
 
@@ -90,7 +90,7 @@ def show_refs(thread: Memory, *, ref: str, json: bool) -> None:
 
 
 def verify(thread: Memory, *, ref: str | None, json: bool) -> int:
-    """Verify a blob or all, and print the damaged ones. The exit status is 1 if any is."""
+    """Verify one blob or all, and print the damaged ones. Exits with 1 if there are any."""
     faults = thread.blobs.verify(ref)
     show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0

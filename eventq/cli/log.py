@@ -106,7 +106,7 @@ def _read_content(path: str) -> str:
 def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: float) -> None:
     """Ack the events up to an id, and print the next ones.
 
-    One JSON object a line, of events that match the consumer's filter.
+    Prints one JSON object per line, for events that match the consumer's filter.
     """
     show.lines(thread.pop_lines(consumer, last_event_id, limit=limit, wait=wait))
 

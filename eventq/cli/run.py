@@ -263,7 +263,7 @@ def _instead(name: str, help: str) -> Option:
 _RUN = Argument("RUN", kinds.branch)
 _GROUP = Option("group GROUP", "Only runs of this group.")
 _LABEL = Option("label NAME", "A unique name for the run, not a number.")
-_SUMMARY = Option("summary TEXT", "What has happened, as text.", kinds.verbatim, default="")
+_SUMMARY = Option("summary TEXT", "A text about what has happened.", kinds.verbatim, default="")
 _QUESTION = (
     Option("edge-prompt TEXT", "The question asked of the role at this step.", kinds.verbatim),
     Option(
@@ -306,13 +306,13 @@ COMMANDS = {
                 "settings",
                 Option(
                     "max-rounds N",
-                    "The maximum of rounds, for the run's driver; 0 for none.",
+                    "The maximum number of rounds, for the run's driver; 0 for no limit.",
                     kinds.WHOLE,
                     default="0",
                 ),
                 Option(
                     "depth N",
-                    "How many runs called one another to start this one.",
+                    "How many runs this one is nested in, for the run's driver.",
                     kinds.WHOLE,
                     default="0",
                 ),

@@ -41,7 +41,7 @@ def serve(
 ) -> int:
     """Serve the thread over the binary protocol, until SIGTERM.
 
-    Requests under way are answered then.
+    Requests in progress are answered before it exits.
     """
     from eventq.wire.server import Limits, Server
 
@@ -115,8 +115,8 @@ COMMANDS = {
             ),
             Option(
                 "token TOKEN",
-                "The token of every peer (default: EVENTQ_TOKEN). The variable is in no list of"
-                " processes. Needed where other machines can connect.",
+                "The token that clients must send (default: EVENTQ_TOKEN). Required if other"
+                " machines can connect. Other users can read command lines: prefer the variable.",
             ),
             *together(
                 "limits",
@@ -134,13 +134,13 @@ COMMANDS = {
                 ),
                 Option(
                     "frame BYTES",
-                    "Refuse longer requests; the default is the most.",
+                    "Refuse longer requests; the default is the maximum.",
                     kinds.POSITIVE,
                     default="67108864",
                 ),
                 Option(
                     "in-flight BYTES",
-                    "Hold at most this much of all requests and replies.",
+                    "Limit the memory for all requests and replies together.",
                     kinds.POSITIVE,
                     default="268435456",
                 ),
@@ -148,15 +148,15 @@ COMMANDS = {
             Option(
                 "ignore-keys",
                 "Ignore the idempotency key of an APPEND_TURN. This is for clients of the"
-                " protocol whose key is a hash; those of eventq.connect and of the commands"
-                " count as ever.",
+                " protocol that send a hash as the key; the keys of eventq.connect and of commands"
+                " still count.",
                 kinds.OFF,
                 parameter="keys",
             ),
             Option(
                 "foreign-roots",
-                "Accept roots that are no stored blobs. File trees are kept elsewhere then;"
-                " this concerns ATTACH_FS, and APPEND_TURN with a root.",
+                "Accept file-tree roots that are not stored blobs. This is for trees that are kept"
+                " elsewhere, and concerns ATTACH_FS and APPEND_TURN.",
             ),
             FOLDER,
             JSON,

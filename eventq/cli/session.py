@@ -47,7 +47,7 @@ def export(thread: Thread, *, context: int | str, output: str | None, json: bool
 def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
     """Copy the memory of one thread to another.
 
-    Turns, blobs, artifacts and outputs are copied; the other thread is made if it is not there.
+    Turns, blobs, artifacts and outputs are copied; the other thread is created if it is missing.
     """
     from eventq.thread import open_thread
 

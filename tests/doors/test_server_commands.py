@@ -672,7 +672,7 @@ def test_whose_keys_are_ignored_is_in_the_help() -> None:
     """The option concerns one message of the protocol, and the help names it."""
     shown = " ".join(run("serve --help").out.split())
     assert "the idempotency key of an APPEND_TURN" in shown
-    assert "those of eventq.connect and of the commands count as ever" in shown
+    assert "the keys of eventq.connect and of commands still count" in shown
 
 
 def test_what_a_server_can_do_is_in_the_help() -> None:
