@@ -52,9 +52,8 @@ class SlowDisk(apsw.VFS):
         """Choose the time with which the store, which lies on it, appends about so many turns a second, if it can."""
         self.sync = 1 / rate
         for _ in range(2):  # the second time is for what the first has left
-            taken = (
-                min(mean(store.times(count)) for _ in range(5)) / 1_000
-            )  # other programs only add to it
+            # The minimum, as other programs only add to it.
+            taken = min(mean(store.times(count)) for _ in range(5)) / 1_000
             self.sync = max(0.0, self.sync + 1 / rate - taken)
 
 

@@ -88,9 +88,8 @@ class Huey(Contestant):
         self._storage: Any = SqliteStorage(
             filename=os.path.join(directory, "huey.db"), timeout=_WAIT
         )
-        self._storage.conn.execute(
-            f"PRAGMA synchronous = {synchronous}"
-        )  # its own setting knows FULL and OFF only
+        # Its own setting accepts only FULL and OFF.
+        self._storage.conn.execute(f"PRAGMA synchronous = {synchronous}")
         self._payload = PAYLOAD.encode()
 
     def push(self, count: int) -> None:

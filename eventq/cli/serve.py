@@ -60,9 +60,8 @@ def serve(
     def stop(number: int, _: object) -> None:
         ended_by.append(number)
         server.stop()
-        _on_end(
-            signal.SIG_DFL
-        )  # the system's own: a KeyboardInterrupt would come out inside asyncio
+        # The system's own handler: a KeyboardInterrupt would be raised inside asyncio.
+        _on_end(signal.SIG_DFL)
 
     def ready(address: str) -> None:
         _on_end(stop)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Note = Callable[[str], object]
     Path = str | os.PathLike[str]
 
+# In the order in which they are renamed into place: if there is a heads.tbl, all are there.
 BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
     "blobs.pack",
     "blobs.idx",
@@ -45,7 +46,7 @@ BLOBS, BLOBS_INDEX, TURNS, TURNS_INDEX, META, BESIDE, HEADS = FILES = (
     "turns.meta",
     "eventq.ndjson",
     "heads.tbl",
-)  # in the order in which they get their names: where there is a heads.tbl, everything is there
+)
 LONGEST_LINE = 1 << 20  # bytes of a line of eventq.ndjson: twice the longest that makes sense
 ARTIFACTS = "artifacts"  # the folder of a pack that holds them
 UNFINISHED = ".eventq-export"  # the folder in which a pack is made; all in it is ours

@@ -69,9 +69,8 @@ class Descriptions:
         """Return the description of a turn, None if it is wrong; `size` is that of the payload."""
         if meta is None or self._right:
             return meta
-        has_tag = (
-            record.type_tag or self._right is not None
-        )  # 0 is what a CXDB server writes, whatever the type
+        # A CXDB server writes 0 for every type.
+        has_tag = record.type_tag or self._right is not None
         is_type = type_tag(meta.type_id) == record.type_tag or not has_tag
         for kind, holds in (
             ("type", is_type),

@@ -47,12 +47,10 @@ MAX_PARTS = 1 << 16
 MAX_TEXT = 1 << 16  # bytes of an ERROR's text; what is longer is cut
 TURNS_HEAD = 8  # bytes before the turns of a reply, at most
 SERVER = {
-    "locked": {"hello": "ready", "too long": "closing"},  # where it starts when a token is required
-    "new": {
-        "hello": "ready",
-        "request": "new",
-        "too long": "closing",
-    },  # where it starts when none is
+    # The initial state if a token is required.
+    "locked": {"hello": "ready", "too long": "closing"},
+    # The initial state otherwise.
+    "new": {"hello": "ready", "request": "new", "too long": "closing"},
     "ready": {"hello": "ready", "request": "ready", "too long": "closing"},
     "closing": {},
 }
@@ -349,6 +347,7 @@ Request = (
     | GetBlob | AttachFs | PutBlob | Call
 )  # fmt: skip
 Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Called | Failure
+# The message of each type.
 REQUESTS: dict[int, type[Request]] = {
     Type.HELLO: Hello,
     Type.CTX_CREATE: CreateContext,
@@ -362,7 +361,7 @@ REQUESTS: dict[int, type[Request]] = {
     Type.ATTACH_FS: AttachFs,
     Type.PUT_BLOB: PutBlob,
     Type.CALL: Call,
-}  # the message of each type
+}
 REPLIES: dict[int, type[Reply]] = {
     Type.HELLO: Welcome,
     Type.CTX_CREATE: Head,
@@ -377,7 +376,7 @@ REPLIES: dict[int, type[Reply]] = {
     Type.PUT_BLOB: BlobPut,
     Type.CALL: Called,
     Type.ERROR: Failure,
-}  # the message of each type
+}
 _TYPES = {message: kind for kind, message in REQUESTS.items()}
 
 
@@ -526,7 +525,7 @@ def _long(name: str, data: bytes | memoryview, most: int = _ANY, bits: int = 32)
     return [len(data).to_bytes(bits // 8, "little"), data]
 
 
-# The payload of each message.
+# The payload of each message: names and order are those of the fields of its class.
 
 _FIXED: dict[type, _Group] = {
     CreateContext: _Group(base_turn_id="Q"),
@@ -544,7 +543,7 @@ _FIXED: dict[type, _Group] = {
     Appended: _Group(context_id="Q", turn_id="Q", depth="I", hash=_HASH),
     FsAttached: _Group(turn_id="Q", root=_HASH),
     BlobPut: _Group(hash=_HASH, new="B", flag=True),
-}  # the names and the order are those of the class
+}
 _HEADER = _Group(length="I", type="H", flags="H", req_id="Q")
 _VERSION = _Group(version="H")
 _PLACE = _Group(context_id="Q", parent_turn_id="Q")
@@ -696,6 +695,7 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
     BlobBytes: lambda reply: _long("data", _flat("data", reply.data)),
     Failure: _put_failure,
 }
+# The other messages are in _FIXED, or cannot be decoded from their bytes alone.
 _TAKE: dict[type, Callable[[_Payload], Any]] = {
     Hello: _take_hello,
     PutBlob: lambda payload: PutBlob(_BLOB.take(payload)[0], payload.field("data")),
@@ -703,7 +703,7 @@ _TAKE: dict[type, Callable[[_Payload], Any]] = {
     Called: lambda payload: _take_call(payload, Called),
     BlobBytes: lambda payload: BlobBytes(payload.field("data")),
     Failure: lambda payload: Failure(_CODE.take(payload)[0], payload.text("text")),
-}  # the others are in _FIXED, or need to know more than their bytes
+}
 
 
 def _take(message: type, payload: _Payload) -> Any:

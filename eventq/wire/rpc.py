@@ -87,6 +87,7 @@ _VIEW = {
     **dict.fromkeys(("head_id", "at", "ancestor", "has", "common_ancestor"), QUICK),
     **dict.fromkeys(("last", "before", "range", "replay", "diff"), READ),
 }
+# For each kind, its methods and how each runs; `next` runs like the call that began the iteration.
 CALLS: dict[str, dict[str, str]] = {
     "contexts": {
         **dict.fromkeys(("get", "head", "at"), QUICK),
@@ -119,7 +120,7 @@ CALLS: dict[str, dict[str, str]] = {
     },
     "pages": {"next": READ, "close": READ},
     "upload": {"append": READ, "drop": READ},
-}  # kind: {method: how it is done}; a `next` is done as the call that began the iteration
+}
 RECORDS: dict[str, type] = {
     one.__name__: one for one in (Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn)
 }
@@ -232,11 +233,12 @@ def _malformed(what: str) -> Malformed:
 
 # Errors.
 
+# The errors that a message may name.
 ERRORS: dict[str, type[EventqError]] = {
     one.__name__: one
     for one in (*vars(errors).values(), Malformed, Unsupported, Refused, TooLong)
     if isinstance(one, type) and issubclass(one, EventqError)
-}  # those that a message may name
+}
 # What errors have besides `what` and `fix`.
 ATTRIBUTES = {
     "actual": int,
@@ -661,6 +663,7 @@ def _form(message: Any) -> tuple[str, Any, str, list[Any], dict[str, Any]]:
     return message[0], message[1], message[2], message[3], message[4]
 
 
+# The class of each kind.
 LOCAL: dict[str, type] = {
     "contexts": Contexts,
     "turns": Turns,
@@ -669,7 +672,7 @@ LOCAL: dict[str, type] = {
     "chain": Chain,
     "open": OpenTurn,
     "blobs": Blobs,
-}  # the class of each kind
+}
 
 
 def _append(self: Calls, data: bytes) -> None:
@@ -723,6 +726,7 @@ def _is_size(value: object) -> bool:
 
 
 _ANYTHING: tuple[Callable[[Any], bool], str] = (lambda _: True, "")
+# Arguments that the methods themselves do not check.
 _WANTED: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     **{
         (kind, "other"): (_is_chain_of_turns, "give a context, or a view of one")
@@ -733,7 +737,7 @@ _WANTED: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
         for kind in ("contexts", "context", "blobs")
     },
     ("upload", "data"): (lambda value: type(value) is bytes, "give bytes"),
-}  # of arguments that our methods do not check
+}
 
 
 def _answer(value: object) -> Called:

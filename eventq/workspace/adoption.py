@@ -52,9 +52,8 @@ class Staged:
         self._layout = layout
         self._folder = layout.adopting
         self._name = os.path.basename(layout.mirror)
-        self._time = (
-            system.now() - last // ROTATE_LINES
-        )  # so that the last name is not in the future
+        # The names are a second apart. Start early enough that the last is not in the future.
+        self._time = system.now() - last // ROTATE_LINES
         self._fd = -1
         self._lines = 0
         self._lock = _lock(layout, wait=wait)
@@ -146,9 +145,8 @@ def finish(layout: Layout) -> None:
         os.rename(layout.adopt, layout.adopted)
     if os.path.isdir(layout.adopted):
         old = f"{layout.adopted}/{_OLD}"
-        for name in sorted(
-            os.listdir(layout.adopted)
-        ):  # the oldest first: what is there has no gap
+        # The oldest first, so that the files in place never have a gap.
+        for name in sorted(os.listdir(layout.adopted)):
             if name != _OLD:
                 _set_aside(f"{layout.directory}/{name}", old)  # the original has written again
                 os.rename(f"{layout.adopted}/{name}", f"{layout.directory}/{name}")

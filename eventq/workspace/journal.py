@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from eventq.event import Commit
 
 _LOOK_AGAIN = 1.0  # seconds after which a writer checks that its file is still the one at the path
-_SHORTEST = (
-    40  # bytes of the shortest line: in a file below ROTATE_LINES times that none are counted
-)
+# Bytes of the shortest line. Lines are not counted in a file below ROTATE_LINES times that.
+_SHORTEST = 40
 
 
 class Journal:
@@ -32,9 +31,8 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
-        self._turn = (
-            RLock()
-        )  # of the threads: none may write to a descriptor that another one has just closed
+        # No OS thread may write to a descriptor that another one has just closed.
+        self._turn = RLock()
 
     def committed(self, commit: Commit) -> None:
         """Note what was pushed."""
@@ -93,9 +91,8 @@ class Journal:
             self._fd = os.open(self._layout.journal, flags)
         except FileNotFoundError:
             if not os.path.isdir(self._layout.logs):
-                os.stat(
-                    self._layout.database
-                )  # a thread that was deleted is not made again for its log
+                # The journal must not create the directory of a deleted thread again.
+                os.stat(self._layout.database)
                 self._layout.make_folder(self._layout.logs)
             self._fd = os.open(self._layout.journal, flags | os.O_CREAT, self._layout.file_mode())
         self._lines = self._count()

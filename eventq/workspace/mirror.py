@@ -424,9 +424,8 @@ class Mirror:
         return "", seen
 
     def _expected(self, after: int) -> Iterator[bytes]:
-        while after < (
-            upto := self._db.events.last()
-        ):  # others may push while a long file is compared
+        # A loop, as other processes may push while a long file is compared.
+        while after < (upto := self._db.events.last()):
             for block in self._db.events.blocks(after, upto):
                 yield from block.splitlines(keepends=True)
             after = upto

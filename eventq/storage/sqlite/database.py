@@ -204,15 +204,12 @@ class Database:
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
         self.writable = write
-        self.on_refusal: Callable[[EventqError], object] | None = (
-            None  # called with what SQLite refuses
-        )
-        self.on_failure: Callable[[str, Exception], object] | None = (
-            None  # with a subscriber and its error
-        )
-        self.lock = self.exclusive = (
-            RLock()
-        )  # a file lock that is held while reading is taken inside this one
+        # Called with the error for what SQLite refuses.
+        self.on_refusal: Callable[[EventqError], object] | None = None
+        # Called with the name of a subscriber and its error.
+        self.on_failure: Callable[[str, Exception], object] | None = None
+        # Where a file lock is held while reading, it is taken inside this one.
+        self.lock = self.exclusive = RLock()
         self._subscribers: list[tuple[str, Callable[[Commit], object]]] = []
         self._effects: list[Callable[[], None]] = []  # of the transaction under way
         self._parts: list[Part] = []  # the events that it has stored
@@ -221,9 +218,8 @@ class Database:
         self._spoiled = 0  # the level that can only be undone
         self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
-        self._marks: list[
-            tuple[int, int]
-        ] = []  # of each nested one: effects and parts when it began
+        # For each nested transaction, the numbers of effects and parts when it began.
+        self._marks: list[tuple[int, int]] = []
         self.depth = 0  # how many transactions are under way, each inside the one before
         self._vfs = vfs
         self.pid = os.getpid()
@@ -486,9 +482,7 @@ class Database:
     def _cut_wal(self, connection: apsw.Connection) -> None:
         try:
             if os.stat(self.path + "-wal").st_size > LONG_WAL:
-                connection.set_busy_handler(
-                    None
-                )  # a reader that is in the way is no reason to wait
+                connection.set_busy_handler(None)  # do not wait for readers
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.Error, OSError):
             pass  # the WAL is as good as the database; the next one cuts it
@@ -501,9 +495,8 @@ class Database:
         found = (
             migrate.outdated(self.path) if outdated else translate(error, self.path, BUSY_SECONDS)
         )
-        of_sqlite = isinstance(
-            error, (apsw.Error, FilterError)
-        )  # and not of the text or the path it was given
+        # Other errors are about a text or a path that the caller passed.
+        of_sqlite = isinstance(error, (apsw.Error, FilterError))
         if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
             self.on_refusal(found)
         return found
@@ -531,9 +524,8 @@ class Database:
             folder = os.stat(self.directory)
             time = folder.st_mtime_ns
             device, inode, database = self.inodes
-            if (
-                folder.st_ino != inode or folder.st_dev != device
-            ):  # a copy may have the times of what it was made of
+            # Times are not enough: a copy may have those of its original.
+            if folder.st_ino != inode or folder.st_dev != device:
                 raise NotAThreadError(self.directory)
             if time != self._folder_time:
                 if os.stat(self.path).st_ino != database:
@@ -954,9 +946,8 @@ class Database:
         """
         if self.in_write():
             return
-        if (
-            self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL
-        ):  # made by an older program: one long way round
+        # A database made by an older program needs one full VACUUM first.
+        if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
             self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
             self.change("VACUUM")
         while self.free_bytes():
