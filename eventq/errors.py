@@ -1,4 +1,4 @@
-"""Every exception of eventq, one tree, each class with its exit code and its wire code.
+"""Every exception of eventq in one tree, each class with its exit code and wire code.
 
     EventqError                 1  500
     ├── UsageError              2  400   the caller's words are wrong

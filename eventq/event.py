@@ -1,4 +1,4 @@
-"""The records of the hot path, apart from the others: `push`, `pop` and `peek` need none of those.
+"""The records of the hot path, in a module of their own: `push`, `pop` and `peek` need no others.
 
 Below them are the checks of names and numbers.
 """

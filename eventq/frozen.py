@@ -1,4 +1,4 @@
-"""Frozen dataclasses that cost no start-up time: `__init__` is compiled once there is use for it.
+"""Frozen dataclasses without start-up cost: `__init__` is compiled on first use.
 
 The standard decorator compiles six functions a class, and its module imports `inspect`: 20 ms for
 the records of eventq, when a whole `push` takes 15. What it promises is kept: frozen, slots,

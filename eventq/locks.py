@@ -1,4 +1,4 @@
-"""Locks on files: that of a folder, and that of a consumer.
+"""File locks: one for a directory, and one per consumer.
 
 The holder of a consumer's lock supervises it, and nobody else runs its handler. It is two locks of
 the operating system, gone with their holder. The one on `run/<consumer>.lock` is there to be seen,

@@ -1,4 +1,4 @@
-"""What a local `Thread` and a client of a served one both offer: contexts, turns and blobs.
+"""The methods that a local `Thread` and a client of a served one share: contexts, turns, blobs.
 
 Annotate code that takes either with `Memory`. These are protocols for type checkers: no program
 imports this module. What the methods do is documented at the classes of a local thread.

@@ -1,4 +1,4 @@
-"""Named tuples that cost no start-up time: a maker is compiled once a class has a use for it.
+"""Named tuples without start-up cost: the constructor is compiled on first use.
 
 Importing `typing` takes 5 ms, and `collections` compiles a function a class: 1.2 ms for the rows of
 the storage interface, more than storing a turn. What the standard ones promise is kept: fields by

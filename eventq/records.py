@@ -1,4 +1,4 @@
-"""Every value that eventq returns, and those to be stored: the glossary in code, to be read first.
+"""Every value that eventq returns or stores: the glossary in code. Read this module first.
 
 All are immutable. `Event` and `Batch` live in a module of their own for the sake of start-up time.
 """

@@ -1,4 +1,4 @@
-"""Bytes that grow, read back: what open turns and artifacts share above the storage."""
+"""Reading growing byte sequences: the code that open turns and artifacts share."""
 
 from __future__ import annotations
 

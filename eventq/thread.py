@@ -1,4 +1,4 @@
-"""The public API: `open_thread` returns a `Thread`, whose methods are all that eventq can do."""
+"""The public API: `open_thread` returns a `Thread`, whose methods are everything eventq can do."""
 
 from __future__ import annotations
 

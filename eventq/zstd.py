@@ -1,4 +1,4 @@
-"""The C part of `zstandard` by itself: the package around it imports `platform` and `typing`.
+"""The C extension of `zstandard`, without the package, which imports `platform` and `typing`.
 
 Those take ten times as long as the C part. Without the C part, the whole package is used.
 """

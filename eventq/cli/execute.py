@@ -1,4 +1,4 @@
-"""Running a command: check the rules, open the thread, convert values, call, report errors."""
+"""Run a command: check the rules, open the thread, convert values, call, report errors."""
 
 from __future__ import annotations
 

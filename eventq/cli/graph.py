@@ -1,4 +1,4 @@
-"""Drawing how contexts branch: their heads, the turns where they fork, and the roots."""
+"""Draw how contexts branch: their heads, the turns where they fork, and the roots."""
 
 from __future__ import annotations
 

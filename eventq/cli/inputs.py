@@ -1,4 +1,4 @@
-"""Reading payloads, texts and JSON objects from options, files and stdin."""
+"""Read payloads, texts and JSON objects from options, files and stdin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several groups of commands take."""
+"""Options shared by several groups of commands."""
 
 from __future__ import annotations
 

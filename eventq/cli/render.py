@@ -1,4 +1,4 @@
-"""Rendering turns, contexts, blobs and other records as JSON objects or readable lines."""
+"""Render turns, contexts, blobs and other records as JSON objects or readable lines."""
 
 from __future__ import annotations
 

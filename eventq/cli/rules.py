@@ -1,4 +1,4 @@
-"""Rules on which options go together, checked before the thread is opened."""
+"""Rules on which options can be combined, checked before the thread is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that serves a thread to clients of other languages, and of other machines."""
+"""The command that serves a thread to clients in other languages or on other machines."""
 
 from __future__ import annotations
 

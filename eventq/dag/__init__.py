@@ -1,1 +1,1 @@
-"""What was said: turns, contexts, packs."""
+"""Conversations: turns, contexts, runs and packs."""

@@ -1,4 +1,4 @@
-"""Collection of unreachable turns and blobs: explicit, with a dry run, only in a sound store."""
+"""Garbage collection of unreachable turns and blobs. In a damaged store it is refused."""
 
 from __future__ import annotations
 

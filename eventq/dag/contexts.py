@@ -1,4 +1,4 @@
-"""Contexts: heads over turns that move, fork and are deleted, and open turns being written."""
+"""Contexts, which are heads that move over turns and fork, and open turns."""
 
 from __future__ import annotations
 

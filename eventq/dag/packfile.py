@@ -1,4 +1,4 @@
-"""The files of a pack, a folder that carries turns from one thread to another: reading and writing.
+"""Read and write the files of a pack, a folder that carries turns to another thread.
 
 Everything is little-endian. `blobs.pack`, `turns.log`, `turns.meta` and `heads.tbl` are the truth;
 `blobs.idx` and `turns.idx` are derived, never trusted, and made again by `rebuild_indexes`;

@@ -1,4 +1,4 @@
-"""Turns: appending one, reading chains of them, and navigating the graph."""
+"""Turns: append them, read chains of them, and navigate the graph."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Filters: what a condition may say (`grammar`), and where it runs (`sandbox`)."""
+"""Filters: which conditions are accepted (`grammar`), and where they run (`sandbox`)."""

@@ -1,4 +1,4 @@
-"""Waking due consumers after a commit, through an external notifier or a dispatch started here.
+"""Wake due consumers after a commit, through an external notifier or a dispatch in this process.
 
 The external notifier is called as `notifier task add --author … --task-id … --command …` and
 gets at most five seconds. "Already queued" may refer to a dispatch that has already looked, and

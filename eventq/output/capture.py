@@ -1,4 +1,4 @@
-"""Running a command, with its output going into a sink and the head of the view to a callback."""
+"""Run a command: its output goes to a sink, and the head of the view to a callback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converting session entries for storage and back: images become blob refs, long text is cut.
+"""Convert session entries for storage and back: images become blob refs, long text is cut.
 
 An entry is a plain JSON value. `externalize` passes bytes to a `put` and leaves refs; `rehydrate`
 asks a `get` for them. Neither knows where the bytes are stored. Both leave the entry untouched, and

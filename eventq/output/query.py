@@ -1,4 +1,4 @@
-"""Queries over a JSON value: `.findings[0]['file name']`, or as a path, `/findings/0/file%20name`.
+"""Queries on a JSON value: `.findings[0]['file name']`, or a path, `/findings/0/file%20name`.
 
 A query is a sequence of keys and indexes. A key is `[A-Za-z0-9_-]+` after an optional `.`, or any
 text in brackets: `[raw]` up to the next `]`, or `['quoted']`, with either kind of quote. A quoted

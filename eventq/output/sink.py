@@ -1,4 +1,4 @@
-"""Capturing a stream of output: a bounded view, and an artifact if the view is not everything.
+"""Capture a stream of output: a bounded view, and an artifact if the view leaves anything out.
 
 A stream passes through three parts. `Sanitizer` turns it into text that is harmless to a terminal,
 `Window` keeps its start and its end within a budget, and `OutputSink` connects both to an artifact

@@ -1,4 +1,4 @@
-"""JSON whose numbers keep their text, so that a parsed value can be written again byte for byte.
+"""JSON whose numbers keep their text, so that a value can be written again byte for byte.
 
 JavaScript writes `0.000005` where Python writes `5e-06`; others write `1E5`, `0.10`, `-0`, `1e400`,
 or integers with more digits than Python reads. A number is an int or a float if Python would write

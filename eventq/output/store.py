@@ -1,4 +1,4 @@
-"""All that URLs can name in a thread: blobs, artifacts, outputs, and other tools' refs of blobs."""
+"""Everything that a URL can name in a thread: blobs, artifacts, outputs, other tools' blob refs."""
 
 from __future__ import annotations
 

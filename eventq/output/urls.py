@@ -1,4 +1,4 @@
-"""Reading URLs: `artifact://3`, `agent://0-Scout`, `blob:blake3:…`, whole, by lines, or JSON parts.
+"""Read URLs (`artifact://3`, `agent://0-Scout`, `blob:blake3:…`): all, some lines, or a JSON part.
 
 SCHEMES maps each scheme to a function that opens a `Resource`, which yields its bytes in pieces.
 """

@@ -1,1 +1,1 @@
-"""Where a thread is kept: one interface, and the engines behind it."""
+"""Storage: one interface, and the engines that implement it."""

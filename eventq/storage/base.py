@@ -1,4 +1,4 @@
-"""The interface between the domain and its engines: no SQL, no engine.
+"""The interface that the domain uses and storage engines implement. It contains no SQL.
 
 Imported by type checkers and tests only; at run time the domain gets an object and calls it.
 

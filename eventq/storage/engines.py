@@ -1,4 +1,4 @@
-"""Opening a database without knowing its engine."""
+"""Open a database without knowing its engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses the seam between the domain and an engine, beside the public records.
+"""Values that the domain and an engine exchange, in addition to the public records.
 
 A digest is the 32 bytes of a BLAKE3 hash; 0 stands for "no turn"; times are milliseconds since
 1970. What a push, a pop or a peek handles is in `eventq.event`.

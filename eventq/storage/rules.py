@@ -1,4 +1,4 @@
-"""What all engines do alike in the middle of a change: pure functions.
+"""Pure functions for the rules that every engine applies while it changes data.
 
 The link of a turn to its ancestors, the event that reports it, and the errors of heads and keys.
 """

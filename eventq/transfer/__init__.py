@@ -1,1 +1,1 @@
-"""What comes in from elsewhere and goes out: packs, copies between threads, session files."""
+"""Import and export: packs, copies between threads, session files."""

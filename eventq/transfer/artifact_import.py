@@ -1,4 +1,4 @@
-"""The artifacts of an import: each keeps its number where that is free, else gets another."""
+"""Import artifacts: each keeps its number if that is free, and gets a new one otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blobs of an import: each is proven before it is stored."""
+"""Import blobs: each is verified before it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data directory of a CXDB server, read as it lies: the files of a pack, in folders, and roots.
+"""Read the data directory of a CXDB server: the files of a pack, in folders, and file-tree roots.
 
     blobs/   blobs.pack, blobs.idx
     turns/   turns.log, turns.idx, turns.meta, heads.tbl

@@ -1,4 +1,4 @@
-"""The descriptions of turns in `turns.meta`, checked against `turns.log` and the payloads.
+"""Descriptions of turns in `turns.meta`, checked against `turns.log` and the payloads.
 
 Its records have no checksums. The ids in both files go up, and the tag of a type, an encoding and a
 length stand twice: what one damaged record says is left out or noted, and costs those after it

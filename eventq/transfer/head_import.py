@@ -1,4 +1,4 @@
-"""The heads of an import: contexts are found again, moved on, or made."""
+"""Import heads: contexts are recognised and moved, or created."""
 
 from __future__ import annotations
 

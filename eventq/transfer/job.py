@@ -1,4 +1,4 @@
-"""One import: from where, to where, its notes, and the ids that it gives."""
+"""The state of one import: its source, its target, its notes, and the ids that it assigns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is here already of what an import brings, found in time linear in both.
+"""Recognise what the target of an import already has, in time linear in both threads.
 
 Of several that are alike each stands for one that comes, so twins stay two. To ask the database for
 each record how many like it there are, or which of them are free, is quadratic where thousands are

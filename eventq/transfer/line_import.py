@@ -1,4 +1,4 @@
-"""The lines of an import: what the interchange format has no room for."""
+"""Import the lines of `eventq.ndjson`: what the interchange format cannot express."""
 
 from __future__ import annotations
 

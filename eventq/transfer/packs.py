@@ -1,4 +1,4 @@
-"""Packs and copies: the memory of a thread, out into a folder and in again, or to another thread.
+"""Packs and copies: export the memory of a thread, import it, or copy it to another thread.
 
 `eventq.dag.packfile` has the layouts of the interchange format. What they have no room for lies
 beside them in `eventq.ndjson`, and artifacts as files in the folder `artifacts`; other programs may

@@ -1,4 +1,4 @@
-"""Session files of coding agents, in and out: a line, which is a JSON entry, becomes a turn.
+"""Import and export session files of coding agents: each line, a JSON entry, becomes a turn.
 
 Its images become blobs. Nothing is lost: an entry whose bytes would not come back the same, and
 whatever is no entry, is kept as the line that it is. So an export yields the very bytes that were

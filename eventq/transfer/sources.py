@@ -1,4 +1,4 @@
-"""Where an import reads from: a pack, which is a folder of files, or a thread at one moment.
+"""The sources of an import: a pack, which is a folder, or a snapshot of a thread.
 
 Both yield the records of the interchange format, and as lines, which are JSON objects, what it has
 no room for: names and lineage of contexts, patches, roots, runs and attempts, refs between blobs,

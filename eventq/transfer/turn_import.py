@@ -1,4 +1,4 @@
-"""The turns of an import: what is here already is found again, what is new gets an id."""
+"""Import turns: known ones are recognised, new ones get an id."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What goes over a connection: frames of requests, and of the replies to them."""
+"""The binary protocol: requests, replies, the server and the client."""

@@ -1,4 +1,4 @@
-"""The client: the contexts and blobs of a thread that is served elsewhere.
+"""The client: contexts and blobs of a served thread.
 
 `connect` returns a `Connection`, whose `contexts` and `blobs` have the methods of a local thread
 (see `eventq.wire.remote`).

@@ -1,4 +1,4 @@
-"""The frames of the protocol: bytes to messages and back, and who may send what when.
+"""The frames of the protocol: encoding, decoding, and the states of a connection.
 
 Nothing here touches a socket. A frame is a header of 16 bytes (`u32 length, u16 type, u16 flags,
 u64 req_id`, little-endian) and a payload of `length` bytes. `Reader` cuts a stream into frames.

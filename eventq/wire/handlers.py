@@ -1,4 +1,4 @@
-"""Handlers of the protocol's requests: each request becomes a plan, for a reader or the writer."""
+"""Handlers of requests: each request becomes a plan for a reader or the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: requests under way, the memory that they share, and the OS threads that do them.
+"""Jobs: requests in progress, the memory that they share, and the OS threads that run them.
 
 Readers work side by side. The one writer commits together what waits together.
 """

@@ -1,4 +1,4 @@
-"""Contexts, turns and blobs of a served thread: the methods of the local classes, run there.
+"""Contexts, turns and blobs of a served thread: local methods that run on the server.
 
 A method of a remote class has the signature of the local one, so arguments, results and errors are
 the same; type checkers read them off the local methods. An iterator comes page by page. Payloads

@@ -1,4 +1,4 @@
-"""Remote calls of contexts and blobs: the table of methods, their values, errors, the server side.
+"""Remote calls of contexts and blobs: the methods, values and errors, and the server side.
 
 A call is JSON, `[kind, which, method, [arguments], {named arguments}]`: `kind` and `method` stand
 in CALLS, `which` is the id of a context, of an open turn and so on. Arguments and results are

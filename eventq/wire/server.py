@@ -1,4 +1,4 @@
-"""A thread served over connections: one event loop, one writer, a few readers.
+"""The server of a thread: one event loop, one writer, a few readers.
 
 A connection costs no OS thread. The requests of one connection are done in order, those of several
 side by side. Writes go to the one writer, which takes all that wait at the time into one

@@ -1,1 +1,1 @@
-"""The directory of a thread: its paths, the mirror and the journal for people, and the watcher."""
+"""The directory of a thread: its paths, and the mirror and the journal for people."""

@@ -1,4 +1,4 @@
-"""Taking over the mirror of a thread that the original `thread` command made.
+"""Adopt the mirror of a thread that the original `thread` command created.
 
 That command writes the keys of a line in another order, so its files and ours cannot go on from
 each other. The first write makes the whole mirror anew, in files as long as a rotation makes them,

@@ -1,4 +1,4 @@
-"""`logs/thread.log`: what happened to a thread, one fact a line, for people.
+"""`logs/thread.log`: what happened to a thread, one fact per line, for people.
 
 A line is written with one `write` to a file opened for appending, so lines stay whole however many
 processes write. A log that cannot be written never fails a command.

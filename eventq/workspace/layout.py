@@ -1,4 +1,4 @@
-"""The files of a thread: paths, names, and how a file that only grows is rotated."""
+"""The files of a thread: their paths and names, and the rotation of growing files."""
 
 from __future__ import annotations
 

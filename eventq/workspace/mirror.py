@@ -1,4 +1,4 @@
-"""`events.jsonl`: a faithful copy of the log for people, derived and never trusted.
+"""`events.jsonl`: an exact copy of the log for people. eventq never reads events from it.
 
 After a commit whoever holds the lock of the thread's folder appends every event after the last one
 in the file. So the files are always a prefix of the log, in order, without gaps or repeats, whoever

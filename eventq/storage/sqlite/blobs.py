@@ -1,4 +1,4 @@
-"""The blobs of one database: their rows, their pieces, and what refers to them.
+"""Blobs in SQLite: their rows and parts, and what refers to them.
 
 No hash is made or checked here: the domain does both. A row id never leaves the engine.
 """

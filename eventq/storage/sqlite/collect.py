@@ -1,4 +1,4 @@
-"""Collection in one database: what is reachable no more, and its deletion."""
+"""Garbage collection in SQLite: find unreachable turns and blobs, and delete them."""
 
 from __future__ import annotations
 

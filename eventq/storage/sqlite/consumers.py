@@ -1,4 +1,4 @@
-"""The consumers of one database: subscriptions, how far each has got, and the state of its runs."""
+"""Consumers in SQLite: subscriptions, progress, and the state of their handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contexts of one database: heads that move over turns, and the log of their moves."""
+"""Contexts in SQLite: heads that move over turns, and the log of their moves."""
 
 from __future__ import annotations
 

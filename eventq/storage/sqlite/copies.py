@@ -1,4 +1,4 @@
-"""Export and import on SQLite: whole tables in pages, and what an imported row is recognised by."""
+"""Export and import in SQLite: whole tables in pages, and how imported rows are recognised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making the database of a new thread, whole or not at all."""
+"""Create the database of a new thread atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread's database on SQLite: its connection, its transactions, and who learns of commits.
+"""The SQLite database of a thread: its connection, its transactions, and subscribers to commits.
 
 WAL, one writer at a time. The statements stand in the modules of the areas, literal, with bound
 parameters.

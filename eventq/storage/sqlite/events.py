@@ -1,4 +1,4 @@
-"""The events of one database: what is stored, read, searched and pruned."""
+"""Events in SQLite: store, read, search and prune them."""
 
 from __future__ import annotations
 

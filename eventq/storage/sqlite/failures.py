@@ -1,4 +1,4 @@
-"""SQLite's errors as eventq's: one table, and what to do next."""
+"""Translate SQLite's errors to eventq's, each with a next step."""
 
 from __future__ import annotations
 

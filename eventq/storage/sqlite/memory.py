@@ -1,4 +1,4 @@
-"""A database without a file: for what is kept no longer than the program runs."""
+"""A database in memory, for data that the program does not keep."""
 
 from __future__ import annotations
 

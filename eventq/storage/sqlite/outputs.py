@@ -1,4 +1,4 @@
-"""Agents' outputs, the counters of their numbers, and other names of blobs, in SQLite."""
+"""Agents' outputs in SQLite, the counters of their numbers, and other names of blobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second connections of a database, read-only: for filters, and for reads beside a transaction.
+"""Additional read-only connections, for filters and for reads during a transaction.
 
 A process keeps a few of them open: one more closes the one that was used longest ago. A hundred
 open threads with a filter each would hold two hundred descriptors more. Closing each after its use

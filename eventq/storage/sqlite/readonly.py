@@ -1,4 +1,4 @@
-"""Opening a database without a right to change anything, not even its shared memory.
+"""Open a database without permission to change anything, not even its shared memory.
 
 A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds
 everything, and is read as an immutable one. A WAL without shared memory (a copy, a restored

@@ -1,4 +1,4 @@
-"""Filters on a connection that the sandbox is not on: in a transaction, at a moment, in memory.
+"""Filters outside the sandbox: in a transaction, in a snapshot, or in memory.
 
 The rows are read without the filter, and the sandbox judges each by itself, with bound values. So
 a filter sees what its transaction has stored and deleted. To fetch the new rows this way and the

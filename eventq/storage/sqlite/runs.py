@@ -1,4 +1,4 @@
-"""The workflow runs of one database: statuses of contexts, and attempts beside their steps."""
+"""Workflow runs in SQLite: the statuses of contexts, and failed attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that grow, in SQLite: open turns with their pieces, and artifacts with their chunks."""
+"""Growing byte sequences in SQLite: open turns and artifacts, in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The turns of one database: appending them, reading chains, patches, roots."""
+"""Turns in SQLite: append them, read chains, patches and roots."""
 
 from __future__ import annotations
 

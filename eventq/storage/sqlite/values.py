@@ -1,4 +1,4 @@
-"""Values as other tools may have stored them: text that is a BLOB, or not UTF-8."""
+"""Values that other tools may have stored: text that is a BLOB, or not UTF-8."""
 
 from __future__ import annotations
 

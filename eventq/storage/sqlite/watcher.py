@@ -1,4 +1,4 @@
-"""Waiting for the log to grow, by watching the mirror.
+"""Wait for the log to grow, by watching the mirror.
 
 `events.jsonl` changes after the commit; whoever waits then reads the database. Watching the WAL
 would wake it before the commit is visible. A slow poll of the database is the safety net, and the
