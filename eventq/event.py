@@ -1,6 +1,6 @@
 """The records of the hot path, in a module of their own: `push`, `pop` and `peek` need no others.
 
-Below them are the checks of names and numbers.
+The checks of names and numbers follow them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Frozen dataclasses without start-up cost: `__init__` is compiled on first use.
 
-The standard decorator compiles six functions a class, and its module imports `inspect`: 20 ms for
-the records of eventq, when a whole `push` takes 15. What it promises is kept: frozen, slots,
+The standard decorator compiles six functions per class, and its module imports `inspect`: 20 ms for
+the records of eventq, while a whole `push` takes 15. Its promises are kept: frozen, slots,
 equality, hash, repr, matching, pickles in the same form, `dataclasses.fields`, `asdict` and
 `replace`. Type checkers read the standard one: under TYPE_CHECKING, import its names from there
 and let `Record` be `object`.

@@ -1,7 +1,7 @@
 """Read and write JSON with the C functions that the `json` package is made of.
 
-The package itself imports `re` and takes as long as a whole push; it is used for error messages,
-and by an interpreter without the C module. Options have the names that they have there.
+The package itself imports `re` and takes as long as a whole push; it is used only for error
+messages, and by interpreters without the C module. Options have the same names as in `json`.
 """
 
 from __future__ import annotations

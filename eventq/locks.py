@@ -1,17 +1,18 @@
 """File locks: one for a directory, and one per consumer.
 
-The holder of a consumer's lock supervises it, and nobody else runs its handler. It is two locks of
-the operating system, gone with their holder. The one on `run/<consumer>.lock` is there to be seen,
-by people and other programs. Handlers may remove that file, so the one that decides is the *guard*,
-on a file that no handler knows of. A lock on a removed file excludes nobody: whoever locks compares
-the file with the one at the path and begins again when they differ, and a holder makes a removed
-file again.
+The process that holds a consumer's lock supervises the consumer, and no other process runs its
+handler. The lock consists of two operating-system locks, which end with their holder. The one on
+`run/<consumer>.lock` is visible to people and other programs. Handlers may remove that file, so
+another lock decides: the *guard*, on a file that handlers do not know. A lock on a removed file
+excludes nobody. So a process that locks compares its file with the one at the path, and starts
+again if they differ; a holder creates a removed file again.
 
-The guard names its holder, and stays until that has looked for the last time. A guard that nobody
-holds belongs to a consumer that lost its supervisor, and says which handler may have outlived it.
+The guard contains the identity of its holder until the holder's last look for events. A guard that
+nobody holds belongs to a consumer that lost its supervisor, and identifies the handler that may
+have survived it.
 
-On the path of a push and a dispatch `flock` is called as it is: `portalocker`, which makes the same
-call, takes 45 ms to import. Whoever lives long or comes seldom uses that: `lock_whole`.
+Push and dispatch call `flock` directly: `portalocker`, which makes the same call, takes 45 ms to
+import. Long-lived processes and rare operations use `portalocker` through `lock_whole`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The methods that a local `Thread` and a client of a served one share: contexts, turns, blobs.
 
-Annotate code that takes either with `Memory`. These are protocols for type checkers: no program
-imports this module. What the methods do is documented at the classes of a local thread.
+Annotate code that accepts either with `Memory`. These protocols are for type checkers: no program
+imports this module. The methods are documented in the classes of a local thread.
 """
 
 from __future__ import annotations

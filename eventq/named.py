@@ -1,9 +1,10 @@
 """Named tuples without start-up cost: the constructor is compiled on first use.
 
-Importing `typing` takes 5 ms, and `collections` compiles a function a class: 1.2 ms for the rows of
-the storage interface, more than storing a turn. What the standard ones promise is kept: fields by
-name and position, defaults, `_make`, `_asdict`, `_replace`, repr, matching, pickles, signatures.
-Type checkers read the standard one: import `NamedTuple` under TYPE_CHECKING from `typing`.
+Importing `typing` takes 5 ms, and `collections` compiles a function per class: 1.2 ms for the rows
+of the storage interface, more than storing a turn. The promises of the standard ones are kept:
+fields by name and position, defaults, `_make`, `_asdict`, `_replace`, repr, matching, pickles,
+signatures. Type checkers read the standard one: import `NamedTuple` under TYPE_CHECKING from
+`typing`.
 """
 
 from __future__ import annotations

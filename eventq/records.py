@@ -1,6 +1,6 @@
 """Every value that eventq returns or stores: the glossary in code. Read this module first.
 
-All are immutable. `Event` and `Batch` live in a module of their own for the sake of start-up time.
+All of them are immutable. `Event` and `Batch` have a module of their own to save start-up time.
 """
 
 from __future__ import annotations

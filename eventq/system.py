@@ -1,7 +1,7 @@
 """The clock, the environment and processes: all calls to the operating system that tests replace.
 
-What only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and macOS are
-supported; elsewhere the import raises PlatformError.
+Everything that only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and
+macOS are supported; on other systems the import raises PlatformError.
 """
 
 from __future__ import annotations

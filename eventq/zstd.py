@@ -1,6 +1,7 @@
 """The C extension of `zstandard`, without the package, which imports `platform` and `typing`.
 
-Those take ten times as long as the C part. Without the C part, the whole package is used.
+Those imports take ten times as long as the C extension. Without the extension, the whole package is
+used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The interface that the domain uses and storage engines implement. It contains no SQL.
 
-Imported by type checkers and tests only; at run time the domain gets an object and calls it.
+Only type checkers and tests import this module; at run time the domain gets an object and calls it.
 
-Every operation joins the `write()` of its OS thread if there is one, reads what that wrote, and is
-otherwise a transaction of its own. Blobs are named by their digests, never by the keys of an
-engine. The domain hashes, cuts, compresses, canonicalises and validates; engines store opaque
-pieces of at most 1 MiB. Durations cross the seam, never deadlines: an engine has a clock of its
-own. Pages are lists: nothing stays open when an operation has returned.
+Every operation joins the `write()` of its OS thread if there is one, and sees what that wrote;
+otherwise it is a transaction of its own. Blobs are named by their digests, never by an engine's
+keys. The domain hashes, cuts, compresses, canonicalises and validates; engines store opaque pieces
+of at most 1 MiB. The interface passes durations, never deadlines, as an engine has its own clock.
+Pages are lists, so nothing stays open after an operation has returned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The records that a copy reads from one thread and stores in another.
 
-Apart from `rows`, which every command imports: only exports and imports need these. A digest is 32
-bytes, 0 stands for "no turn", times are milliseconds since 1970.
+They are apart from `rows`, which every command imports, because only exports and imports need them.
+A digest is 32 bytes, 0 means "no turn", times are milliseconds since 1970.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values that the domain and an engine exchange, in addition to the public records.
 
-A digest is the 32 bytes of a BLAKE3 hash; 0 stands for "no turn"; times are milliseconds since
-1970. What a push, a pop or a peek handles is in `eventq.event`.
+A digest is the 32 bytes of a BLAKE3 hash; 0 means "no turn"; times are milliseconds since 1970. The
+records of push, pop and peek are in `eventq.event`.
 """
 
 from __future__ import annotations

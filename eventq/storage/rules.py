@@ -1,6 +1,7 @@
 """Pure functions for the rules that every engine applies while it changes data.
 
-The link of a turn to its ancestors, the event that reports it, and the errors of heads and keys.
+They cover the link of a turn to its ancestors, the event that reports a turn, and the errors of
+heads and keys.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     blobs/   blobs.pack, blobs.idx
     turns/   turns.log, turns.idx, turns.meta, heads.tbl
-    fs/      roots.idx, 44 bytes each: u64 turn_id, [32] root, u32 crc; the last of a turn counts
+    fs/      roots.idx, 44 bytes each: u64 turn_id, [32] root, u32 crc; a turn's last one counts
 
-Nothing is written into it. What differs from a pack of ours, and is read here as it is meant there:
-`type_tag` is always 0. A head is written anew with each turn, with the time of the turn, so a
-context is as old as its first record. The order of `turns.idx` means nothing. Some versions of the
-server empty `blobs/` and `turns/` when they start, but not `fs/`, and count turns from 1 again: a
-root whose blob is not there may be one of another turn.
+Nothing is written into it. It differs from a pack of eventq in several ways. `type_tag` is always
+0. A head is written again with each turn, with the time of the turn, so a context is as old as its
+first record. The order of `turns.idx` has no meaning. Some versions of the server empty `blobs/`
+and `turns/` when they start, but not `fs/`, and count turns from 1 again: a root whose blob is
+missing may belong to another turn.
 """
 
 from __future__ import annotations

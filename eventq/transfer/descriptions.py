@@ -1,8 +1,8 @@
 """Descriptions of turns in `turns.meta`, checked against `turns.log` and the payloads.
 
-Its records have no checksums. The ids in both files go up, and the tag of a type, an encoding and a
-length stand twice: what one damaged record says is left out or noted, and costs those after it
-nothing.
+The records of `turns.meta` have no checksums. But the ids in both files increase, and each type
+tag, encoding and length is stored twice. So a damaged record is left out or reported, and does not
+affect the records after it.
 """
 
 from __future__ import annotations

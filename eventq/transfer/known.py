@@ -1,8 +1,8 @@
 """Recognise what the target of an import already has, in time linear in both threads.
 
-Of several that are alike each stands for one that comes, so twins stay two. To ask the database for
-each record how many like it there are, or which of them are free, is quadratic where thousands are
-alike.
+If several rows are alike, each matches one incoming record, so twins remain two. Asking the
+database about each record (how many rows are like it, which of them are free) lost: it is quadratic
+when thousands are alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Packs and copies: export the memory of a thread, import it, or copy it to another thread.
 
-`eventq.dag.packfile` has the layouts of the interchange format. What they have no room for lies
-beside them in `eventq.ndjson`, and artifacts as files in the folder `artifacts`; other programs may
-ignore both.
+`eventq.dag.packfile` defines the layouts of the interchange format. What the format cannot express
+is stored next to it: lines in `eventq.ndjson`, and artifacts as files in the folder `artifacts`.
+Other programs may ignore both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Import and export session files of coding agents: each line, a JSON entry, becomes a turn.
 
-Its images become blobs. Nothing is lost: an entry whose bytes would not come back the same, and
-whatever is no entry, is kept as the line that it is. So an export yields the very bytes that were
-imported. A file whose first lines hold no entry is refused.
+Images become blobs. Nothing is lost: an entry that could not be restored byte for byte, and a line
+that is not an entry, is kept unchanged as a line. So an export returns exactly the imported bytes.
+A file without an entry in its first lines is refused.
 """
 
 from __future__ import annotations

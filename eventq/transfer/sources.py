@@ -1,8 +1,8 @@
 """The sources of an import: a pack, which is a folder, or a snapshot of a thread.
 
-Both yield the records of the interchange format, and as lines, which are JSON objects, what it has
-no room for: names and lineage of contexts, patches, roots, runs and attempts, refs between blobs,
-pins, canonical rules, artifacts and outputs.
+Both yield the records of the interchange format. What the format cannot express they yield as
+lines, which are JSON objects: names and lineage of contexts, patches, roots, runs and attempts,
+refs between blobs, pins, canonical rules, artifacts and outputs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 `connect` returns a `Connection`, whose `contexts` and `blobs` have the methods of a local thread
 (see `eventq.wire.remote`).
 
-A connection is made again when the server has closed it between two calls. When it breaks under a
-call, a read is asked once more; a write raises LogicError, as nobody can say whether it was done.
+If the server has closed the connection between two calls, the client reconnects. If the connection
+breaks during a call, a read is repeated; a write raises LogicError, as it may or may not have been
+executed.
 """
 
 from __future__ import annotations

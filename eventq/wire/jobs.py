@@ -1,6 +1,6 @@
 """Jobs: requests in progress, the memory that they share, and the OS threads that run them.
 
-Readers work side by side. The one writer commits together what waits together.
+Readers run in parallel. The single writer commits all waiting writes together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Contexts, turns and blobs of a served thread: local methods that run on the server.
 
-A method of a remote class has the signature of the local one, so arguments, results and errors are
-the same; type checkers read them off the local methods. An iterator comes page by page. Payloads
-and files that are long are sent piece by piece ahead of the call.
+A remote method has the signature of the local one, so arguments, results and errors are the same;
+type checkers take them from the local methods. Iterators are fetched page by page. Long payloads
+and files are sent in pieces before the call.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Adopt the mirror of a thread that the original `thread` command created.
 
-That command writes the keys of a line in another order, so its files and ours cannot go on from
-each other. The first write makes the whole mirror anew, in files as long as a rotation makes them,
-and keeps the old ones in the folder `original-mirror`. Nothing of ours looks into that.
+That command orders the keys of a line differently, so neither program can append to the other's
+files. The first write creates the whole mirror anew, in files of the length at which the mirror
+rotates, and keeps the old files in the folder `original-mirror`, which eventq never reads.
 
-The new files are written beside the log, while others push. Then, under the lock of the thread's
-folder, what was pushed meanwhile is added, and the folder of the new files gets its next name. From
-there on the steps are renames only, each of which whoever writes next can repeat:
+The new files are written next to the log while others push. Then, under the lock of the thread's
+directory, the events pushed meanwhile are added, and the folder of new files is renamed. After that
+all steps are renames, which the next writer can repeat:
 
-    events.jsonl.adopting   new files are being written; worth nothing when their writer is dead
+    events.jsonl.adopting   new files are being written; useless once their writer is dead
     events.jsonl.adopt      they are complete; old files are being moved into its folder `old`
-    events.jsonl.adopted    no old file is left; new ones are being moved to their places
+    events.jsonl.adopted    no old file is left; new ones are being moved into place
 
-Removing old files step by step while new lines are appended lost: a kill between any two steps left
-a mirror that nobody could tell from a damaged one.
+Removing old files step by step while appending new lines lost: a kill between any two steps left a
+mirror that looked damaged.
 """
 
 from __future__ import annotations

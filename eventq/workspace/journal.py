@@ -1,7 +1,7 @@
 """`logs/thread.log`: what happened to a thread, one fact per line, for people.
 
-A line is written with one `write` to a file opened for appending, so lines stay whole however many
-processes write. A log that cannot be written never fails a command.
+Each line is one `write` to a file opened for appending, so lines stay whole however many processes
+write. A journal that cannot be written never makes a command fail.
 """
 
 from __future__ import annotations

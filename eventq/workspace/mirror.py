@@ -1,15 +1,15 @@
 """`events.jsonl`: an exact copy of the log for people. eventq never reads events from it.
 
-After a commit whoever holds the lock of the thread's folder appends every event after the last one
-in the file. So the files are always a prefix of the log, in order, without gaps or repeats, whoever
-crashed and however many push at once; the next push heals what a crash left. The cost of a push is
-constant: ids count one by one, so the first and the last id in the file give its number of lines,
-and both are remembered while nobody else has written.
+After a commit, the process that holds the lock of the thread's directory appends all events after
+the last one in the file. So the files are always a prefix of the log, in order, without gaps or
+repeats, even after a crash and with many simultaneous pushes; the next push repairs what a crash
+left. The cost of a push is constant: ids are consecutive, so the first and the last id in the file
+determine its number of lines, and both are cached until another process writes.
 
-The file is never asked for its times: under kernels with fine-grained time stamps a `stat` of a
-file that is being written makes each later write change its inode, which a durable commit then has
-to wait for. The end of the file shows whether somebody else has written; the folder's time of
-change shows whether it is still the file at the path.
+The code never reads the file's times: under kernels with fine-grained time stamps, `stat` on a file
+that is being written makes each later write change its inode, and a durable commit has to wait for
+that. The end of the file shows whether another process has written; the change time of the
+directory shows whether the file is still the one at the path.
 """
 
 from __future__ import annotations

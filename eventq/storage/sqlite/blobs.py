@@ -1,6 +1,6 @@
 """Blobs in SQLite: their rows and parts, and what refers to them.
 
-No hash is made or checked here: the domain does both. A row id never leaves the engine.
+The domain computes and verifies all hashes. A row id never leaves the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The SQLite database of a thread: its connection, its transactions, and subscribers to commits.
 
-WAL, one writer at a time. The statements stand in the modules of the areas, literal, with bound
-parameters.
+The database uses WAL, with one writer at a time. The statements are in the modules of each area:
+literal SQL with bound parameters.
 """
 
 from __future__ import annotations

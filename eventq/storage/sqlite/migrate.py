@@ -1,6 +1,6 @@
 """The numbered files of `migrations/<database>/`, applied once each, in order.
 
-Each in one transaction with its record.
+Each file runs in one transaction, which also records it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Additional read-only connections, for filters and for reads during a transaction.
 
-A process keeps a few of them open: one more closes the one that was used longest ago. A hundred
-open threads with a filter each would hold two hundred descriptors more. Closing each after its use
-lost: opening one and compiling the filter again takes ten times as long as a page of events.
+A process keeps a few of them open; opening one more closes the least recently used. Keeping all of
+them lost: a hundred open threads with a filter each would hold two hundred more descriptors.
+Closing each after its use lost as well: opening one and compiling the filter again takes ten times
+as long as reading a page of events.
 """
 
 from __future__ import annotations

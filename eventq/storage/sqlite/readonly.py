@@ -1,9 +1,9 @@
 """Open a database without permission to change anything, not even its shared memory.
 
-A read-only user cannot make the shared memory that a WAL needs. Without a WAL the file holds
-everything, and is read as an immutable one. A WAL without shared memory (a copy, a restored
-backup) is nobody's, and is read without locks. The stamp of the files, looked at before and after
-each read, says whether somebody has begun to write.
+A read-only user cannot create the shared memory that a WAL needs. Without a WAL, the file holds
+everything, and is read as immutable. A WAL without shared memory (a copy, a restored backup) has no
+writer, and is read without locks. The files' stamps, compared before and after each read, reveal
+whether a writer has started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Filters outside the sandbox: in a transaction, in a snapshot, or in memory.
 
-The rows are read without the filter, and the sandbox judges each by itself, with bound values. So
-a filter sees what its transaction has stored and deleted. To fetch the new rows this way and the
-committed ones from the sandbox's connection lost: a prune in the transaction may hide some of them.
+The rows are read without the filter, and the sandbox tests each one separately, with bound values.
+So a filter sees what its transaction has stored and deleted. Reading new rows this way, and
+committed ones on the sandbox's connection, lost: a prune in the transaction may have hidden some of
+them.
 """
 
 from __future__ import annotations

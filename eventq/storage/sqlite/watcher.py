@@ -1,12 +1,12 @@
 """Wait for the log to grow, by watching the mirror.
 
-`events.jsonl` changes after the commit; whoever waits then reads the database. Watching the WAL
-would wake it before the commit is visible. A slow poll of the database is the safety net, and the
-only way where there is no inotify.
+`events.jsonl` changes after the commit; a waiter then reads the database. Watching the WAL would
+wake it before the commit is visible. A slow poll of the database is the safety net, and the only
+way to wait on systems without inotify.
 
-A process has one inotify instance, however many wait: a user may have 128. One of those who wait
-reads it and wakes the others; it hands that over when it leaves. A thread of its own for that lost:
-a program that forks must not find one that it did not start.
+A process has one inotify instance for all waiters, as a user may have only 128. One waiter reads it
+and wakes the others; when it leaves, another takes over. A separate OS thread for that lost: a
+program that forks must not contain an OS thread that it did not start.
 """
 
 from __future__ import annotations
