@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class _Left(Exception):  # noqa: N818 (not an error)
-    """Nobody follows any longer."""
+    """The last follower has left."""
 
 
 class AsyncThread:

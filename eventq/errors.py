@@ -268,7 +268,7 @@ class KeyConflictError(ConflictError):
 
 
 class ClosedError(LogicError):
-    """A thread is used after `close`, or in a process forked from its opener."""
+    """A thread was used after `close`, or in a fork of the process that opened it."""
 
 
 class PlatformError(LogicError):

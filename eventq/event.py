@@ -141,7 +141,7 @@ class Popped(NamedTuple):
 
 
 def check_name(value: object, what: str, *, empty: bool = False) -> None:
-    """Raise InputError for a source, type, subtype, key or consumer id that cannot be one."""
+    """Raise InputError for an invalid source, type, subtype, key or consumer id."""
     if not isinstance(value, str):
         raise InputError(
             f"{what} must be text, not {type(value).__name__}", f"give the {what} as a string"
@@ -170,7 +170,7 @@ def check_whole(value: str, what: str) -> None:
 
 
 def check_natural(value: int, name: str) -> int:
-    """Return an id, a depth or a seq; raise UsageError for what cannot be one."""
+    """Return an id, a depth or a seq; raise UsageError for an invalid one."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise UsageError(
             f"{name} must be a whole number from 0 to 2^63-1, not {value!r}",

@@ -35,7 +35,7 @@ _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts 
 
 
 class FolderLock:
-    """The lock of a folder, on the folder itself: it cannot be deleted, and dies with its holder.
+    """The lock of a folder, on the folder itself: it cannot be deleted, and ends with its holder.
 
     Threads that share one take turns first: to the system, one descriptor is one holder.
     """
@@ -106,7 +106,7 @@ def lock_whole(fd: int, *, wait: bool) -> None:
 
 
 class ConsumerFiles:
-    """Where the lock of one consumer lies: the guard, which decides, and the file that people see.
+    """The paths of one consumer's lock: the guard, which decides, and the file that people see.
 
     `database` tells the thread from another one that came to its place.
     """
@@ -196,7 +196,7 @@ class ConsumerLock:
         return None
 
     def _begin(self) -> None:
-        """Name the holder in the guard, unless it names a handler that may still run."""
+        """Write the holder into the guard, unless that names a handler that may still run."""
         self._noted = _read(self.guard)
         if self._noted:
             return
@@ -212,7 +212,7 @@ class ConsumerLock:
         return self.guard, self.fd
 
     def note(self, handler: int | None = None) -> None:
-        """Write down who holds the lock: this process, and the handler that it runs."""
+        """Record the holder of the lock: this process, and the handler that it runs."""
         self.renew()
         self._write(self._note(handler), *self.fds)
 
@@ -233,7 +233,7 @@ class ConsumerLock:
         self._noted = data
 
     def renew(self) -> bool:
-        """Make a file of the lock again that was removed; return False for a lock that is lost.
+        """Create a removed lock file again; return False if the lock is lost.
 
         It is lost when somebody was quicker, or the thread is gone.
         """
@@ -259,7 +259,7 @@ class ConsumerLock:
         return fresh
 
     def _is_our_thread(self) -> bool:
-        """Return whether the thread was not deleted and made anew, whose locks are not ours."""
+        """Return whether the thread is still the same one, not one created again at its path."""
         return self._database is not None and self._database == _inode(self._files.database)
 
     def orphan(self) -> int | None:
@@ -437,7 +437,7 @@ class Leases:
         self._guards = guards(f"{directory}/{_GUARDS}")
 
     def is_noted(self, consumer: str) -> bool:
-        """Return whether a holder was noted, and had not left, when this was made."""
+        """Return whether there was a holder when this object was created."""
         return bool(self._guards) and encode(consumer) in self._guards
 
     def is_held(self, consumer: str) -> bool:
@@ -454,7 +454,7 @@ class Leases:
 
 
 def queue(place: str, database: str) -> int | None:
-    """Take the slot of the one dispatch that may wait to begin; return its descriptor, or None.
+    """Take the slot for a waiting dispatch; return its descriptor, or None.
 
     None means that a dispatch is yet to begin its scan, which sees everything committed before.
     There is a place for one that begins at once, and one for a deferred one.

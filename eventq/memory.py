@@ -32,11 +32,11 @@ class MemoryChain(Protocol):
 
 
 class MemoryDiff(Protocol):
-    """How two chains differ: `ancestor` is the last turn that they share, 0 for none."""
+    """The difference of two chains: `ancestor` is the last turn that they share, 0 for none."""
 
     @property
     def ancestor(self) -> int:
-        """The last turn that both have."""
+        """The last turn that both have, 0 for none."""
 
     @property
     def mine(self) -> MemoryChain:
@@ -86,7 +86,7 @@ class MemoryView(Protocol):
     def diff(
         self, other: MemoryView, *, payload: bool = True, as_of: int | None = None
     ) -> MemoryDiff:
-        """Return what each of two chains of one memory has after the last turn that they share."""
+        """Compare two chains of one memory after the last turn that they share."""
 
 
 class MemoryOpenTurn(Protocol):
@@ -97,7 +97,7 @@ class MemoryOpenTurn(Protocol):
         """Its number."""
 
     def info(self) -> OpenInfo:
-        """Return what is stored of it."""
+        """Return its state."""
 
     def append_delta(self, data: bytes | bytearray | memoryview | str) -> int:
         """Append bytes or text, and return how many bytes there are now."""
@@ -142,7 +142,7 @@ class MemoryContext(MemoryView, Protocol):
         """Store a turn after the head, and return it without its payload."""
 
     def patch(self, turn_id: int, payload: object) -> int:
-        """Lay another payload over a turn's; return the patch's number."""
+        """Replace a turn's payload for all readers; return the patch's number."""
 
     def tombstone(self, turn_id: int) -> int:
         """Hide a turn's payload; return the patch's number."""
@@ -211,7 +211,7 @@ class MemoryContexts(Protocol):
     def compare_and_set(
         self, context: MemoryContext | Which, to: int, *, expected_head: int
     ) -> ContextInfo:
-        """Move a head if it is where it is expected."""
+        """Move a head if it is at the expected turn."""
 
     def delete(self, context: MemoryContext | Which) -> None:
         """Delete a context."""
@@ -229,7 +229,7 @@ class MemoryContexts(Protocol):
         """Return the turns whose parent is this one."""
 
     def patch(self, turn_id: int, payload: object) -> int:
-        """Lay another payload over a turn's; return the patch's number."""
+        """Replace a turn's payload for all readers; return the patch's number."""
 
     def tombstone(self, turn_id: int, *, flags: int = 0) -> int:
         """Hide a turn's payload; return the patch's number."""
@@ -244,7 +244,7 @@ class MemoryContexts(Protocol):
         """Yield the open turns of all contexts."""
 
     def open_turn(self, open_id: int) -> MemoryOpenTurn:
-        """Return an open turn, to go on with it or to seal it."""
+        """Return an open turn, to continue or seal it."""
 
 
 class MemoryBlobs(Protocol):
@@ -258,7 +258,7 @@ class MemoryBlobs(Protocol):
         expect_hash: Name | None = None,
         expect_size: int | None = None,
     ) -> Blob:
-        """Store bytes, or all that a binary file holds."""
+        """Store bytes, or the content of a binary file."""
 
     def get(self, name: Name) -> bytes | None:
         """Return the bytes of a blob, or None."""
@@ -267,7 +267,7 @@ class MemoryBlobs(Protocol):
         """Yield the bytes of a blob in pieces."""
 
     def has(self, name: Name) -> bool:
-        """Return whether there is a blob of that name."""
+        """Return whether a blob is stored."""
 
     def stat(self, name: Name) -> Blob:
         """Return a blob's sizes without its bytes."""

@@ -20,7 +20,7 @@ _UNCOMPILED = 20  # records that a class makes before its `__new__` is compiled
 
 
 class _Record(tuple):  # type: ignore[type-arg]
-    """What all named tuples share; each class has its own fields."""
+    """The base of all named tuples; each class has its own fields."""
 
     __slots__ = ()
     __annotations__: dict[str, str]
@@ -77,7 +77,7 @@ def _maker(cls: type[_Record]) -> Callable[..., Any]:
 
 
 class _Signature:
-    """Stands for the signature of a class, which `help` and editors ask for."""
+    """A placeholder for the signature of a class, which `help` and editors read."""
 
     def __get__(self, _: object, cls: Any) -> object:
         from inspect import signature

@@ -86,7 +86,7 @@ class Contexts:
     def compare_and_set(
         self, context: MemoryContext | Which, to: int, *, expected_head: int
     ) -> ContextInfo:
-        """Move a head if it is where it is expected. Raises ConflictError, with the actual head."""
+        """Move a head if it is at the expected turn. Raises ConflictError, with the actual head."""
         return self._handle(context).move(to, expected_head=expected_head)
 
     def delete(self, context: MemoryContext | Which) -> None:
@@ -308,7 +308,7 @@ class OpenTurn:
         self._streams = turns.database.open_turns
 
     def info(self) -> OpenInfo:
-        """Return what is stored of it. Raises ConflictError when it was sealed or discarded."""
+        """Return its state. Raises ConflictError when it was sealed or discarded."""
         found = self._streams.get(self.id)
         if found is None:
             raise self._gone()

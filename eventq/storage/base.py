@@ -108,10 +108,10 @@ class Events(Protocol):
         """Return the lowest id of a range that matches, or None."""
 
     def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Return whether an id of a range may match, as far as so much processor time tells."""
+        """Return whether an id of a range may match, within a limit of processor time."""
 
     def count(self, text: str, after: int, upto: int) -> int:
-        """Count the ids of a range that match."""
+        """Return the number of ids of a range that match."""
 
     def latest(self, by: str) -> list[Event]:
         """Return the newest event of each `source` or `type`."""
@@ -120,7 +120,7 @@ class Events(Protocol):
         """Return the id of the oldest stored event, 0 for none."""
 
     def last(self) -> int:
-        """Return the id of the newest event there ever was, 0 for none. Asked often."""
+        """Return the highest id that an event ever had, 0 for none. Called often."""
 
     def from_end(self, count: int) -> int:
         """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
@@ -133,7 +133,7 @@ class Events(Protocol):
 
 
 class Consumers(Protocol):
-    """Subscriptions, and how far each has got."""
+    """Subscriptions, and the progress of their consumers."""
 
     def get(self, consumer: str) -> ConsumerState | None:
         """Return the state of one consumer, or None."""
@@ -165,19 +165,19 @@ class Consumers(Protocol):
         """Return the next page of matching events without an ack."""
 
     def ack(self, consumer: str, acked: int) -> Popped:
-        """Ack up to an id; a lower one than before asks for a replay."""
+        """Ack up to an id; a smaller id than before starts a replay."""
 
     def start_at(self, consumer: str, acked: int) -> None:
-        """Note that a new consumer wants what comes after an event."""
+        """Record that a new consumer starts after an event."""
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event after the acked one up to `upto` matches."""
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
-        """Note how many runs in a row made no progress."""
+        """Record the number of consecutive runs without progress."""
 
     def stall(self, state: ConsumerState, reason: str) -> None:
-        """Note why no handler is started any more, until an ack."""
+        """Record why no handler is started until the next ack."""
 
     def end_stall(self, consumer: str) -> None:
         """End a stall and forget the attempts."""
@@ -190,7 +190,7 @@ class Blobs(Protocol):
         """Return the rows of those that are stored, parts included."""
 
     def row(self, digest: bytes) -> BlobRow | None:
-        """Return the row of a blob that is no part only, or None."""
+        """Return the row of a blob, or None; a mere part is not a blob."""
 
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
@@ -271,7 +271,7 @@ class Turns(Protocol):
         """Return the next turns of some types by id, without patches."""
 
     def link(self, turn_id: int) -> Link | None:
-        """Return where a turn stands, or None."""
+        """Return the link of a turn to its ancestors, or None."""
 
     def last_id(self) -> int:
         """Return the id of the newest turn there ever was, 0 when there was none."""
@@ -289,7 +289,7 @@ class Turns(Protocol):
         """Return the first turns whose parent is this one."""
 
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
-        """Lay a payload, or None for a tombstone, over a turn's; return the patch's number.
+        """Replace a turn's payload, or hide it for None; return the patch's number.
 
         Raises UnknownTurnError, UnknownBlobError, GoneError.
         """
@@ -339,7 +339,7 @@ class Contexts(Protocol):
     def move(
         self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False
     ) -> ContextInfo:
-        """Move a head and log it; return where the context stands then.
+        """Move a head and log it; return the new state of the context.
 
         The head of a run moves only with `run`. Raises ConflictError, with the actual head where
         it is not the `expected` one, UnknownContextError, UnknownTurnError.
@@ -379,16 +379,16 @@ class Runs(Protocol):
         """
 
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
-        """Keep a step that failed beside the chain; return False as `step` returns None."""
+        """Store a failed step outside the chain; return False where `step` returns None."""
 
     def set_status(self, run_id: int, status: str, op: str, source: str | None) -> RunInfo:
-        """Suspend or resume a run, and log it; return where it stands then.
+        """Suspend or resume a run, and log it; return its new state.
 
         Raises ConflictError when it is not active, or is already; UnknownRunError.
         """
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
-        """Return where a run stands, and what has a key; raise UnknownRunError."""
+        """Return the state of a run, and what was stored with a key; raise UnknownRunError."""
 
     def has(self, context_id: int) -> bool:
         """Return whether a context is that of a run."""
@@ -414,7 +414,7 @@ class Runs(Protocol):
         """Return id and index entry, as JSON, of what `completed` returns."""
 
     def attempts(self, parent: int) -> list[bytes]:
-        """Return the digests of what was tried after a turn, oldest first."""
+        """Return the digests of the attempts after a turn, oldest first."""
 
     def all_attempts(self, after: int, limit: int) -> list[tuple[int, bytes]]:
         """Return number and digest of the next attempts of all runs."""
@@ -423,14 +423,14 @@ class Runs(Protocol):
         """Return the turns that runs start at."""
 
     def last_op(self, run_id: int) -> str | None:
-        """Return what the newest move of a run's head was."""
+        """Return the operation of the newest move of a run's head."""
 
     def faults(self) -> Iterable[str]:
         """Return a sentence for each fault of the rows of runs."""
 
 
 class MemoryAreas(Protocol):
-    """What the memory needs of a database: blobs, turns, contexts and runs, and one change."""
+    """The part of a database that the memory uses: blobs, turns, contexts, runs, transactions."""
 
     @property
     def blobs(self) -> Blobs:
@@ -463,14 +463,14 @@ class MemoryAreas(Protocol):
 
 
 class Streams(Protocol[Row_co]):
-    """Bytes that grow, of one kind: what open turns and artifacts have in common.
+    """Growing byte sequences: the operations that open turns and artifacts share.
 
     A stream is open until it ends. Its pieces are durable once `append` has returned outside of
     `write`. An open stream can be read by others, and one whose writer has died is still there.
     """
 
     def get(self, number: int) -> Row_co | None:
-        """Return how far a stream is, or None."""
+        """Return the state of a stream, or None."""
 
     def append(
         self,
@@ -515,7 +515,7 @@ class Streams(Protocol[Row_co]):
 
 
 class OpenTurns(Streams["OpenInfo"], Protocol):
-    """Turns that are still being written; whoever knows the number may go on with one.
+    """Open turns, which are still being written. Any caller that has the number can continue one.
 
     Their pieces are the bytes themselves. Ending one drops it: its payload is a blob by then.
     """
@@ -557,7 +557,7 @@ class Artifacts(Streams["ArtifactRow"], Protocol):
         """Return whether a number was never given."""
 
     def reserve(self, number: int) -> None:
-        """Let new numbers begin after this one."""
+        """Reserve all numbers up to this one."""
 
     def remove(self, number: int) -> bool:
         """Delete an artifact; its number is not given again. Return False when there is none."""
@@ -567,10 +567,10 @@ class Outputs(Protocol):
     """The versions of agents' outputs, the counters of their numbers, and other names of blobs."""
 
     def next_number(self, counter: str) -> int:
-        """Return the next number of a counter, and count on, from 0."""
+        """Return a counter's value, from 0, and increment it."""
 
     def reserve(self, numbers: Sequence[tuple[str, int]]) -> None:
-        """Let counters go on after these numbers."""
+        """Reserve all numbers up to these."""
 
     def counters(self) -> dict[str, int]:
         """Return the next number of each counter."""
@@ -610,10 +610,10 @@ class Outputs(Protocol):
 
 
 class Copies(Protocol):
-    """What an export reads, and what an import finds and stores."""
+    """The operations of exports and imports."""
 
     def select(self, contexts: Iterable[int | str] | None) -> Selection:
-        """Choose contexts, by id or name, and what they lead to; None chooses everything.
+        """Select contexts, by id or name, and what is reachable from them; None selects everything.
 
         Contexts lead to their chains, to the starts of their runs, and to the blobs of both:
         payloads, patches, attempts, roots, and what these name. Called inside `read`, where one
@@ -630,7 +630,7 @@ class Copies(Protocol):
         """Return the attempts after a turn, in no order."""
 
     def is_reached(self, turn: int) -> bool:
-        """Return whether a context stands at a turn, or at one that follows it."""
+        """Return whether a context has a turn on its chain."""
 
     def last_context(self) -> int:
         """Return the id of the newest context there ever was, 0 when there was none."""
@@ -645,17 +645,17 @@ class Copies(Protocol):
         """
 
     def reserve(self, turn: int) -> None:
-        """Let the ids of new turns begin after this one, unless they do."""
+        """Reserve all ids of turns up to this one."""
 
 
 class Selection(Protocol):
-    """What was chosen to be copied. Everything is read in pages, of the moment of its `read`."""
+    """The objects to be copied. All are read in pages, in the snapshot of one `read`."""
 
     def add_artifact(self, number: int) -> bool:
-        """Choose an artifact; return False when it was chosen, or there is none."""
+        """Select an artifact; return False if it was selected before, or is missing."""
 
     def add_output(self, output: str) -> list[bytes]:
-        """Choose all versions of an output; return the blobs that this has newly chosen.
+        """Select all versions of an output; return the blobs that were not selected before.
 
         These are those of the versions and what they name, without parts; [] for no such output.
         """
@@ -673,7 +673,7 @@ class Selection(Protocol):
         """Yield every patch, oldest first."""
 
     def roots(self) -> Iterator[RootCopy]:
-        """Yield the root of every turn that has one of its own, by turn."""
+        """Yield the root of every turn that does not inherit it, by turn."""
 
     def refs(self) -> Iterator[RefCopy]:
         """Yield every blob that names others, once with each of them."""
@@ -706,7 +706,7 @@ class Log(Protocol):
 
     @property
     def consumers(self) -> Consumers:
-        """Subscriptions, and how far each has got."""
+        """Subscriptions, and the progress of their consumers."""
 
 
 class Snapshot(Log, MemoryAreas, Protocol):
@@ -732,7 +732,7 @@ class Watcher(Protocol):
     """
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the log may have grown, at most so long; return False when the time is up.
+        """Wait until the log may have grown; return False after a timeout.
 
         Raises NotAThreadError then for a thread that is gone.
         """
@@ -750,7 +750,7 @@ class Watcher(Protocol):
 
 
 class Lease(Protocol):
-    """The right to supervise one consumer: nobody else runs its handler meanwhile.
+    """The right to supervise one consumer. While it is held, no other process runs its handler.
 
     It survives `close` and is handed over to a fork, which keeps `fds` open.
     """
@@ -786,7 +786,7 @@ class Leases(Protocol):
     """Who supervises the consumers of a thread."""
 
     def is_noted(self, consumer: str) -> bool:
-        """Return whether a holder was noted, and had not left, when this was made."""
+        """Return whether there was a holder when this object was created."""
 
     def is_held(self, consumer: str) -> bool:
         """Return whether somebody holds the lease of a consumer, by now."""

@@ -22,7 +22,7 @@ class ArtifactImport:
     """The artifacts of one source, each stored in a transaction of its own."""
 
     def __init__(self, job: Job) -> None:
-        """Nothing is read yet."""
+        """Prepare; nothing is read yet."""
         self._produced = job.produced
         self._source = job.source
         self._notes = job.notes
@@ -30,7 +30,7 @@ class ArtifactImport:
         self.new = 0
 
     def check_numbers(self) -> None:
-        """Raise ConflictError for a number that means something else here: texts name it."""
+        """Raise ConflictError for a number that is taken by another artifact: texts name it."""
         for line in self._source.lines():
             name = line and self._conflict(line)
             if name:
@@ -41,7 +41,7 @@ class ArtifactImport:
                 )
 
     def _conflict(self, line: Line) -> str:
-        """Return the URL that would lead to something else here, "" for none."""
+        """Return the URL that would name something else in the target, "" for none."""
         if "artifact" in line:
             if line["status"] == "open":
                 return ""

@@ -23,7 +23,7 @@ class BlobImport:
     """The blobs of one source, and what became of them."""
 
     def __init__(self, job: Job) -> None:
-        """Nothing is read yet."""
+        """Prepare; nothing is read yet."""
         self._database = job.database
         self._blobs = job.blobs
         self._source = job.source

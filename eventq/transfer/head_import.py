@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HeadImport:
-    """The contexts of one source, and which contexts here they are."""
+    """The contexts of one source, and the matching contexts of the target."""
 
     if TYPE_CHECKING:
         _known: KnownContexts
@@ -104,7 +104,7 @@ class HeadImport:
         return self._turns.depth(here) if here else 0
 
     def _import(self, record: HeadRecord) -> int:
-        """Return the context here that a record stands for; make one when there is none."""
+        """Return the target's context for a record; create it if there is none."""
         head = self._came.here(record.head_turn_id) or 0
         found = self._match(record, head)
         if found is None:
@@ -140,7 +140,7 @@ class HeadImport:
         return here
 
     def _move_on(self, context_id: int, here: int, head: int) -> None:
-        """Move the head of a context on where the source is ahead; note one that went elsewhere."""
+        """Advance a context's head if the source is ahead; note one that diverged."""
         shared = self._turns.common(here, head)
         if shared not in (here, head):
             self._notes.remark(

@@ -27,18 +27,18 @@ class Notes:
         self.all: list[str] = []
 
     def fault(self, what: str) -> None:
-        """Note what is damaged and was left out; raise DamagedError in a strict import."""
+        """Record damage that was left out; raise DamagedError in a strict import."""
         if self.strict:
             damaged(what)
         self.all.append(what)
 
     def remark(self, what: str) -> None:
-        """Note what is sound, and not here as it is there."""
+        """Record undamaged data that differs from the source."""
         self.all.append(what)
 
 
 class Job:
-    """What each part of an import works with."""
+    """The objects that the parts of an import share."""
 
     def __init__(
         self, contexts: Contexts, produced: OutputStore, source: Source, *, strict: bool

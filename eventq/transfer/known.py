@@ -32,7 +32,7 @@ _PAGE = 1_000
 
 
 class SeenTurns:
-    """The turns of the source that are here, and under which ids."""
+    """The turns of the source that the target has, and their ids there."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -42,7 +42,7 @@ class SeenTurns:
         self._anew: set[int] = set()  # these ids
 
     def add(self, record: TurnRecord, here: int) -> None:
-        """Note that a turn is here; its id is above those before it."""
+        """Record a turn that the target has; ids are added in ascending order."""
         self._seen.append(record.turn_id)
         self._depths.append(record.depth)
         if here != record.turn_id:
@@ -54,7 +54,7 @@ class SeenTurns:
         return at if at < len(self._seen) and self._seen[at] == turn_id else None
 
     def here(self, turn_id: int) -> int | None:
-        """Return the id here of a turn of the source; 0 for 0, None for one that is not here."""
+        """Return the target's id for a turn of the source; 0 for 0, None for a missing one."""
         if turn_id == 0:
             return 0
         return None if self._place(turn_id) is None else self._renamed.get(turn_id, turn_id)
@@ -65,12 +65,12 @@ class SeenTurns:
         return 0 if at is None else self._depths[at] + 1
 
     def is_free(self, here: int) -> bool:
-        """Return whether a turn here stands for none of the source yet."""
+        """Return whether a turn of the target is not matched yet."""
         return here not in self._anew and self.here(here) != here
 
 
 class KnownTurns:
-    """The turns that were here before, by what makes a turn what it is."""
+    """The turns that the target had before, by their identifying fields."""
 
     def __init__(self, copies: Copies, seen: SeenTurns, last: int) -> None:
         """Read candidates from a database whose newest turn is `last`; `seen` are taken already."""
@@ -80,7 +80,7 @@ class KnownTurns:
         self._groups: dict[tuple[int, bytes], dict[Traits, Ids]] = {}
 
     def find(self, record: TurnRecord, parent: int) -> int | None:
-        """Return the turn here that a record stands for, that of its own id first, or None.
+        """Return the target's turn for a record, preferring its own id, or None.
 
         What follows a turn that came with this import is not asked for.
         """
@@ -111,7 +111,7 @@ class KnownTurns:
 
 
 class KnownContexts:
-    """The contexts here that were born at certain times, and stand for none that came yet."""
+    """The target's contexts with certain creation times that are not matched yet."""
 
     def __init__(self, contexts: Contexts, times: set[int]) -> None:
         """Read them from a database, once."""
@@ -156,7 +156,7 @@ class KnownContexts:
         return self._free[context_id][0]
 
     def take(self, context_id: int) -> None:
-        """Let one stand for a context that came, if it is among them."""
+        """Match one with an incoming context, if it is among them."""
         head, at, name = self._free.pop(context_id, (0, 0, None))
         if name is not None:
             self._named.pop((at, name), None)
@@ -166,7 +166,7 @@ class KnownContexts:
 
 
 class KnownRows(Generic[Row]):
-    """What follows a turn and may be there several times over: its patches, or its attempts."""
+    """Rows of a turn that may occur several times: its patches, or its attempts."""
 
     def __init__(self, rows: Callable[[int], list[Row]]) -> None:
         """Take what reads the rows of a turn."""

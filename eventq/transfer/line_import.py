@@ -58,7 +58,7 @@ class LineImport:
         ]
 
     def run(self) -> None:
-        """Store what the lines say, and note how many could not be stored."""
+        """Store the content of the lines, and note how many could not be stored."""
         count = 0
         for line in self._job.source.lines():
             try:
@@ -80,7 +80,7 @@ class LineImport:
         self._pending = []
 
     def _import(self, line: Line) -> bool:
-        """Store what one line says; return False when it cannot be stored."""
+        """Store the content of one line; return False if it cannot be stored."""
         for kinds, store in self._kinds:
             if fits(line, kinds):
                 return store(line)
@@ -169,7 +169,7 @@ class LineImport:
         return True
 
     def _rule(self, line: Line) -> bool:
-        """Return whether a rule was of any use: it was stored with its turn."""
+        """Return whether a rule was used: it is stored with its turn."""
         return line["canonical"].isprintable() and bool(self._came.here(line["turn"]))
 
     def _alias(self, line: Line) -> bool:

@@ -143,7 +143,7 @@ class Sessions:
                 yield self.line(turn, warn or (lambda _: None))
 
     def line(self, turn: Turn, warn: Warn) -> bytes:
-        """Return the line that a turn was made of."""
+        """Return the line that a turn was made from."""
         data = turn.payload or b""
         if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
             stored = parse(data)
@@ -159,7 +159,7 @@ class Sessions:
 
 
 class SessionImport:
-    """One import: the context, and what became of the lines."""
+    """One import: the context, and the result for its lines."""
 
     def __init__(self, sessions: Sessions, context: Context, path: str, folder: str | None) -> None:
         self._sessions = sessions

@@ -218,7 +218,7 @@ class ThreadSource:
             yield HeadRecord(one.context, one.head, one.depth, one.flags, one.at)
 
     def lines(self) -> Iterator[Line]:
-        """Yield what the format has no room for."""
+        """Yield what the format cannot express."""
         yield from self._lines_of_graph()
         yield from self._lines_of_runs()
         yield from self._lines_of_blobs()
@@ -286,7 +286,7 @@ def _line_of(info: ArtifactInfo) -> Line:
 
 
 def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str]]:
-    """Return what a text names by URL: artifacts as number and "", outputs as 0 and their id."""
+    """Return what a text names by URL: artifacts as (number, ""), outputs as (0, id)."""
     found = set()
     kept = b""
     for piece in chain(pieces, [b" "]):  # a name that reaches to the end of a piece may go on

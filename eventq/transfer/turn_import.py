@@ -52,7 +52,7 @@ class Nodes:
 
 
 class TurnImport:
-    """The turns of one source, and which turns here they are."""
+    """The turns of one source, and the matching turns of the target."""
 
     def __init__(self, job: Job, nodes: Nodes, blobs: BlobImport) -> None:
         """Begin, inside a transaction; the blobs have come."""
@@ -108,7 +108,7 @@ class TurnImport:
         }
 
     def here(self, turn_id: int) -> int | None:
-        """Return the id here of a turn of the source; 0 for 0, None for one that is not here."""
+        """Return the target's id for a turn of the source; 0 for 0, None for a missing one."""
         return self._seen.here(turn_id)
 
     def _drop(self, record: TurnRecord, why: str) -> None:

@@ -111,7 +111,7 @@ def _reach(url: str, address: Address, seconds: float) -> socket.socket:
 
 
 def _dial(made: socket.socket, path: str, seconds: float) -> None:
-    """Connect to a path; while the queue of the server is full, try again until the time is up."""
+    """Connect to a path; while the server's queue is full, retry until the timeout."""
     end = system.monotonic() + seconds
     while True:
         try:
@@ -218,7 +218,7 @@ class Link:
             raise Broken(str(error), sent=True, again=False) from error
 
     def _fill(self) -> None:
-        """Read what comes next, no more than a frame."""
+        """Read the next bytes, at most one frame."""
         try:
             data = self._socket.recv(min(self._reader.needs(), _MOST_READ))
         except TimeoutError as error:
@@ -244,7 +244,7 @@ def _failure(frame: Frame) -> Failure:
 
 
 def _words(frame: Frame) -> str:
-    """Return the words of the last frame."""
+    """Return the message of the last frame."""
     try:
         return raised(_failure(frame)).what
     except EventqError:
@@ -340,7 +340,7 @@ class Connection:
                 self._end()
 
     def _ask_again(self, call: Call, how: str, only: Link | None) -> tuple[Called, Link]:
-        """Ask, and ask once more where that does no harm."""
+        """Send a request, and repeat it if that is safe."""
         try:
             return self._ask(call, only)
         except Broken as error:

@@ -929,7 +929,7 @@ class Pairing:
         return len(self._newest) + len(self._oldest)
 
     def sent(self, req_id: int, request: Request) -> None:
-        """Note that a request is sent; only its type and `include_payload` are kept."""
+        """Record a sent request: its type and `include_payload`."""
         self._check()
         self._newest.append(
             (req_id, _TYPES[type(request)], getattr(request, "include_payload", False))

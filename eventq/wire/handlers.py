@@ -70,7 +70,7 @@ class Handlers:
         self._foreign_roots = foreign_roots
 
     def plan(self, request: Request, *, keys: bool = True, need: Need = need_nothing) -> Plan:
-        """Return what is to be done for a request; `keys` says whether idempotency keys count.
+        """Return the plan for a request; `keys` is whether idempotency keys are used.
 
         Raises the errors that the request alone causes. `need` is asked for memory before a long
         reply is read; it may raise, and the plan be run again later.
@@ -88,7 +88,7 @@ class Handlers:
         return Plan(how, lambda thread: read_once_it_fits(do(thread, request), need))
 
     def _append(self, request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
-        """Return what appends a turn; its key is checked now."""
+        """Return a function that appends a turn; its key is checked now."""
         key = key_text(request.idempotency_key) if keys and request.idempotency_key else None
         parent = request.parent_turn_id or None
         to = AppendTo(parent, key=key, root=request.fs_root, foreign_root=self._foreign_roots)
@@ -111,7 +111,7 @@ class Handlers:
         return append
 
     def _check_append(self, thread: Thread, request: AppendTurn) -> None:
-        """Raise what would refuse an append, before its payload is stored in parts for nothing."""
+        """Raise the error that would refuse an append, before its payload is stored in parts."""
         _context(thread, request.context_id)
         if request.parent_turn_id:
             thread.contexts.turns.depth(request.parent_turn_id)
@@ -131,7 +131,7 @@ class Handlers:
 
 
 def _name_the_option(error: UnknownBlobError) -> UnknownBlobError:
-    """Name what to do about a root that is no stored blob."""
+    """Add the next step to the error for a root that is not a stored blob."""
     error.fix = "put the tree first, or serve with --foreign-roots"
     return error
 

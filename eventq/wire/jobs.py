@@ -44,10 +44,10 @@ if TYPE_CHECKING:
             """Send what can be sent of a reply, and return the rest."""
 
         def done(self, job: Job, rest: bytes) -> None:
-            """Take the rest of a reply."""
+            """Accept the rest of a reply."""
 
         def go_on(self) -> None:
-            """Begin what waited for the reply."""
+            """Start the requests that waited for the reply."""
 
     Done = list[tuple["Job", bytes]]
     Waiter = tuple[int, Callable[[], object]]  # bytes, and what is called once they are held
@@ -58,7 +58,7 @@ GROUP_BYTES = 16 << 20
 
 
 class MemoryBudget:
-    """How many bytes are held for all peers; safe to use from any OS thread.
+    """The memory held for all peers, in bytes; safe to use from any OS thread.
 
     What is longer than `small` is large. Large ones together get three quarters, so that small
     requests find memory whatever large ones and slow readers hold. Nothing is held on the word of a
@@ -76,14 +76,14 @@ class MemoryBudget:
 
     @property
     def ahead(self) -> int:
-        """How many bytes may be read before it is known what they are; below 0 for none.
+        """How many bytes may be read ahead of their use; below 0 for none.
 
         That leaves half: a request is done only when there is memory for the replies before it.
         """
         return self.limit // 2 - self.held
 
     def fits(self, size: int) -> bool:
-        """Return whether so many bytes more may be held."""
+        """Return whether so many more bytes fit."""
         if size > self.small:
             return self._held_large + size <= self.most and self.held + size <= self.limit
         if self.held + size <= self.limit:
@@ -91,7 +91,7 @@ class MemoryBudget:
         return self.held - self._held_large + size <= self.limit // 4
 
     def take(self, size: int, *, force: bool = False) -> bool:
-        """Hold so many bytes more, and return True, if they fit or `force` is set."""
+        """Reserve so many bytes and return True, if they fit or `force` is set."""
         with self._lock:
             if not force and not self.fits(size):
                 return False
@@ -101,7 +101,7 @@ class MemoryBudget:
         return True
 
     def release(self, size: int) -> None:
-        """Hold bytes no longer, as many as were taken at once."""
+        """Release bytes, as many as were reserved by one call."""
         with self._lock:
             self.held -= size
             if size > self.small:
@@ -124,7 +124,7 @@ class MemoryBudget:
         return fits
 
     def reserve(self, size: int, then: Callable[[], object]) -> bool:
-        """Hold so many bytes now and return True, or hold them once they fit and call `then`.
+        """Reserve so many bytes now and return True, or reserve them later and call `then`.
 
         `then` is called in the OS thread that released memory. Reservations are served in order:
         many small replies would otherwise keep a long one waiting for ever.
@@ -147,7 +147,7 @@ class MemoryBudget:
         return found
 
     def _serve(self) -> list[Waiter]:
-        """Hold what fits now of what waits, in order; return the reservations served."""
+        """Serve the waiting reservations that fit now, in order; return them."""
         served = []
         while self._waiting and self.fits(self._waiting[0][0]):
             served.append(self._waiting.popleft())
@@ -170,7 +170,7 @@ class Waits(Exception):  # noqa: N818 (no error)
 
 
 class Job:
-    """One request under way: its frame, its plan, and the memory that it holds."""
+    """One request in progress: its frame, its plan, and the memory that it holds."""
 
     __slots__ = (
         "alone", "held", "json_errors", "keys", "owner", "reply", "req_id", "request", "reserved",
@@ -325,7 +325,7 @@ def _done(thread: Thread, job: Job) -> bytes | None:
 
 
 class Writer(Workers):
-    """The one that writes: what waits at the same time is committed together."""
+    """The only writer: it commits all waiting writes together."""
 
     def __init__(self, path: str, deliver: Callable[[Done], None]) -> None:
         self._kept: Job | None = None

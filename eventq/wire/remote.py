@@ -196,7 +196,7 @@ class Remote:
     kind = ""  # of rpc.CALLS
 
     def __init__(self, connection: Connection, which: Any) -> None:
-        """Represent the object of an id; nothing is asked yet."""
+        """Represent the object with an id; sends nothing yet."""
         self._connection = connection
         self._which = which
 

@@ -402,12 +402,12 @@ def read_once_it_fits(found: Any, need: Need) -> Any:
 
 
 def need_nothing(_: int) -> None:
-    """Hold no memory: there is enough for everything."""
+    """Reserve no memory, as there is enough for everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done for a request: QUICK, READ, WRITE or SCAN, and what returns the reply.
+    """How to handle a request: QUICK, READ, WRITE or SCAN, and the function that returns the reply.
 
     A write is all or nothing by itself. It may share a transaction with others unless it brings
     LARGE bytes.
@@ -485,7 +485,7 @@ class Calls:
         self._uploads: dict[int, BinaryIO] = {}
 
     def plan(self, call: Call, need: Need = need_nothing) -> Plan:
-        """Return what is to be done for a call, when those before it have been answered.
+        """Return the plan for a call, once the earlier ones have been answered.
 
         Nothing is read or stored yet; `need` is asked for memory before a long result is read, and
         may raise. Raises Malformed, Unsupported, TooLargeError, UsageError.

@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
             self.end(BusyError(what, "try again later, or raise --connections"))
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Forget the peer; what was begun for it is still done."""
+        """Drop the peer; requests in progress are still completed."""
         self._transport = None
         self.gone = True
         self._unpark(b"")
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self._take()
 
     def eof_received(self) -> bool:
-        """Answer what was asked, though the peer sends no more."""
+        """Answer the pending requests, although the peer has stopped sending."""
         self._ended = True
         if self._reader.pending:
             self.end(LogicError("the connection ended within a frame", "send whole frames"))
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._busy
 
     def pause_writing(self) -> None:
-        """Begin no more until the peer has read."""
+        """Start no more requests until the peer has read."""
         self._blocked = True
         self._read_deadline = self.server.now() + _patience(self._size_unsent())
 
@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._waiting or self._running)
 
     def _take(self) -> None:
-        """Make jobs of whole frames and begin them, as far as may be read ahead."""
+        """Turn complete frames into jobs and start them, within the limits of reading ahead."""
         again = True
         while again:
             was_full = self._take_frames()
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gauge(full=full)
 
     def _take_frames(self) -> bool:
-        """Make jobs of whole frames; return whether no more may be read ahead."""
+        """Turn complete frames into jobs; return whether a limit of reading ahead is reached."""
         while not self._ending:
             if self._full():
                 return True
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         return ahead >= AHEAD or self._queued >= AHEAD_BYTES
 
     def _gauge(self, *, full: bool) -> None:
-        """Pause or resume reading: a peer that is far ahead waits, as TCP has it."""
+        """Pause or resume reading: TCP makes a peer that is far ahead wait."""
         if full is self._paused or self._transport is None or self._ending:
             return
         self._paused = full
@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- out --------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Begin what may begin: replies keep their order, and a read sees earlier writes."""
+        """Start jobs that may start: replies keep their order, and a read sees earlier writes."""
         while self._waiting and not self._blocked:
             job = self._waiting[0]
             if job.reply is not None:
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _begin(self, job: Job) -> bool:
-        """Submit a job if it may be done beside those that run: a write after writes may."""
+        """Submit a job if it may run in parallel with the current ones, as writes may."""
         if self._running and (
             job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE
         ):
@@ -499,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._account()
 
     def go_on(self) -> None:
-        """Begin what waited for the replies that were sent."""
+        """Start the requests that waited for the replies."""
         if self._transport is not None and (
             self._waiting or self._reader.pending or self._paused or self._ending
         ):
@@ -520,7 +520,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ----------------------------------------------------------------------------------
 
     def end(self, error: EventqError | None = None) -> None:
-        """Take no more requests, answer those that came, send the reason, and close."""
+        """Accept no more requests, answer the pending ones, send the reason, and close."""
         if self._transport is None or self._ending:
             return
         if error:
@@ -548,7 +548,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.linger(self._transport)
 
     def look(self, now: float) -> None:
-        """End what takes too long; called once a second."""
+        """End requests and connections that take too long; called once a second."""
         self._account()
         if not self._unsent:  # the peer has read everything
             self._read_deadline = None
@@ -587,7 +587,7 @@ class Connection(asyncio.BufferedProtocol):
         self.end(LogicError(what, "connect again, or raise --idle") if self.json_errors else None)
 
     def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close immediately; unsent data is lost."""
         if self._transport:
             self._transport.abort()
 
@@ -703,7 +703,7 @@ class Server:
         asyncio.run(self._run(ready))
 
     def stop(self) -> None:
-        """Take no more, finish what was begun, and let `run` return.
+        """Accept no more requests, finish the pending ones, and let `run` return.
 
         Safe in any OS thread and in a signal handler.
         """

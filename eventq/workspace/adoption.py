@@ -35,14 +35,14 @@ _OLD = "old"
 
 
 def is_original(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes was begun by the original."""
+    """Return whether a file with these first bytes was created by the original."""
     start, end = b'{"id":', b',"source":'
     text = head.translate(None, b" \t")
     return text.startswith(start) and text[len(start) : max(text.find(end), 0)].isdigit()
 
 
 class Staged:
-    """The new files of one adoption, on their way to their places."""
+    """The new files of one adoption, until they are in place."""
 
     def __init__(self, layout: Layout, last: int, *, wait: bool) -> None:
         """Make their folder and lock it; `last` is about the id of the last event.
@@ -94,7 +94,7 @@ class Staged:
         finish(self._layout)
 
     def close(self) -> None:
-        """Remove what was not committed, and let the lock go."""
+        """Remove what was not committed, and release the lock."""
         self._end()
         try:
             if _is_at(self._lock, self._folder):
@@ -163,7 +163,7 @@ def _set_aside(path: str, folder: str) -> None:
 
 
 def _free(path: str, sign: str) -> str:
-    """Return a path where nothing is: this one, or with 2, 3 … behind it."""
+    """Return a free path: this one, or this one followed by 2, 3 and so on."""
     target, number = path, 2
     while os.path.lexists(target):
         target, number = f"{path}{sign}{number}", number + 1

@@ -35,7 +35,7 @@ class Journal:
         self._turn = RLock()
 
     def committed(self, commit: Commit) -> None:
-        """Note what was pushed."""
+        """Log the pushed events."""
         for first, count, stamp, rows in commit[3]:
             if count > 1 or not rows:
                 self.write("INFO", f"push batch: count={count} last_id={first + count - 1}")
@@ -45,15 +45,15 @@ class Journal:
             self.write("INFO", f"push: source={source} type={kind}{sub} id={first}", stamp)
 
     def info(self, text: str) -> None:
-        """Note a fact."""
+        """Log a fact."""
         self.write("INFO", text)
 
     def warn(self, text: str) -> None:
-        """Note something that somebody may want to mend."""
+        """Log a problem that may need attention."""
         self.write("WARN", text)
 
     def error(self, text: str) -> None:
-        """Note a failure."""
+        """Log a failure."""
         self.write("ERROR", text)
 
     def write(self, level: str, text: str, stamp: str = "") -> None:

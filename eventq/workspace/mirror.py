@@ -78,7 +78,7 @@ def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> byt
 
 
 def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
-    """Return what stands between id and content of each event; mostly the same for all."""
+    """Return the JSON between id and content of each event; mostly the same for all."""
     heads = {
         (
             source,
@@ -113,7 +113,7 @@ class Mirror:
         self._last = 0  # id in the last line, here or in the newest rotated file
 
     def committed(self, commit: Commit) -> None:
-        """Append to the file what the log has more after a commit.
+        """Append the new events of the log after a commit.
 
         A file that cannot be written is a warning in the journal: the events are stored, and the
         next push heals the mirror. Raises NotAThreadError when the thread was deleted or replaced
@@ -134,7 +134,7 @@ class Mirror:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Leave the file to the next push; raise NotAThreadError when the thread has gone."""
+        """Leave the file to the next push; raise NotAThreadError if the thread is gone."""
         with self._lock.turn:
             self._forget()
         if not os.path.exists(self._layout.database):
@@ -255,7 +255,7 @@ class Mirror:
         return any(map(_by_original, heads)) and not any(_KEY in other for other in heads)
 
     def _adopt(self, *, wait: bool) -> None:
-        """Make the mirror of a thread of the original anew, and keep its files aside.
+        """Create the mirror of the original's thread anew, and move its files aside.
 
         While another process does that, nothing is done, or with `wait` it is waited for: it adds
         what was stored before it is done, and so all that this one has seen no mirror for.
@@ -291,7 +291,7 @@ class Mirror:
         finish(self._layout)
 
     def rebuild(self) -> int:
-        """Write the mirror anew as one file, remove the rotated ones; return the number of lines.
+        """Rewrite the mirror as one file, remove the rotated ones; return the number of lines.
 
         Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is
         waited for.
@@ -443,7 +443,7 @@ class Mirror:
 
 
 def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
-    """Return how a line differs from the one that the log has there; "" when it does not."""
+    """Return how a line differs from the log's, "" if it does not."""
     if text == want:
         return ""
     if want is None:
@@ -523,7 +523,7 @@ def _by_original(head: bytes) -> bool:
 
 
 def _head_of(path: str) -> bytes:
-    """Return how a file begins; nothing for one that cannot be read."""
+    """Return the first bytes of a file, none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_HEAD_BYTES)

@@ -239,7 +239,7 @@ class Blobs:
         return {row[0]: _blob_row(row[:5]) for row in rows}
 
     def row(self, digest: bytes) -> BlobRow | None:
-        """Return the row of a blob that is no part only, or None."""
+        """Return the row of a blob, or None; a mere part is not a blob."""
         rows = self._run(_FIND, (digest,))
         if not rows or rows[0][4]:
             return None

@@ -174,7 +174,7 @@ class Consumers:
         return page  # type: ignore[no-any-return]
 
     def ack(self, consumer: str, acked: int) -> Popped:
-        """Ack up to an id; a lower one than before asks for a replay.
+        """Ack up to an id; a smaller id than before starts a replay.
 
         Raises UnknownConsumerError, AckError.
         """

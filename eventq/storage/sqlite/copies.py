@@ -85,7 +85,7 @@ class Copies:
         return [*map(_attempt, self._run(sql, (parent,)))]
 
     def is_reached(self, turn: int) -> bool:
-        """Return whether a context stands at a turn, or at one that follows it."""
+        """Return whether a context has a turn on its chain."""
         return bool(self._run(_REACHED, (turn,)))
 
     def last_context(self) -> int:
@@ -141,7 +141,7 @@ class Copies:
         self._run(_ADD_PATCH, (new.turn, blob_id, new.flags, new.at))
 
     def reserve(self, turn: int) -> None:
-        """Let the ids of new turns begin after this one, unless they do."""
+        """Reserve all ids of turns up to this one."""
         if turn > self._db.turns.last_id():
             with self._db.joined():
                 self._run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
@@ -187,7 +187,7 @@ class Selection:
         return context_id
 
     def add_artifact(self, number: int) -> bool:
-        """Choose an artifact; return False when it was chosen, or there is none."""
+        """Select an artifact; return False if it was selected before, or is missing."""
         sql = (
             "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE"
             " artifact_id = ? RETURNING 1"
@@ -240,7 +240,7 @@ class Selection:
         return _pages(self._run, sql, lambda row: PatchCopy(*row[1:]))
 
     def roots(self) -> Iterator[RootCopy]:
-        """Yield the root of every turn that has one of its own, by turn."""
+        """Yield the root of every turn that does not inherit it, by turn."""
         sql = (
             "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
             " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"

@@ -97,7 +97,7 @@ def _first_look(connection: apsw.Connection) -> None:
 
 
 class Busy:
-    """A busy handler with short random waits: SQLite's back-off starves whoever waits longest."""
+    """A busy handler with short random waits: SQLite's back-off starves the longest waiter."""
 
     def __init__(self) -> None:
         """Start with no wait under way."""
@@ -114,7 +114,7 @@ class Busy:
 
 
 class Write:
-    """One `with db.write()`: begins at once, joins an outer one, rolls back on anything.
+    """One `with db.write()`: begins immediately, joins an outer one, rolls back on any exception.
 
     One that `joins` is a part of the transaction under way without a savepoint of its own, which
     spares two statements. What fails in it spoils the transaction around it: there is nothing to go
@@ -156,7 +156,7 @@ class Write:
 
 
 class Read:
-    """One `with db.read()`: a connection of its own, on which nothing changes any more."""
+    """One `with db.read()`: a snapshot, on a separate connection."""
 
     def __init__(self, db: Database) -> None:
         """Prepare; the moment begins with the block."""
@@ -434,7 +434,7 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """What tells this thread from a later one at its path; the same however it is opened."""
+        """What distinguishes this thread from a later one at its path, however either is opened."""
         return ":".join(map(str, self.inodes))
 
     def interrupt(self) -> None:
@@ -570,7 +570,7 @@ class Database:
         return ConsumerLock.take(files_of(self.directory, consumer))
 
     def leases(self) -> Leases:
-        """Return who holds which leases by now."""
+        """Return the current holders of leases."""
         from eventq.locks import Leases
 
         return Leases(self.directory)
@@ -589,7 +589,7 @@ class Database:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
 
     def has_memory(self) -> bool:
-        """Return whether there are tables of turns and blobs; an older thread has none."""
+        """Return whether there are tables of turns and blobs, which older threads lack."""
         return self.version >= 3
 
     def has_output(self) -> bool:
@@ -688,7 +688,7 @@ class Database:
         return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
 
     def join(self) -> bool:
-        """Lock the transaction under way in this OS thread; return False when there is none."""
+        """Lock the current transaction of this OS thread; return False if there is none."""
         self.check_process()
         self.lock.acquire()
         try:
@@ -732,7 +732,7 @@ class Database:
         return connection
 
     def snapshot(self) -> None:
-        """Read everything as of this moment, until the database is closed.
+        """Read from a snapshot as of now, until the database is closed.
 
         A read raises LogicError when the moment is lost, as what is read without locks has changed.
         """
@@ -748,7 +748,7 @@ class Database:
         self._is_alone = True
 
     def abandon(self, level: int) -> None:
-        """Undo the transactions from a level on, which nobody will leave any more."""
+        """Roll back the transactions from a level on, whose blocks were interrupted."""
         if self.pid != os.getpid() or not self._is_mine():
             return
         try:
@@ -851,7 +851,7 @@ class Database:
         self._parts.append((first, count, at, rows))
 
     def on_commit(self, effect: Callable[[], None]) -> None:
-        """Run `effect` once the transaction under way has committed, or now when there is none."""
+        """Run `effect` after the current transaction commits, or now if there is none."""
         self.check_process()
         with self.lock:  # a depth that another thread made is not ours
             if self.depth:
@@ -909,13 +909,13 @@ class Database:
             self.lock.release()
 
     def _is_held_up(self) -> bool:
-        """Wait for the lock; return True, without it, when another OS thread is inside `write`."""
+        """Wait for the lock; return True, without it, if another OS thread is inside `write`."""
         if self._is_alone:
             return not self.lock.acquire()
         return bool(self.depth) or not self.lock.acquire(timeout=_PATIENCE)
 
     def _beside(self, call: Callable[[apsw.Connection], Any]) -> Any:
-        """Run a read on a second connection, which sees what is committed."""
+        """Run a read on a second connection, which sees only committed data."""
         if self._reader is None:
             self._reader = self._new_reader()
         try:

@@ -31,11 +31,11 @@ class Outputs:
         self._one = db.one
 
     def next_number(self, counter: str) -> int:
-        """Return the next number of a counter, and count on, from 0."""
+        """Return a counter's value, from 0, and increment it."""
         return count_on(self._db, counter)
 
     def reserve(self, numbers: Sequence[tuple[str, int]]) -> None:
-        """Let counters go on after these numbers."""
+        """Reserve all numbers up to these."""
         pass_by(self._db, numbers)
 
     def counters(self) -> dict[str, int]:
@@ -124,7 +124,7 @@ class Outputs:
 
 
 def count_on(db: Database, counter: str) -> int:
-    """Return the next number of a counter, and count on."""
+    """Return a counter's value, and increment it."""
     sql = (
         "INSERT INTO counters (name, next) VALUES (?, 1)"
         " ON CONFLICT (name) DO UPDATE SET next = next + 1 RETURNING next - 1"
@@ -133,7 +133,7 @@ def count_on(db: Database, counter: str) -> int:
 
 
 def pass_by(db: Database, numbers: Sequence[tuple[str, int]]) -> None:
-    """Let counters go on after numbers."""
+    """Reserve all numbers up to these."""
     sql = (
         "INSERT INTO counters (name, next) SELECT value ->> 0, (value ->> 1) + 1 FROM json_each(?)"
         " WHERE true ON CONFLICT (name) DO UPDATE SET next = max(next, excluded.next)"

@@ -76,7 +76,7 @@ class Recheck:
         return self.first(text, after, upto) is not None
 
     def count(self, text: str, after: int, upto: int) -> int:
-        """Count the ids of a range that match."""
+        """Return the number of ids of a range that match."""
         cursor = self._connection.execute(_COLUMNS + _UP, (after, upto))
         try:
             return sum(self._sandbox.matches(text, row) for row in cursor)

@@ -152,7 +152,7 @@ class Runs:
         return self._state(run_id, None, now)
 
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
-        """Keep a step that failed beside the chain; False when the run has moved; see `base`."""
+        """Store a failed step outside the chain; False if the run has moved; see `base`."""
         with self._db.write():
             now = self._db.milliseconds()
             if self._state(run_id, None, now)[:6] != new.after:
@@ -198,7 +198,7 @@ class Runs:
         return state
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
-        """Return where a run stands, and what has a key. Raises UnknownRunError."""
+        """Return the state of a run, and what was stored with a key. Raises UnknownRunError."""
         now = 0 if key is None else self._db.milliseconds()
         return RunState(*self._state(run_id, key, now)[:6])
 
@@ -238,7 +238,7 @@ class Runs:
         return self._run(_HISTORY + _DAY, (after, group, limit, day))
 
     def attempts(self, parent: int) -> list[bytes]:
-        """Return the digests of what was tried after a turn, oldest first."""
+        """Return the digests of the attempts after a turn, oldest first."""
         sql = (
             "SELECT hash FROM run_attempts INDEXED BY run_attempts_by_parent"
             " JOIN blobs USING (blob_id) WHERE parent_id = ? ORDER BY attempt_id"
@@ -260,7 +260,7 @@ class Runs:
         return self._run(sql, (after, limit))
 
     def last_op(self, run_id: int) -> str | None:
-        """Return what the newest move of a run's head was."""
+        """Return the operation of the newest move of a run's head."""
         sql = "SELECT op FROM context_log WHERE context_id = ? ORDER BY version DESC LIMIT 1"
         return self._one(sql, (run_id,))  # type: ignore[no-any-return]
 

@@ -85,7 +85,7 @@ class OpenTurns(_Streams):
             return self._db.turns.insert("open_turns", sql, bindings) if found else None
 
     def get(self, number: int) -> OpenInfo | None:
-        """Return how far an open turn is, or None."""
+        """Return the state of an open turn, or None."""
         rows = self._run(f"SELECT {_OPEN} FROM open_turns WHERE open_id = ?", (number,))  # noqa: S608
         return OpenInfo(*rows[0]) if rows else None
 
@@ -195,7 +195,7 @@ class Artifacts(_Streams):
         return number
 
     def get(self, number: int) -> ArtifactRow | None:
-        """Return how far an artifact is, or None."""
+        """Return the state of an artifact, or None."""
         rows = self._rows(f"SELECT {_ARTIFACT} FROM artifacts WHERE artifact_id = ?", (number,))  # noqa: S608
         return rows[0] if rows else None
 
@@ -233,7 +233,7 @@ class Artifacts(_Streams):
         return bool(self._db.one(sql, (number,)))
 
     def reserve(self, number: int) -> None:
-        """Let new numbers begin after this one."""
+        """Reserve all numbers up to this one."""
         pass_by(self._db, [(COUNTER, number)])
 
     def remove(self, number: int) -> bool:

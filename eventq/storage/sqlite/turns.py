@@ -347,7 +347,7 @@ class Turns:
     # --- patches and roots ------------------------------------------------------------------------
 
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
-        """Lay a payload, or None for a tombstone, over a turn's; return the patch's number."""
+        """Replace a turn's payload, or hide it for None; return the patch's number."""
         with self.database.write():
             self._check(turn_id)
             now = self.database.milliseconds()

@@ -29,7 +29,7 @@ _FAST_LOOK = 0.01  # seconds between two looks where there is no inotify
 
 
 class Watcher:
-    """A watcher for one waiter, made before the first look: nothing is missed in between."""
+    """A watcher for one waiter, created before its first read, so that it misses nothing."""
 
     def __init__(self, db: Database) -> None:
         """Begin to watch."""
@@ -41,7 +41,7 @@ class Watcher:
             self._version = db.data_version()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the log may have grown, at most so long; return False when the time is up.
+        """Wait until the log may have grown; return False after a timeout.
 
         Raises NotAThreadError then for a thread that was deleted or replaced.
         """
@@ -106,7 +106,7 @@ class _Watch:
             self._notify.remove(self, before)
 
     def note(self, number: int, name: str) -> None:
-        """Ring when the mirror, or what has its name, has changed; the instance is locked."""
+        """Wake the waiter if the file or its name has changed; the instance is locked."""
         if number != self._folder:
             self.ring()
         elif name == _NAME:
@@ -160,7 +160,7 @@ class _Notify:
 
     @classmethod
     def forget(cls) -> None:
-        """Leave the instance to the process that this one was forked from."""
+        """Drop the instance without closing it: it belongs to the parent of a fork."""
         cls._one = None
 
     def add(self, watch: _Watch, path: str, *, folder: bool) -> int:
@@ -180,7 +180,7 @@ class _Notify:
         return number
 
     def remove(self, watch: _Watch, number: int) -> None:
-        """Watch something no more; the last one who does closes the instance."""
+        """Stop watching; the last watcher closes the instance."""
         watches = self._watches.get(number, [])
         if watch in watches:
             watches.remove(watch)
@@ -213,7 +213,7 @@ class _Notify:
             self._leave(watch)
 
     def _begin_to_read(self, watch: _Watch) -> INotify | None:
-        """Return the instance to the waiter that is to read it, None to the others."""
+        """Return the instance if this waiter is the one that reads it, else None."""
         with self.lock:
             if self._reader is None and self._instance is not None:
                 self._reader = watch
@@ -231,13 +231,13 @@ class _Notify:
             self._close_unused()
 
     def _watches_of(self, number: int) -> list[_Watch]:
-        """Return who watches something: all, when the system has dropped events."""
+        """Return the watches of a number; all of them if the system has dropped events."""
         if number < 0:
             return [watch for watches in self._watches.values() for watch in watches]
         return list(self._watches.get(number, ()))
 
     def _leave(self, watch: _Watch) -> None:
-        """Wait no more; another one reads from now on, also after an interrupt."""
+        """Stop waiting, even after an interrupt; another waiter reads from now on."""
         with self.lock:
             if watch in self._waiting:
                 self._waiting.remove(watch)
