@@ -1,4 +1,4 @@
-"""What the tests share: a fresh thread that must check out, a clock moved by hand, and waiting with a deadline."""
+"""Fixtures of all tests: a fresh thread that must check out, a manual clock, a bounded wait."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make the thread that every fresh one is a copy of: an init waits for the disk dozens of times."""
+    """Create the thread that fresh ones are copied from: `init` syncs dozens of times."""
     return eventq.init(tmp_path_factory.mktemp("pristine") / "thread")
 
 
@@ -134,7 +134,7 @@ def raw(path: str) -> Iterator[apsw.Connection]:
 
 @pytest.fixture
 def original(tmp_path: Path) -> str:
-    """Give the path of a thread that the older tool made, with three events and a consumer that acked one."""
+    """Return a thread of the older tool, with three events and a consumer that acked one."""
     path = str(tmp_path / "original")
     os.makedirs(os.path.join(path, "run"))
     os.makedirs(os.path.join(path, "logs"))
@@ -158,7 +158,7 @@ def original(tmp_path: Path) -> str:
 
 @pytest.fixture
 def originals_mirror(original: str) -> str:
-    """Give the thread of the older tool with the mirror that it wrote: one rotated file, and one that goes on."""
+    """Return a thread of the older tool with its mirror: one rotated file and a current one."""
     write_as_original(original, "events-20250101-000000.jsonl", 1, 2)
     write_as_original(original, "events.jsonl", 3, 3)
     return original
@@ -207,7 +207,7 @@ def until() -> Until:
 
 @pytest.fixture
 def run_python() -> RunPython:
-    """Give a function that runs a program in a new Python, without starting handlers, and gives what it printed."""
+    """Return a function that runs a program in a new Python and returns its output."""
 
     def run(code: str, *words: str) -> str:
         done = subprocess.run(

@@ -101,7 +101,7 @@ def tree() -> str:
 
 
 def diagram(table: dict[str, dict[str, str]], initial: list[str]) -> str:
-    """Return a table of transitions as a Mermaid state diagram; states without a way out are final."""
+    """Return a table of transitions as a Mermaid state diagram."""
     arrows = [f"[*] --> {state}" for state in initial]
     for state, events in table.items():
         arrows += [f"{state} --> {to}: {event}" for event, to in events.items()]

@@ -180,7 +180,7 @@ def _limit(item: pytest.Item) -> float:
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Run a test with an end by force; after the last one of a module, end what its fixtures left."""
+    """Run a test with a time limit; after the last one of a module, end leftover processes."""
     faulthandler.dump_traceback_later(
         _limit(item) + float(item.config.getini("limit_grace")), exit=True, file=_stderr
     )

@@ -90,7 +90,7 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
 
 
 def test_waiting_does_not_keep_other_calls_from_running(tmp_path: Path) -> None:
-    """While one task waits in pop and another follows, a third pushes through the same AsyncThread."""
+    """While one task waits in pop and another follows, a third one pushes."""
 
     async def work() -> None:
         async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:

@@ -1,4 +1,4 @@
-"""The run of the tests itself: limits, signals, leftover processes, and failures shown as they happen."""
+"""The test run itself: limits, signals, leftover processes, immediate failures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def runs(pid: int) -> bool:
 
 
 def session(folder: Path, code: str, *words: str) -> str:
-    """Run a file of tests in a session of its own, as a background job would; return what it printed."""
+    """Run a file of tests in its own session, as a background job; return its output."""
     (folder / "pytest.ini").write_text(
         "[pytest]\ntimeout = 2\ntimeout_method = signal\nfilterwarnings = ignore\n"
     )
@@ -90,7 +90,7 @@ def session(folder: Path, code: str, *words: str) -> str:
 
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_a_session(jobs: str, tmp_path: Path, until: Until) -> None:
-    """A test that hangs fails with a stack, its processes end, signals are reset, a failure is shown at once."""
+    """A hanging test fails with a stack, its processes end, and signals are reset."""
     said = session(
         tmp_path,
         f"FOLDER, WANTED, PYTHON = {str(tmp_path)!r}, 2, {sys.executable!r}\n{SAMPLE}",

@@ -1,4 +1,4 @@
-"""The types of the public face, as a user's type checker sees them; mypy reads this file as well."""
+"""The types of the public API, as a user's type checker sees them; mypy checks this file."""
 
 from __future__ import annotations
 

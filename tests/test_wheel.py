@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
-    """Unpacked somewhere else, the wheel has the migrations, the skill, the types and both scripts, and runs."""
+    """The unpacked wheel has migrations, skill, types and scripts, and runs."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
         cwd=ROOT, check=True, capture_output=True, timeout=300,

@@ -1,4 +1,4 @@
-"""What the tests of the library share: a context, a folder, a second thread, a clock that never stands still."""
+"""Fixtures of the library's tests: a context, a folder, a second thread, a moving clock."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let text be long, and base64 large, from a few characters on, so that random values and entries have it."""
+    """Lower the limits for text and base64 to a few characters, for random values."""
     monkeypatch.setattr(entries, "MAX_CHARS", 80)  # a ref has 76
     monkeypatch.setattr(entries, "NOTICE", "\n[cut]")
     monkeypatch.setattr(entries, "_KEPT", 74)

@@ -1,4 +1,4 @@
-"""Packs as another program would write them, byte for byte, made with none of eventq's code for the format."""
+"""Packs as another program would write them, without eventq's own code for the format."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def write(folder: Path, **files: bytes) -> Path:
 
 
 def small(folder: Path, count: int = 3, **files: bytes) -> Path:
-    """Write a pack of a chain of turns with payloads `1`, `2`, …, in context 1, whole but for what is given."""
+    """Write a pack of a chain of turns `1`, `2`, … in context 1, with these changes."""
     numbers = range(1, count + 1)
     whole = {
         "blob": b"".join(blob(b"%d" % n) for n in numbers),

@@ -83,7 +83,7 @@ def packed(data: bytes) -> bytes:
 
 
 def collect(thread: eventq.Thread, grace: float = HOUR) -> Collected:
-    """Collect, and see that the dry run lists just that, that a second collection finds nothing, and all is sound."""
+    """Collect; check the dry run, that a second collection finds nothing, and that all is sound."""
     dry = thread.gc(grace=grace)
     done = thread.gc(apply=True, grace=grace)
     assert (dry.applied, done.applied) == (False, True)
@@ -106,7 +106,7 @@ def append(context: Any, payload: object, **words: Any) -> Any:
 
 
 def left_behind(thread: eventq.Thread, data: bytes, tool: str = "tool") -> None:
-    """Leave an artifact as a process does that dies while it writes: its bytes are stored, and nobody seals it."""
+    """Leave an artifact unsealed, as a process does that dies while it writes."""
     child = os.fork()
     if not child:
         with eventq.open(thread.path) as opened:

@@ -1,4 +1,4 @@
-"""An artifact has a number of its own, is whole once it is sealed, and tells how far it is until then."""
+"""An artifact has its own number, is whole once it is sealed, and shows its progress until then."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_numbers_sort_as_numbers(thread: eventq.Thread) -> None:
 
 
 def test_numbers_go_on(path: str) -> None:
-    """Row 86: numbers go on after reopening and after a deletion, also of the newest; none is used again."""
+    """Row 86: numbers continue after reopening and after a deletion; none is used again."""
     with eventq.open(path) as thread:
         assert [thread.artifacts.put(b"x").artifact_id for _ in range(3)] == ["0", "1", "2"]
     with eventq.open(path) as thread:
@@ -165,7 +165,7 @@ def test_a_number_as_a_number(thread: eventq.Thread) -> None:
     (250, ", ".join(map(str, range(100))) + ", and 150 more"),
 ])  # fmt: skip
 def test_what_is_available(thread: eventq.Thread, count: int, listed: str) -> None:
-    """Row 99: an error lists the numbers in their order, 100 at most, and says how many more there are."""
+    """Row 99: an error lists at most 100 numbers, in order, and how many more there are."""
     with thread.write():
         for _ in range(count):
             thread.artifacts.put(b"")
@@ -180,7 +180,7 @@ def test_what_is_available(thread: eventq.Thread, count: int, listed: str) -> No
     ("x" * 63 + "/y", "x" * 63), ("/" * 100 + "y", "y"), ("é" * 70 + "z", "z"), ("TOOL", "TOOL"),
 ])  # fmt: skip
 def test_the_name_of_a_tool(thread: eventq.Thread, given_name: str, kept: str) -> None:
-    """Row 89: what is no letter, digit, `_` or `-` becomes one `_`, none at the ends; at most 64 are left, else `tool`."""
+    """Row 89: runs of characters outside `[A-Za-z0-9_-]` become one `_`; at most 64 are kept."""
     assert tool_name(given_name) == kept
     assert tool_name(kept) == kept
     assert thread.artifacts.put(b"x", given_name).tool == kept
@@ -191,7 +191,7 @@ def test_the_name_of_a_tool(thread: eventq.Thread, given_name: str, kept: str) -
 @given(st.text(max_size=200))
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 def test_any_name_of_a_tool(name: str) -> None:
-    """Row 89: whatever the name, what is kept can stand in the name of a file, and stays as it is."""
+    """Row 89: a sanitized name is valid in a file name, and sanitizing it again changes nothing."""
     kept = tool_name(name)
     assert 1 <= len(kept) <= 64
     assert set(kept) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -211,7 +211,7 @@ def test_a_tool_is_text(thread: eventq.Thread, tool: Any) -> None:
 
 
 def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
-    """Row 90: an artifact is open until it is sealed with its size, lines, hash and times; then it is read whole."""
+    """Row 90: an artifact is open until it is sealed with its size, lines, hash and times."""
     writer = thread.artifacts.allocate("bash")
     now = thread.database.milliseconds()
     assert thread.artifacts.get("0") == ArtifactInfo(
@@ -235,7 +235,7 @@ def test_written_and_sealed(thread: eventq.Thread, clock: Clock) -> None:
     (b"\n\na", 3), (b"a\r\nb\r", 2), (b"\0", 1), ("\u2028\x85\x0b".encode(), 1), (b"\xff\xfe", 1),
 ])  # fmt: skip
 def test_lines(thread: eventq.Thread, data: bytes, lines: int) -> None:
-    """A line ends with a newline byte; a last one that has not ended is one, and an empty artifact has none."""
+    """A newline ends a line, an unfinished last line counts, and an empty artifact has none."""
     info = thread.artifacts.put(data)
     assert (info.lines, info.size, info.hash) == (lines, len(data), blake3(data).hexdigest())
     with thread.artifacts.allocate() as writer:
@@ -257,7 +257,7 @@ BORDERS = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUN
 def test_sizes_at_the_borders_of_chunks(
     opened: eventq.Thread, kind: str, size: int, step: int | None
 ) -> None:
-    """Row 90: whatever the size and in whatever pieces it is written, size, lines, hash and bytes are what was given."""
+    """Row 90: size, lines, hash and bytes are right for any size, written in any pieces."""
     data = {"text": TEXT, "noise": NOISE, "zeros": bytes(2 * CHUNK + 1)}[kind][:size]
     if kind == "text" and size:
         data = data[:-1] + b"\n"
@@ -309,7 +309,7 @@ BUFFERS: list[tuple[Any, bytes]] = [
 
 
 def test_every_kind_of_buffer(thread: eventq.Thread) -> None:
-    """Bytes, bytearrays and memoryviews of any format, shape and step are the bytes they show, and are let go again."""
+    """Buffers of any format, shape and step are stored as their bytes, and released."""
     for data, expected in BUFFERS:
         with thread.artifacts.allocate() as writer:
             writer.write(b"<")
@@ -332,7 +332,7 @@ def test_a_buffer_of_a_strange_shape(opened: eventq.Thread) -> None:
 
 
 def test_what_is_no_bytes(thread: eventq.Thread) -> None:
-    """Text and files in text mode are refused with a sentence; what was allocated for a file says why it failed."""
+    """Text and files in text mode are refused; an artifact allocated for one says why it failed."""
     wrong: Any
     for wrong in ("text", None, 3, ["a"]):
         with pytest.raises(InputError, match=f"an artifact is bytes, not {type(wrong).__name__}"):
@@ -376,7 +376,7 @@ def test_a_large_file_is_never_in_memory(thread: eventq.Thread) -> None:
 
 
 def test_nothing_waits_longer_than_its_bytes(thread: eventq.Thread, moments: Moments) -> None:
-    """After COMMIT_BYTES the rest of the world reads what was written; before, neither bytes nor time call for it."""
+    """After COMMIT_BYTES others can read what was written, and not before."""
     del moments  # it stands
     writer = thread.artifacts.allocate()
     block = BLOCK
@@ -391,7 +391,7 @@ def test_nothing_waits_longer_than_its_bytes(thread: eventq.Thread, moments: Mom
 
 
 def test_nothing_waits_longer_than_its_time(thread: eventq.Thread, moments: Moments) -> None:
-    """After COMMIT_SECONDS what waits is stored by the next write or tick, not before; the time is that of the oldest."""
+    """After COMMIT_SECONDS the next write or tick stores what waits, not before."""
     writer = thread.artifacts.allocate()
     with eventq.open(thread.path, read_only=True) as reader:
 
@@ -427,7 +427,7 @@ def test_nothing_waits_longer_than_its_time(thread: eventq.Thread, moments: Mome
 def test_the_rest_of_a_large_write_waits_for_its_time_too(
     thread: eventq.Thread, moments: Moments, more: int
 ) -> None:
-    """After COMMIT_SECONDS a tick stores all that was written, also the end of what was more than COMMIT_BYTES."""
+    """After COMMIT_SECONDS a tick stores everything, including the rest beyond COMMIT_BYTES."""
     writer = thread.artifacts.allocate()
     writer.write(bytes(COMMIT_BYTES + more))
     moments.at += COMMIT_SECONDS
@@ -436,7 +436,7 @@ def test_the_rest_of_a_large_write_waits_for_its_time_too(
 
 
 def test_what_was_opened_stays_as_far_as_it_was(thread: eventq.Thread, moments: Moments) -> None:
-    """An artifact that was opened while it was written gives what there was then, whatever comes later."""
+    """An artifact opened during a write returns what was stored then."""
     found = {}
     with eventq.open(thread.path, read_only=True) as reader, thread.artifacts.allocate() as writer:
         for at in range(0, len(THREE), 30_000):
@@ -476,7 +476,7 @@ def test_failed(thread: eventq.Thread, clock: Clock) -> None:
 
 
 def test_as_a_context_manager(thread: eventq.Thread) -> None:
-    """It is sealed at the end, or failed with what was raised, which goes on; what was ended inside is left alone."""
+    """A block seals its artifact, or fails it with the exception; one ended inside stays."""
     with thread.artifacts.allocate() as writer:
         writer.write(b"a")
     with pytest.raises(ZeroDivisionError, match="so it was"), thread.artifacts.allocate() as writer:
@@ -498,7 +498,7 @@ def test_as_a_context_manager(thread: eventq.Thread) -> None:
 
 
 def test_a_reason_that_cannot_be_encoded(thread: eventq.Thread) -> None:
-    """A writer that gives up for an error with half a character in it, as names of files may have, has failed too."""
+    """A writer also fails for an error with an unpaired surrogate, as in names of files."""
     with pytest.raises(OSError, match="no such"), thread.artifacts.allocate():
         raise OSError("no such file: '\udcff'")
     assert thread.artifacts.get(0).status == "failed"
@@ -506,7 +506,7 @@ def test_a_reason_that_cannot_be_encoded(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("ended", ["sealed", "failed"])
 def test_after_the_end(thread: eventq.Thread, ended: str) -> None:
-    """What was sealed or has failed takes nothing more: each call is refused, and nothing changes."""
+    """A sealed or failed artifact refuses every further call, and does not change."""
     writer = thread.artifacts.allocate()
     writer.write(b"abc")
     writer.seal() if ended == "sealed" else writer.fail("why")
@@ -542,7 +542,7 @@ sys.stdin.read()
 
 
 def test_a_writer_that_is_killed(thread: eventq.Thread, until: Any) -> None:
-    """Row 91: while its process lives an artifact is open; killed, it leaves what was stored, partial, and removable."""
+    """Row 91: an artifact is open while its process lives; after a kill it is partial."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, thread.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": ROOT},
@@ -572,7 +572,7 @@ def test_a_writer_that_is_killed(thread: eventq.Thread, until: Any) -> None:
 
 
 def test_a_transaction_around_it(thread: eventq.Thread) -> None:
-    """What is written inside a transaction that is undone is gone; its writer says so, and the artifact never is whole."""
+    """An artifact written in a transaction that rolls back is gone, and its writer says so."""
     kept = thread.artifacts.allocate()
     kept.write(b"before\n")
     with pytest.raises(ZeroDivisionError), thread.write():
@@ -611,7 +611,7 @@ def _begin_and_undo(thread: eventq.Thread) -> ArtifactWriter:
 
 
 def test_a_writer_that_was_undone_writes_to_nobody_else(thread: eventq.Thread) -> None:
-    """A writer whose allocation was undone does not write to the artifact that has the number then."""
+    """A writer whose allocation was rolled back does not write to the number's next artifact."""
     undone = _begin_and_undo(thread)
     with thread.artifacts.allocate() as heir:
         with pytest.raises(ConflictError):
@@ -642,7 +642,7 @@ TEXTS: Any = st.tuples(st.lists(LENGTHS, max_size=12), st.binary(max_size=3))
 @example(([0] * 12, b"x"), 1)
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_every_line_of_any_text(text: tuple[list[int], bytes], cuts: int) -> None:
-    """The bytes from any line on are those of a plain split, however long the lines and wherever chunks end."""
+    """Reading from any line equals a plain split, for any line lengths and chunk boundaries."""
     lengths, rest = text
     data = b"".join(b"%d" % (n % 10) * length + b"\n" for n, length in enumerate(lengths)) + rest
     artifacts = in_memory()
@@ -662,7 +662,7 @@ def test_every_line_of_any_text(text: tuple[list[int], bytes], cuts: int) -> Non
 
 
 def test_a_folder_out(thread: eventq.Thread, folder: str) -> None:
-    """Row 88: artifacts are written as `{id}.{tool}.log`, those that are not whole as `{id}.{tool}.partial.log`."""
+    """Row 88: artifacts are exported as `{id}.{tool}.log`, unfinished ones as `….partial.log`."""
     thread.artifacts.put(THREE, "bash")
     thread.artifacts.put(b"", "a/b")
     failed = thread.artifacts.allocate("x")
@@ -719,7 +719,7 @@ def test_a_folder_that_cannot_be_written(
 
 
 def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
-    """Row 88: files become artifacts under their own numbers, partial ones as failed; numbers go on after the highest."""
+    """Row 88: files are imported under their numbers, partial ones as failed."""
     save(
         folder, _0_bash_log=THREE, _7_web_log=b"seven\n", _3_x_partial_log=b"some",
         _12_empty_log=b"",
@@ -740,7 +740,7 @@ def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
 
 
 def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
-    """What was exported and imported elsewhere is exported from there as the very same files; twice changes nothing."""
+    """Exported artifacts, imported elsewhere and exported again, give the same files."""
     for number in range(12):
         thread.artifacts.put(TEXT[: number * 20_000], f"tool {number % 3}")
     for data in (b"", b"part", THREE, THREE):  # the last two alike
@@ -769,7 +769,7 @@ def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str)
 
 
 def test_numbers_that_are_taken(thread: eventq.Thread, folder: str) -> None:
-    """A file whose number is another's gets one after the highest, also of the folder; imported again it is found there."""
+    """A file whose number is taken gets one after the highest; a second import finds it there."""
     thread.artifacts.put(b"mine")
     thread.artifacts.put(b"mine too", "bash")
     save(folder, _0_tool_log=b"yours", _1_bash_partial_log=b"mine too", _2_tool_log=b"mine")
@@ -789,7 +789,7 @@ def test_numbers_that_are_taken(thread: eventq.Thread, folder: str) -> None:
 
 
 def test_numbers_that_were_removed(thread: eventq.Thread, folder: str) -> None:
-    """Row 86: the number of an artifact that was deleted is given to no file, nor is that of one that came in."""
+    """Row 86: the number of a deleted or an imported artifact is not reused for a file."""
     thread.artifacts.put(b"mine")
     save(folder, _0_tool_log=b"zero", _1_tool_log=b"one", _5_tool_log=b"five")
     thread.artifacts.remove(0)
@@ -809,7 +809,7 @@ def test_numbers_that_were_removed(thread: eventq.Thread, folder: str) -> None:
 def test_numbers_of_files(
     thread: eventq.Thread, folder: str, told: dict[int, bytes], made: dict[int, int], following: int
 ) -> None:
-    """Row 88: a file keeps its number where that is free and can be; else it gets a new one, twice the same."""
+    """Row 88: a file keeps a free, valid number; otherwise it gets a new one, always the same."""
     thread.artifacts.put(b"mine")
     for number, data in told.items():
         write_file(folder, f"{number}.tool.log", data)
@@ -822,7 +822,7 @@ def test_numbers_of_files(
 
 
 def test_equal_files(thread: eventq.Thread, folder: str) -> None:
-    """Files that are equal, under several numbers or spellings of one, are that many artifacts, also the second time."""
+    """Equal files are separate artifacts, also under several spellings of one number."""
     save(
         folder, _0_a_log=b"same", _1_a_log=b"same", _4_a_log=b"same", _4_b_log=b"same",
         _04_a_log=b"same",
@@ -862,7 +862,7 @@ def test_foreign_files(thread: eventq.Thread, folder: str, name: str) -> None:
 def test_odd_names(
     thread: eventq.Thread, folder: str, name: str, number: str, tool: str, status: str
 ) -> None:
-    """Whatever the tool's name in a file's, it is read as other tools write it, and made one of ours."""
+    """Any tool name in a file name is read as other tools write it, and sanitized."""
     write_file(folder, name, b"x")
     info = thread.artifacts.import_folder(folder)[name]
     assert (info.artifact_id, info.tool, info.status) == (number, tool, status)
@@ -870,7 +870,7 @@ def test_odd_names(
 
 
 def test_the_largest_number(thread: eventq.Thread, folder: str) -> None:
-    """After the largest number that a file can have, artifacts can still be written, read and exported."""
+    """After the largest number of a file, artifacts can still be written, read and exported."""
     write_file(folder, f"{LARGEST_ID}.a.log", b"x")
     assert thread.artifacts.import_folder(folder)[f"{LARGEST_ID}.a.log"].artifact_id == str(
         LARGEST_ID
@@ -903,7 +903,7 @@ def test_a_folder_that_cannot_be_read(thread: eventq.Thread, tmp_path: Path, fol
 def test_a_file_that_breaks_off(
     thread: eventq.Thread, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that changes, or cannot be read, between its two readings is not kept in part, and no number is used up."""
+    """A file that changes or disappears between two reads stores nothing and uses no number."""
     save(folder, _5_a_log=THREE)
     module = sys.modules["eventq.output.artifacts"]
     real = module._read
@@ -919,7 +919,7 @@ def test_a_file_that_breaks_off(
 
 
 def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
-    """Row 106: what comes with a hash and a time keeps them; bytes that do not have the hash are refused, and not kept."""
+    """Row 106: an import keeps hash and time, and refuses bytes that do not match the hash."""
     told = ArtifactInfo("3", "bash", "sealed", 5, 1, blake3(b"bytes").hexdigest(), None, 1234, 5678)
     with pytest.raises(DamagedError, match="the bytes of artifact 3 do not have its hash"):
         thread.artifacts.take(told, lambda: [b"other"], set())
@@ -940,7 +940,7 @@ def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
 
 
 def test_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 92: somebody without a thread has artifacts with numbers of their own; nothing of them is on the disk."""
+    """Row 92: without a thread, artifacts have their own numbers and leave nothing on the disk."""
     monkeypatch.chdir(tmp_path)
     artifacts, others = in_memory(), in_memory()
     assert [artifacts.put(b"x").artifact_id, artifacts.put(THREE, "bash").artifact_id] == ["0", "1"]
@@ -958,7 +958,7 @@ def test_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reader_reads_and_does_not_write(
     thread: eventq.Thread, folder: str, tmp_path: Path
 ) -> None:
-    """A thread that was opened to read gives every answer about artifacts, and refuses to make or remove one."""
+    """A read-only thread answers everything about artifacts, and refuses changes."""
     info = thread.artifacts.put(THREE)
     save(folder, _1_a_log=b"x")
     out = tmp_path / "out"
@@ -994,7 +994,7 @@ def test_after_close(path: str) -> None:
 
 
 def test_a_file_in_the_way_of_an_export(thread: eventq.Thread, tmp_path: Path) -> None:
-    """What is no file in the place of one is refused, not waited for; the file of what was not whole goes."""
+    """Anything but a file in its place is refused at once; a partial one's file is removed."""
     writer = thread.artifacts.allocate("sh")
     writer.write(b"begun")
     writer._commit()
@@ -1021,7 +1021,7 @@ def test_links_in_a_folder_lead_nowhere(thread: eventq.Thread, tmp_path: Path) -
 
 
 def test_a_writer_whose_transaction_was_undone_fails(thread: eventq.Thread) -> None:
-    """An artifact whose bytes a transaction around them took back can still be ended as failed, and deleted."""
+    """An artifact whose bytes were rolled back can still be failed and deleted."""
     writer = thread.artifacts.allocate("sh")
     with pytest.raises(ZeroDivisionError), thread.write():
         writer.write(b"9" * 5_000_000)
@@ -1036,7 +1036,7 @@ def test_a_writer_whose_transaction_was_undone_fails(thread: eventq.Thread) -> N
 def test_a_writer_of_another_container(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer whose process cannot be seen from here is taken to live: nobody deletes what it writes."""
+    """A writer whose process is invisible is assumed to be alive: no one deletes its artifact."""
     writer = thread.artifacts.allocate("sh")
     monkeypatch.setattr(system, "namespace", lambda: "another")
     monkeypatch.setattr(system, "birth", lambda _: None)

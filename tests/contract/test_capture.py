@@ -1,4 +1,4 @@
-"""`thread.capture`: a command's exit code and a bounded view of its output, all of it kept, whatever goes wrong."""
+"""`thread.capture`: a command's exit code, a bounded view, and its whole output as an artifact."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_short_command_gives(thread: eventq.Thread) -> None:
 
 
 def test_what_a_long_command_gives(thread: eventq.Thread) -> None:
-    """The bounded text, whose head was shown as it came, and an artifact of the command's name with all of it."""
+    """The view starts with the shown head; the artifact has the command's name and all bytes."""
     code, captured, shown = seen(["/usr/bin/env", "seq", "20000"], thread)
     assert (code, captured) == (0, Captured(SHOWN.decode(), True, 0, len(SEQ), 20_001, "0", None))
     assert SHOWN.startswith(shown)
@@ -70,7 +70,7 @@ def test_nothing_need_be_shown(thread: eventq.Thread) -> None:
 
 
 def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
-    """`tool`, `keep`, `spill`, `head`, `columns`, `sanitize` and `on_chunk` do what they do there."""
+    """`tool`, `keep`, `spill`, `head`, `columns`, `sanitize` and `on_chunk` have an effect."""
     chunks: list[str] = []
     options: dict[str, Any] = {"keep": True, "sanitize": False, "on_chunk": chunks.append}
     code, captured = thread.capture(["printf", r"\033[1mx\r"], tool="b/a sh", **options)
@@ -85,7 +85,7 @@ def test_the_options_are_those_of_the_sink(thread: eventq.Thread) -> None:
 
 
 def test_in_another_thread_signals_are_left_alone(thread: eventq.Thread) -> None:
-    """Not in the main thread, where no handler could be set: the result is the same, and no signal is touched."""
+    """Outside of the main thread the result is the same, and no signal is touched."""
     found: list[Any] = []
     before = [signal.getsignal(number) for number in FORWARDED]
 
@@ -103,7 +103,7 @@ def test_in_another_thread_signals_are_left_alone(thread: eventq.Thread) -> None
 
 
 def test_many_threads_capture_at_once(path: str) -> None:
-    """Commands captured by several threads of one process do not hold each other's pipes, and get their own numbers."""
+    """Commands captured in parallel do not hold each other's pipes, and get their own numbers."""
     found: dict[int, tuple[int, Captured]] = {}
 
     def work(number: int) -> None:
@@ -128,7 +128,7 @@ def test_many_threads_capture_at_once(path: str) -> None:
 
 
 def test_nothing_of_ours_is_left(thread: eventq.Thread) -> None:
-    """After it no descriptor is open that was not, no child is unreaped, and each signal does what it did."""
+    """A capture leaves no open descriptor, no unreaped child and no changed signal behind."""
     thread.capture(["true"], keep=True)
     before = files()
     handlers = [signal.getsignal(number) for number in FORWARDED]
@@ -180,7 +180,7 @@ def test_what_is_no_command_is_refused(thread: eventq.Thread, argv: Any) -> None
 
 @pytest.mark.parametrize("argv", [5, None, ["\ud800"], ["echo", "\ud800"], [""], ["", "x"]])
 def test_what_cannot_be_a_command_is_an_error_of_ours(thread: eventq.Thread, argv: Any) -> None:
-    """No list at all, words that have no bytes, an empty name: an error of ours, as for any other command."""
+    """No list, words without bytes and an empty name are errors of eventq."""
     with pytest.raises((UsageError, CannotStartError)):
         thread.capture(argv)
 
@@ -200,7 +200,7 @@ def test_a_thread_that_may_only_be_read_runs_nothing(path: str, tmp_path: Path) 
 
 
 def test_a_command_that_cannot_be_started_says_so(thread: eventq.Thread, tmp_path: Path) -> None:
-    """It is an error of the caller's with the exit code of a shell; nothing is shown, and no artifact is made."""
+    """A command that cannot start is a caller's error with a shell's exit code."""
 
     def never(data: bytes) -> None:
         raise AssertionError(data)
@@ -222,7 +222,7 @@ def test_a_command_that_cannot_be_started_says_so(thread: eventq.Thread, tmp_pat
 def test_an_error_of_show_ends_the_capture(
     thread: eventq.Thread, tmp_path: Path, until: Until
 ) -> None:
-    """What `show` raises comes out, the artifact has failed with what had come, and the command ends by SIGPIPE."""
+    """An exception of `show` is raised, fails the artifact, and ends the command with SIGPIPE."""
     log = tmp_path / "log"
 
     def show(data: bytes) -> None:
@@ -335,7 +335,7 @@ def test_an_ignored_signal_stays_ignored(thread: eventq.Thread) -> None:
 def test_what_is_left_running_is_waited_for_until_it_is_silent(
     thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LINGER seconds of silence end it, counted from the last byte and not from the end of the command."""
+    """LINGER seconds of silence end a capture, counted from the last byte."""
     clock = Clock(1000.0)
     monkeypatch.setattr(system, "monotonic", clock)
     said: list[bytes] = []
@@ -366,7 +366,7 @@ def test_what_is_left_running_is_waited_for_until_it_is_silent(
 def test_the_end_of_what_is_left_running_is_the_end(
     thread: eventq.Thread, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes in time is taken, and when nobody holds the output any more nothing is waited for."""
+    """Late output is captured in time, and nothing is waited for once nobody holds the pipe."""
     monkeypatch.setattr(module, "LINGER", 1e9)
     opened: list[bytes] = []
 
@@ -394,7 +394,7 @@ def test_a_silent_command_is_waited_for(
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17])
 def test_lines_of_whole_chunks(thread: eventq.Thread, size: int) -> None:
-    """An artifact whose last line has no newline has that line, also when it ends where a chunk does."""
+    """A last line without a newline is kept, also at the end of a chunk."""
     code, captured = thread.capture(["head", "-c", str(size), "/dev/zero"], sanitize=False)
     assert (code, thread.artifacts.get(captured.artifact_id or "").lines) == (0, 1)
     assert thread.check() == []

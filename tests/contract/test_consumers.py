@@ -37,7 +37,7 @@ def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
 
 
 def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
-    """`subscribe` gives the subscription; `subscriptions` gives all of them in the order they were made."""
+    """`subscribe` returns the subscription; `subscriptions` returns all in order of creation."""
     first = thread.subscribe("w", "echo hi")
     second = thread.subscribe(
         "a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5
@@ -59,7 +59,7 @@ def test_subscribe_twice_is_refused(thread: eventq.Thread) -> None:
 
 
 def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) -> None:
-    """Of several processes that subscribe at once one wins, and the others get the ordinary error."""
+    """If several processes subscribe at once, one succeeds; the others get the usual error."""
     code = (
         "import sys, eventq\nfrom eventq.errors import ConsumerExistsError\n"
         "with eventq.open(sys.argv[1]) as thread:\n"
@@ -117,7 +117,7 @@ def test_subscriptions_that_are_refused(thread: eventq.Thread, wrong: dict[str, 
 
 
 def test_an_unknown_consumer(thread: eventq.Thread) -> None:
-    """Every call for a consumer that is not subscribed raises UnknownConsumerError, before it looks at the id."""
+    """Every call for an unknown consumer raises UnknownConsumerError, before it checks the id."""
     thread.push("self", "note", "x")
     for call in (
         lambda: thread.pop("w", 0),
@@ -206,7 +206,7 @@ def test_an_ack_beyond_the_newest_event(
 
 
 def test_pop_with_a_filter(thread: eventq.Thread) -> None:
-    """The subscription's filter chooses what is given; an ack may name any event, and does not skip matches."""
+    """The filter selects the returned events; an ack may name any event, and skips no match."""
     thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
     thread.subscribe("w", "true", filter="type = 'even'")
     assert ids(thread.pop("w", 0, limit=2)) == [2, 4]

@@ -1,4 +1,4 @@
-"""Copies between threads: exactly what the chosen contexts lead to, every byte checked, and again adds nothing."""
+"""Copies between threads: exactly what is reachable, every byte verified, idempotent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("quick", "ticking")
 
 
 def added(found: Imported) -> tuple[Any, ...]:
-    """Give all that a copy says: the numbers of blobs, turns, contexts, moves, artifacts and outputs, and the notes."""
+    """Return the counts and notes of a copy."""
     memory = found.blobs, found.turns, found.contexts, found.moved
     return (*memory, found.artifacts, found.outputs, found.notes)
 
@@ -79,7 +79,7 @@ def held(thread: eventq.Thread) -> tuple[Any, ...]:
 
 
 def state(thread: eventq.Thread) -> dict[str, Any]:
-    """Give all that a copy could change, as a pack, and the histories of the contexts; blobs without their order."""
+    """Return all that a copy could change, as a pack and the histories of contexts."""
     with tempfile.TemporaryDirectory() as folder:
         thread.export_pack(folder)
         found: dict[str, Any] = dict(tree(folder))
@@ -99,7 +99,7 @@ def empty(thread: eventq.Thread) -> bool:
 
 
 def fill(thread: eventq.Thread) -> None:
-    """Store a web of everything: `main` leads to some of it, `other` to some, and nothing to the rest."""
+    """Store connected objects: `main` refers to some, `other` to some, nothing to the rest."""
     put = thread.blobs.put
     put(b"deep")
     named = put(b"named", refs=[blake3(b"deep").digest()]).hash
@@ -207,7 +207,7 @@ def test_where_a_context_began(thread: eventq.Thread, other: eventq.Thread) -> N
 
 
 def test_the_blob_of_a_root(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """What the root of a chosen turn names comes along, with all that it names; that of another turn does not."""
+    """The root of a chosen turn is copied with its blobs; the root of another turn is not."""
     put = thread.blobs.put
     tree = put(b"tree see artifact://0", refs=[put(b"leaf").hash])
     thread.artifacts.put(b"a0")
@@ -227,7 +227,7 @@ def test_the_blob_of_a_root(thread: eventq.Thread, other: eventq.Thread) -> None
 
 
 def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """A turn that has another root in the destination keeps it, and a note says so: no text names a root."""
+    """A turn with another root in the destination keeps it, with a note."""
     thread.contexts.create("main").append("m1")
     thread.copy_to(other)
     thread.contexts.attach(1, bytes(32))
@@ -239,7 +239,7 @@ def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> 
 
 
 def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """Without a choice everything comes, also what nothing leads to, with all ids; numbers go on after them."""
+    """Without a selection everything is copied, with all ids, even the unreachable."""
     fill(thread)
     found = thread.copy_to(other)
     mine, theirs = state(thread), state(other)
@@ -299,7 +299,7 @@ TEXTS = {
 def test_how_a_text_names_an_artifact(
     thread: eventq.Thread, other: eventq.Thread, text: str
 ) -> None:
-    """A URL of an artifact is found wherever it stands in a text, also as JSON escapes it, and no other number."""
+    """A URL of an artifact is found anywhere in a text, also escaped in JSON."""
     for _ in range(4):
         thread.artifacts.put(b"x")
     thread.contexts.create("main").append(text.encode("latin-1"))
@@ -341,7 +341,7 @@ OUTPUT_TEXTS = {
 
 @pytest.mark.parametrize("text", OUTPUT_TEXTS)
 def test_how_a_text_names_an_output(thread: eventq.Thread, other: eventq.Thread, text: str) -> None:
-    """A URL of an output is found wherever it stands, with path or query, or at the end of a sentence."""
+    """A URL of an output is found anywhere, with a path or query, or at the end of a sentence."""
     thread.outputs.put("A", "a")
     thread.outputs.put("B", "b")
     thread.outputs.publish("1-B", "b again")
@@ -354,7 +354,7 @@ def test_how_a_text_names_an_output(thread: eventq.Thread, other: eventq.Thread,
 
 @pytest.mark.parametrize("back", [0, 1, 5, 9, 10, 11, 12, 13, 14])
 def test_a_name_across_two_pieces(thread: eventq.Thread, other: eventq.Thread, back: int) -> None:
-    """A name that lies across two pieces of a text is found, and no shorter one that is its beginning."""
+    """A name that spans two pieces of a text is found, and no shorter prefix of it."""
     for _ in range(124):
         thread.artifacts.put(b"x")
     text = b"x" * (CHUNK - back) + b"artifact://123 "
@@ -419,7 +419,7 @@ def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thr
 def test_copying_again_adds_nothing(
     thread: eventq.Thread, other: eventq.Thread, chosen: Any
 ) -> None:
-    """What is there already is found again, also where it came from: every number is 0, and nothing is another."""
+    """Copying again, or back, finds everything and adds nothing."""
     fill(thread)
     thread.artifacts.allocate("broken").fail("for a test")
     thread.copy_to(other, chosen)
@@ -444,7 +444,7 @@ def test_a_source_that_has_grown(thread: eventq.Thread, other: eventq.Thread) ->
 
 
 def test_a_thread_that_has_other_things(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """What the destination has stays; turns get new ids there, artifacts and outputs keep theirs."""
+    """The destination keeps what it has; turns get new ids, artifacts and outputs keep theirs."""
     for text in ("mine 1", "mine 2"):
         (other.contexts.get("mine") if text[-1] == "2" else other.contexts.create("mine")).append(
             text
@@ -508,7 +508,7 @@ def test_a_partial_artifact_that_is_another(
 
 
 def test_an_artifact_of_another_tool(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """An artifact of the same bytes and number that another tool wrote is not silently given another number."""
+    """An equal artifact of another tool is not silently given another number."""
     thread.artifacts.put(b"same", "bash")
     other.artifacts.put(b"same", "grep")
     try:
@@ -523,7 +523,7 @@ def test_an_artifact_of_another_tool(thread: eventq.Thread, other: eventq.Thread
 def test_an_output_that_is_another(
     thread: eventq.Thread, other: eventq.Thread, version: int
 ) -> None:
-    """An output, or a version of one, that is another one there is a ConflictError, and nothing is copied."""
+    """A different output or version under the same id is a ConflictError; nothing is copied."""
     thread.outputs.publish("0-A", "one")
     thread.outputs.publish("0-A", "two")
     thread.contexts.create("main").append("agent://0-A")
@@ -543,7 +543,7 @@ def test_an_output_with_fewer_versions(thread: eventq.Thread, other: eventq.Thre
 
 
 def test_a_context_whose_name_is_taken(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """A context whose name is taken comes without one, once, and that is said; the other one keeps it."""
+    """A context whose name is taken is copied without a name, with a note."""
     thread.contexts.create("main").append("theirs")
     other.contexts.create("main").append("mine")
     for count in (1, 0):
@@ -572,7 +572,7 @@ def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
 def test_an_artifact_that_changes_while_it_is_copied(
     thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that are others when they are read again are an error: what is kept is what was checked."""
+    """Bytes that change between two reads are an error: only verified bytes are stored."""
     thread.artifacts.put(NOISE)
     real = ThreadSource.artifact
     asked = []
@@ -591,7 +591,7 @@ def test_an_artifact_that_changes_while_it_is_copied(
 def test_an_artifact_that_cannot_be_stored(
     thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An artifact that breaks off while it is stored leaves no row: neither a whole one nor a part."""
+    """An artifact that breaks off during a copy leaves no row."""
     thread.artifacts.put(NOISE)
     real = ThreadSource.artifact
     asked = []
@@ -613,7 +613,7 @@ def test_an_artifact_that_cannot_be_stored(
 
 
 def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """What failed or was left by a writer that died arrives as not whole, with its bytes; what is open is left out."""
+    """Failed and abandoned artifacts are copied as not whole; open ones are left out."""
     writer = thread.artifacts.allocate("bash")
     writer.write(b"failed")
     writer.fail("for a test")
@@ -663,7 +663,7 @@ def test_a_read_only_destination(thread: eventq.Thread, other: eventq.Thread) ->
 
 
 def test_a_source_that_is_gone(tmp_path: Path, other: eventq.Thread) -> None:
-    """A source that was deleted, or replaced by another one, is no thread; one that is closed is closed."""
+    """A deleted or replaced source is not a thread; a closed one is closed."""
     path = eventq.init(tmp_path / "gone")
     with eventq.open(path) as gone:
         gone.contexts.create("main").append("m1")
@@ -679,7 +679,7 @@ def test_a_source_that_is_gone(tmp_path: Path, other: eventq.Thread) -> None:
 def test_a_copy_is_one_moment(
     thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed while a copy is under way does not come: all of it is of the moment that it began at."""
+    """A copy reads one snapshot: what is committed meanwhile is not copied."""
     fill(thread)
     expected = held(thread), chain(thread, "main"), [one.name for one in thread.contexts]
     steps = 0
@@ -752,7 +752,7 @@ def test_a_renamed_directory(tmp_path: Path, other: eventq.Thread) -> None:
 
 
 def test_a_copied_directory(thread: eventq.Thread, tmp_path: Path) -> None:
-    """A copy of the directory is another thread: it may be copied to the first, and adds nothing."""
+    """A copy of the directory is another thread; copying it back adds nothing."""
     fill(thread)
     thread.close()
     shutil.copytree(thread.path, tmp_path / "two")
@@ -761,7 +761,7 @@ def test_a_copied_directory(thread: eventq.Thread, tmp_path: Path) -> None:
 
 
 def test_a_fork_copies_no_byte(thread: eventq.Thread) -> None:
-    """Row 105: a fork sees the artifacts and outputs of its parent, which stay as they are; new numbers go on."""
+    """Row 105: a fork sees the artifacts and outputs of its parent, and new numbers continue."""
     main = thread.contexts.create("main")
     main.append("artifact://0 agent://0-A")
     thread.artifacts.put(NOISE * 10)

@@ -24,7 +24,7 @@ LONG = b"again and again " * 500
 
 @pytest.fixture
 def server(tmp_path: Path) -> CxdbDirectory:
-    """Return a server's data: turns 1 to 3, a branch at turn 1, two roots of one turn, a blob nobody names."""
+    """Return a server's data: turns 1 to 3, a branch, two roots of one turn, an unused blob."""
     made = CxdbDirectory(tmp_path / "data")
     first = made.create()
     made.now += 1
@@ -73,7 +73,7 @@ def test_the_records_are_those_of_the_layout(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_comes_whole(server: CxdbDirectory, thread: eventq.Thread) -> None:
-    """All turns with their types and times, the contexts where they stand, roots and blobs; nothing is left behind there."""
+    """All turns, types, times, contexts, roots and blobs are imported; the source stays."""
     before = tree(server.folder)
     found = thread.import_pack(server.folder)
     assert (added(found), found.notes) == ((5, 4, 3, 0), ())
@@ -110,7 +110,7 @@ def test_twice_adds_nothing_and_later_adds_what_is_new(
 
 
 def test_into_a_thread_that_has_turns(server: CxdbDirectory, thread: eventq.Thread) -> None:
-    """Ids that are taken are given anew; contexts and roots follow them, and twice adds nothing here either."""
+    """Taken ids are replaced; contexts and roots follow, and importing twice adds nothing."""
     thread.contexts.create("mine").append(b"mine")
     found = thread.import_pack(server.folder)
     assert (found.turns, found.contexts, found.notes) == (4, 3, ())
@@ -123,7 +123,7 @@ def test_into_a_thread_that_has_turns(server: CxdbDirectory, thread: eventq.Thre
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_torn_tail_is_left_out(name: str, server: CxdbDirectory, thread: eventq.Thread) -> None:
-    """A server that was killed leaves half a record; all before it comes, and what is lost is said, indexes aside."""
+    """After a torn record, everything before it is imported, and the loss is reported."""
     file = server.folder / name
     file.write_bytes(file.read_bytes()[:-3])
     found = thread.import_pack(server.folder)
@@ -145,7 +145,7 @@ def test_a_file_may_be_missing(name: str, server: CxdbDirectory, thread: eventq.
 
 
 def test_roots_of_another_life_are_left_out(server: CxdbDirectory, thread: eventq.Thread) -> None:
-    """Some servers empty all but the roots when they start: those of turns or blobs that are not there are not taken."""
+    """Roots of turns or blobs that a server has deleted are not imported."""
     roots = (server.folder / "fs/roots.idx").read_bytes()
     shutil.rmtree(server.folder)
     later = CxdbDirectory(server.folder)
@@ -192,7 +192,7 @@ def test_damage_in_the_turns_is_said(server: CxdbDirectory, thread: eventq.Threa
 def test_damage_in_the_descriptions_is_said(
     at: int, said: str, server: CxdbDirectory, thread: eventq.Thread
 ) -> None:
-    """A description that is damaged is told of, though the server writes no tags that could prove the types."""
+    """A damaged description is reported, although the server writes no tags to prove the types."""
     flip(server.folder / "turns/turns.meta", at, 6)
     found = thread.import_pack(server.folder)
     note = f"turns.meta: of the descriptions of turns 1 is {said}, that of turn 1 first"
@@ -208,7 +208,7 @@ def test_the_command_takes_one(server: CxdbDirectory, path: str) -> None:
 
 
 def test_what_is_none_is_refused(tmp_path: Path, thread: eventq.Thread) -> None:
-    """An empty folder, or one with the folders alone, is said to be no pack; a pack with such folders is a pack."""
+    """An empty folder, or one with empty subfolders, is not a pack."""
     (tmp_path / "data/turns").mkdir(parents=True)
     (tmp_path / "data/blobs").mkdir()
     why = "holds no pack - give a folder that 'eventq pack export' wrote, or a CXDB"

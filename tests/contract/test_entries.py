@@ -270,7 +270,7 @@ def test_a_long_url_that_is_no_image_is_text(shelf: Shelf) -> None:
 
 
 def test_missing_blobs_may_be_found_later(shelf: Shelf) -> None:
-    """A blob that is not there is warned of once, its ref stays, the others load, and a later load finds it."""
+    """A missing blob causes one warning and keeps its ref; a later load finds it."""
     other = base64.b64encode(b"y" * 768).decode()
     entry = {"content": [image(PIXELS), image(PIXELS), image(other)], "image_url": URL}
     stored = externalize(entry, shelf.put)
@@ -288,7 +288,7 @@ def test_missing_blobs_may_be_found_later(shelf: Shelf) -> None:
 
 
 def test_a_blob_is_asked_for_once(shelf: Shelf) -> None:
-    """However often and in whatever way an entry names a blob, it is read once, and equal texts are one in memory."""
+    """A blob is read once per entry, however often it is named, and equal texts share memory."""
     url = URL + "A" * 2000
     entry = {
         "content": [image(PIXELS), image(PIXELS)],
@@ -309,7 +309,7 @@ def test_a_blob_is_asked_for_once(shelf: Shelf) -> None:
 
 
 def test_other_refs_are_resolved_too(shelf: Shelf) -> None:
-    """Refs of SHA-256 in entries from elsewhere are asked for like any, and foreign_refs names them."""
+    """SHA-256 refs of foreign entries are looked up like others, and `foreign_refs` lists them."""
     shelf[SHA] = b"abc"
     other = SHA.replace("0", "1")
     entry = {
@@ -362,7 +362,7 @@ def test_other_urls_need_no_warning(shelf: Shelf, other: str) -> None:
 
 
 def test_text_that_mentions_a_ref_is_text(shelf: Shelf) -> None:
-    """A ref amid text, or where no image stands, is not resolved; it protects its blob, also as a key."""
+    """A ref inside text or outside of an image is not resolved, but keeps its blob."""
     digits = [f"{n:064x}" for n in range(5)]
     names = [f"blob:blake3:{one}" for one in digits]
     shelf.update(dict.fromkeys(names, b"x"))
@@ -425,7 +425,7 @@ def test_other_failures_are_not_hidden() -> None:
     ],
 )  # fmt: skip
 def test_text_is_cut_beyond_500_000_units(shelf: Shelf, text: str, expected: str | None) -> None:
-    """500 000 UTF-16 units stay, one more is cut to at most as many with the notice, and no character is halved."""
+    """500,000 UTF-16 units stay; one more is cut, with the notice, and no character is split."""
     entry = {"text": text, "list": [1, text]}
     stored = externalize(entry, shelf.put)
     if expected is None:
@@ -466,7 +466,7 @@ def test_a_signature_is_whole_or_nothing(shelf: Shelf, key: str) -> None:
     "value", ["x", None, 5, True, {"a": [1]}, [{"data": PIXELS}], "x" * 600_000]
 )
 def test_transients_are_not_stored(shelf: Shelf, key: str, value: Any) -> None:
-    """`partialJson` and `jsonlEvents` are left out at any depth, whatever they hold, and only as keys."""
+    """`partialJson` and `jsonlEvents` are removed at any depth, but only as keys."""
     entry = {"a": 1, key: value, "deep": [[{"b": {key: value, "c": key}}]], "list": [key]}
     stored = externalize(entry, shelf.put)
     assert stored == {"a": 1, "deep": [[{"b": {"c": key}}]], "list": [key]}
@@ -476,7 +476,7 @@ def test_transients_are_not_stored(shelf: Shelf, key: str, value: Any) -> None:
 
 
 def test_images_in_transients_are_not_looked_for(shelf: Shelf) -> None:
-    """What is left out is left out whole, and an old entry that still has it is not resolved there."""
+    """A removed value is removed whole, and is not resolved in an old entry that still has it."""
     inner = {"content": [image(PIXELS)], "image_url": URL, "partialJson": 1}
     assert externalize({"jsonlEvents": [inner]}, shelf.put) == {}
     assert not shelf
@@ -490,7 +490,7 @@ def test_images_in_transients_are_not_looked_for(shelf: Shelf) -> None:
     [(1, 4), (4, 4), (-7, 4), (10**30, 4), (True, True), (1.5, 1.5), ("1", "1"), (None, None)],
 )
 def test_lines_are_counted_again(shelf: Shelf, count: Any, expected: Any) -> None:
-    """Beside a content that is cut, a whole `lineCount` becomes that of the cut text, and in full it comes back."""
+    """Next to cut content, a `lineCount` is corrected, and restored with the full text."""
     entry = {"a": {"lineCount": count, "content": "one\n" + "x" * 600_000 + "\n" * 9}}
     stored = externalize(entry, shelf.put)
     assert stored["a"]["lineCount"] == expected
@@ -519,7 +519,7 @@ def test_lines_are_counted_only_there(shelf: Shelf) -> None:
 
 
 def test_what_is_kept_in_full_is_named(shelf: Shelf) -> None:
-    """In full the view is the same, and a last key names by JSON pointer what is not in it, and the refs of that."""
+    """With `full` the view is the same, and a last key lists what was cut, by JSON pointer."""
     long = "x" * 500_000 + "\ud800"
     entry = {
         "partialJson": {"b": 1, "a": [None, 1.0]},
@@ -566,7 +566,7 @@ def test_only_an_object_is_kept_in_full(shelf: Shelf, entry: Any) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("first", [0, 1])
 def test_what_is_found_later_goes_where_it_was(shelf: Shelf, order: list[str], first: int) -> None:
-    """Of two removed values that are found one after the other, in either order, each gets its place back."""
+    """Two removed neighbours, found in either order, are restored to their places."""
     entry = {
         "deep": [{key: [key] for key in order}],
         "text": "x" * 600_000,
@@ -591,7 +591,7 @@ def test_what_is_found_later_goes_where_it_was(shelf: Shelf, order: list[str], f
 
 
 def test_a_number_that_json_cannot_spell_stays(shelf: Shelf) -> None:
-    """A transient that could not be written, for an integer of too many digits, is not lost but left in view."""
+    """A transient value that cannot be written stays in view."""
     entry = {"partialJson": [10**5000], "jsonlEvents": 1}
     stored = externalize(entry, shelf.put, full=True)
     assert stored["partialJson"] is entry["partialJson"]
@@ -638,7 +638,7 @@ def test_blobs_that_are_something_else_are_left(shelf: Shelf, data: bytes, note:
 
 
 def test_odd_notes_that_can_be_followed(shelf: Shelf) -> None:
-    """Notes of other hands are followed where they can be: far positions, escapes, notes about the notes, twins."""
+    """Foreign notes are followed where possible: far positions, escapes, nested notes, twins."""
     shelf[BLAKE] = b"[1]"
     entry = {
         "a": {"x": "y"}, "~2": "z", "list": ["y"],
@@ -660,7 +660,7 @@ def test_odd_notes_that_can_be_followed(shelf: Shelf) -> None:
 
 
 def test_what_has_notes_is_externalized_already(shelf: Shelf) -> None:
-    """An entry with notes comes back as it is, whatever else it holds: its notes are about what it looks like now."""
+    """An entry that already has notes is restored as it is."""
     entry = {
         "text": "x" * 600_000,
         "partialJson": 1,
@@ -686,7 +686,7 @@ def test_things_are_put_in_the_order_they_stand_in(shelf: Shelf) -> None:
 
 
 def test_each_box_is_copied_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much changes in an entry, each array and object on the way to it is copied once, and no other."""
+    """Each array and object on the way to a change is copied once, and no other."""
     copied: list[int] = []
     make = entries._Draft._copy
 
@@ -708,7 +708,7 @@ def test_each_box_is_copied_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("levels", [500, 501, 990, 100_000])
 def test_depth_is_bounded(shelf: Shelf, levels: int) -> None:
-    """500 arrays and objects in one another are walked, one more is refused with a sentence, from any stack."""
+    """A depth of 500 is accepted, one more is refused, from any stack."""
     entry = {"a": nested(levels - 1, "x" * 600_000)}
     if levels == 500:
         stored = externalize(entry, shelf.put, full=True)
@@ -727,7 +727,7 @@ def test_depth_is_bounded(shelf: Shelf, levels: int) -> None:
 
 @pytest.mark.parametrize(("levels", "good"), [(498, True), (499, False), (100_000, False)])
 def test_depth_of_what_is_removed(shelf: Shelf, levels: int, good: bool) -> None:
-    """What is left out counts as deep as it stands when it is kept in full, and is not looked at otherwise."""
+    """Removed values count with their depth when they are kept in full, and not otherwise."""
     entry = {"a": {"partialJson": nested(levels)}}
     assert externalize(entry, shelf.put) == {"a": {}}
     if good:
@@ -753,7 +753,7 @@ def test_an_entry_within_itself_is_too_deep(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("frames", [0, 300, 600])
 def test_a_short_stack_is_no_other_error(shelf: Shelf, frames: int) -> None:
-    """Called from deep within a program, it gives its result, or says that the entry is too deep for what is left."""
+    """Called from deep in a stack, it succeeds or says that the entry is too deep."""
     entry = {"a": nested(400, "x" * 600_000), "partialJson": nested(490)}
 
     def call(left: int) -> Any:
@@ -836,7 +836,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def named(value: Any) -> bool:
-    """Say whether a value holds, anywhere, what is or claims to be a ref, or notes: it looks externalized already."""
+    """Return whether a value contains a ref or notes, as an externalized one does."""
     return any(mark in json.dumps(value) for mark in ("blob:blake3:", "blob:sha256:", FULL))
 
 
@@ -858,7 +858,7 @@ def shared(before: Any, after: Any) -> None:
 @example({"content": [{"type": "image", "data": "QUJDREVG" * 20, "partialJson": {"a": []}}]})
 @example({"content": "a\nb" + SMILE * 60, "lineCount": 3, "jsonlEvents": [1], "partialJson": "x"})
 def test_nothing_is_lost_in_full(entry: Any) -> None:
-    """In full, what comes back is the very JSON that went in, order of keys included, and nothing is warned of."""
+    """With `full`, the restored JSON is identical, key order included, without a warning."""
     shelf = Shelf()
     before = copy.deepcopy(entry)
     stored = externalize(entry, shelf.put, full=True)
@@ -882,7 +882,7 @@ def test_nothing_is_lost_in_full(entry: Any) -> None:
 @given(VALUES)
 @QUICK
 def test_the_view_is_bounded_and_stable(entry: Any) -> None:
-    """Without it, the same view: nothing is mutated, what is unchanged is shared, and twice is once."""
+    """Without `full`, the view is the same; nothing is mutated, and twice is the same as once."""
     shelf = Shelf()
     before = copy.deepcopy(entry)
     stored = externalize(entry, shelf.put)
@@ -903,7 +903,7 @@ def test_the_view_is_bounded_and_stable(entry: Any) -> None:
 
 
 def check_view(value: Any, place: tuple[Any, ...] = ()) -> None:
-    """Check that text is bounded but where an image or its URL stands, and that no transient is left."""
+    """Check that texts are bounded, except images and URLs, and that no transient is left."""
     if isinstance(value, dict):
         assert not entries.TRANSIENTS & value.keys()
     if isinstance(value, dict | list):
@@ -919,7 +919,7 @@ def check_view(value: Any, place: tuple[Any, ...] = ()) -> None:
 @given(ENTRIES, st.data())
 @QUICK
 def test_lost_blobs_are_only_delayed(entry: Any, data: st.DataObject) -> None:
-    """Whichever blobs are missing for a while, a later load gives the same as if they never had been."""
+    """After blobs were missing for a while, a later load gives the same result as ever."""
     if named(entry):
         return
     shelf = Shelf()
@@ -948,7 +948,7 @@ NOTES = st.dictionaries(
 @given(VALUES, NOTES | VALUES, st.binary(max_size=6) | st.sampled_from([b'{"a": 1}', b"[[]]"]))
 @QUICK
 def test_entries_from_anywhere_load(entry: Any, notes: Any, data: bytes) -> None:
-    """Any JSON with any notes loads, or is refused by an error of ours, and is not changed by it."""
+    """Any JSON with any notes loads or is refused, and is not changed."""
     shelf = Shelf()
     shelf[BLAKE] = data
     if isinstance(entry, dict):

@@ -55,7 +55,7 @@ def test_the_log_raises_these() -> None:
 
 
 def test_the_drawing_is_the_tree() -> None:
-    """The docstring of the module draws every class, at its depth, under its parent, with both codes."""
+    """The module's docstring shows every class with its parent and both codes."""
     drawn: dict[str, tuple[str, int, int]] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():

@@ -1,4 +1,4 @@
-"""Folders that come from elsewhere: only regular files are read in them, whatever stands in their place."""
+"""Foreign folders: only regular files are read in them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_pack_of_links(thread: eventq.Thread, tmp_path: Path) -> None:
 def test_in_place_of_an_artifact_of_a_pack(
     kind: str, thread: eventq.Thread, tmp_path: Path
 ) -> None:
-    """An artifact whose file is none, or a link, is left out and said: a link could bring in any file."""
+    """An artifact whose file is missing or a link is left out, with a note."""
     thread.artifacts.put(b"mine", "bash")
     thread.export_pack(tmp_path / "pack")
     path = tmp_path / "pack" / "artifacts" / "0.bash.log"
@@ -187,7 +187,7 @@ def test_changed_between_the_look_and_the_open(
 
 
 def test_a_pipe_that_is_named(path: str, tmp_path: Path) -> None:
-    """A pipe that the caller names is read: `blob put <(command)`, `artifact put /dev/stdin`, a session from a pipe."""
+    """A pipe named by the caller is read: `blob put <(command)`, `artifact put /dev/stdin`."""
     words = [sys.executable, "-m", "eventq"]
     env = {**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"}
     pipe = str(tmp_path / "pipe")

@@ -81,7 +81,7 @@ def fill(path: str, count: int) -> None:
 def test_a_long_log_is_rotated(
     thread: eventq.Thread, clock: Clock, count: int, rotated: bool
 ) -> None:
-    """With more than 10,000 lines the log begins anew, and the old one keeps its time in its name."""
+    """After 10,000 lines the journal rotates; the old file has its time in its name."""
     fill(thread.path, count)
     thread.push("self", "note", "x")
     names = sorted(os.listdir(os.path.join(thread.path, "logs")))
@@ -165,7 +165,7 @@ def test_a_full_disk_fails_nothing(thread: eventq.Thread, monkeypatch: pytest.Mo
 
 
 def test_lines_stay_whole(path: str, run_python: RunPython) -> None:
-    """Processes and threads that write at once never mix their lines, also while the log is rotated."""
+    """Lines of simultaneous processes and threads never mix, even during a rotation."""
     code = (
         "import sys, threading\n"
         "from eventq.workspace.journal import Journal\n"

@@ -36,7 +36,7 @@ SQL = f"SELECT {_LINE} FROM (SELECT ? AS id, ? AS created_at, ? AS source, ? AS 
 @given(EVENTS)
 @example(Event(1, "2026-03-18T10:30:00.123Z", "self", "note", "", "".join(map(chr, range(0x3000)))))
 def test_three_ways_to_one_text(event: Event) -> None:
-    """The mirror's line, SQLite's line and the `json` module's are equal, for any text, and read back as the event."""
+    """The line of the mirror, of SQLite and of `json` are equal for any text."""
     text = line(event)
     assert text == DB.execute(SQL, tuple(event)).fetchall()[0][0]
     assert text == json.dumps(event._asdict(), ensure_ascii=False, separators=(",", ":"))

@@ -33,7 +33,7 @@ def all_calls(thread: eventq.Thread) -> list[Callable[[], Any]]:
 
 
 def test_nothing_is_stored_in_a_thread_that_was_moved(path: str) -> None:
-    """A write to a thread whose directory is elsewhere by now, or another one, is refused before anything is stored."""
+    """A write to a thread that was moved or replaced is refused before anything is stored."""
     with eventq.open(path) as thread:
         context = thread.contexts.create()
         context.append("before")
@@ -55,7 +55,7 @@ def test_nothing_is_stored_in_a_thread_that_was_moved(path: str) -> None:
 
 
 def test_a_closed_thread_refuses_everything(path: str) -> None:
-    """After `close` every call raises ClosedError with what to do; closing again is fine; the path stays known."""
+    """After `close` every call raises ClosedError with a hint; closing again is fine."""
     with eventq.open(path) as thread:
         thread.push("self", "note", "x")
         lazy = thread.peek()
@@ -69,7 +69,7 @@ def test_a_closed_thread_refuses_everything(path: str) -> None:
 
 
 def test_a_closed_thread_holds_nothing(path: str) -> None:
-    """`close` gives back every descriptor, also when calls failed after it and when a follower was left behind."""
+    """`close` releases every descriptor, even after failed calls and with an abandoned follower."""
 
     def use() -> None:
         thread = eventq.open(path)
@@ -91,7 +91,7 @@ def test_a_closed_thread_holds_nothing(path: str) -> None:
 
 
 def test_a_fork_refuses_the_parents_thread(path: str, run_python: RunPython) -> None:
-    """In a forked child every call raises ClosedError, closing is harmless there, and the parent works on."""
+    """In a forked child every call raises ClosedError; the parent keeps working."""
     code = """
 import os, sys, eventq
 from eventq.errors import ClosedError
@@ -122,7 +122,7 @@ thread.close()
 
 
 def test_threads_share_a_thread(thread: eventq.Thread) -> None:
-    """Pushes, batches, reads and acks of many threads at once lose nothing, mix nothing up and keep the mirror true."""
+    """Simultaneous calls of many threads lose and mix nothing, and keep the mirror right."""
     thread.subscribe("w", "true")
     errors: list[BaseException] = []
     start = threading.Barrier(6)
@@ -214,7 +214,7 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
 def test_writing_to_a_thread_that_was_deleted(
     path: str, call: Callable[[eventq.Thread], object], again: bool
 ) -> None:
-    """A write to a thread that was deleted, or replaced by another, raises NotAThreadError and touches nothing."""
+    """A write to a deleted or replaced thread raises NotAThreadError and changes nothing."""
     thread = eventq.open(path)
     thread.push("self", "note", "x")
     thread.subscribe("w", "true")
@@ -249,7 +249,7 @@ def test_a_thread_moved_away_and_back(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["run", "logs", "events.jsonl"])
 def test_folders_that_go_missing_come_back(thread: eventq.Thread, name: str) -> None:
-    """What lies beside the database may be deleted while a thread is open: the next push makes it again."""
+    """Files next to the database may be deleted while a thread is open; a push recreates them."""
     import shutil
 
     thread.subscribe("w", "true")

@@ -1,4 +1,4 @@
-"""`events.jsonl` is a prefix of the log, in order, without gaps or repeats, whatever happened to it."""
+"""`events.jsonl` is always a prefix of the log, in order, without gaps or repeats."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_it_is_there_when_push_returns(thread: eventq.Thread) -> None:
     b"{", b'{"id":4,"created_at":"2026-0', b'{"id":4', b'{"id":4}', b"\xff\xfe\x00", b"x" * 100_000,
 ])  # fmt: skip
 def test_a_torn_tail_is_cut_off(path: str, tail: bytes, reopen: bool) -> None:
-    """What a crash left of a line is cut off by the next push, and nothing is missing afterwards."""
+    """A torn line is cut off by the next push, and nothing is missing afterwards."""
     thread = eventq.open(path)
     push(thread, 3)
     append(path, tail)
@@ -139,7 +139,7 @@ def test_a_deleted_file_is_written_again(path: str, reopen: bool) -> None:
     [b"hello\n", b"\n\n", b'{"id":x}\n', b'{"id":' + b"9" * 5_000 + b",\n", b"\xff\n" * 9_000],
 )
 def test_foreign_last_lines_do_not_hide_events(path: str, foreign: bytes) -> None:
-    """Lines that somebody added are stepped over, the next event follows, `check` names them, a rebuild removes them."""
+    """Foreign lines are skipped; `check` reports them, and a rebuild removes them."""
     with eventq.open(path) as thread:
         push(thread, 2)
         append(path, foreign)
@@ -165,7 +165,7 @@ def test_two_threads_of_one_process(thread: eventq.Thread) -> None:
 
 
 def test_a_long_file_is_rotated_at_the_next_push(thread: eventq.Thread, clock: Clock) -> None:
-    """More than 10,000 lines, and the next push begins a new file; exactly 10,000 are not too many."""
+    """The mirror rotates at the push after more than 10,000 lines."""
     thread.push_many([("self", "note", "x")] * 9_999)
     push(thread, 2)
     assert files(thread.path) == ["events.jsonl"]
@@ -176,7 +176,7 @@ def test_a_long_file_is_rotated_at_the_next_push(thread: eventq.Thread, clock: C
 
 
 def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock) -> None:
-    """Rotations within one second, or with a clock that was set back, have names that sort in their order."""
+    """Names of rotated files sort in order, even within one second or with a clock set back."""
     for _ in range(3):
         thread.push_many([("self", "note", "x")] * 10_001)
     clock.move(-86_400)
@@ -191,7 +191,7 @@ def test_rotated_names_are_never_taken_twice(thread: eventq.Thread, clock: Clock
 
 
 def test_names_that_earlier_versions_gave_are_known(thread: eventq.Thread, clock: Clock) -> None:
-    """Files with a -2 and a -10 behind their time are of the mirror, and the next one is named after the newest."""
+    """Files with -2 and -10 after their time belong to the mirror; the next name follows them."""
     for name in ("-103000", "-103000-2", "-103000-10"):
         thread.push_many([("self", "note", "x")] * 100)
         os.rename(mirror(thread.path), os.path.join(thread.path, f"events-20260318{name}.jsonl"))
@@ -234,7 +234,7 @@ def test_another_handle_notices_the_rotation(thread: eventq.Thread) -> None:
 
 
 def is_older(path: str, folder: Path) -> bool:
-    """Say whether the time of a folder's last change is over, by the clock of its file system, which has large steps."""
+    """Return whether the file system's clock has passed a folder's change time."""
     (folder / "now").write_bytes(b"x")
     return os.stat(path).st_mtime_ns < (folder / "now").stat().st_mtime_ns
 
@@ -243,7 +243,7 @@ def is_older(path: str, folder: Path) -> bool:
 def test_deleted_files_after_a_rotation(
     thread: eventq.Thread, gone: str, tmp_path: Path, until: Until
 ) -> None:
-    """Whichever of the files is deleted, what is left stays a part of the log in order, and goes on."""
+    """After any file is deleted, the rest remains a part of the log, and continues."""
     thread.push_many([("self", "note", "x")] * 10_001)
     push(thread, 2)
     until(lambda: is_older(thread.path, tmp_path), "the next change of the folder has another time")
@@ -263,7 +263,7 @@ def test_deleted_files_after_a_rotation(
 
 
 def test_rebuild_writes_everything_again(thread: eventq.Thread) -> None:
-    """A rebuild makes one file of all events, removes the rotated ones, and gives the number of lines."""
+    """A rebuild writes one file, removes the rotated ones, and returns the number of lines."""
     thread.push_many([("self", "note", "x")] * 10_001)
     push(thread)
     before = [text for name in files(thread.path) for text in read(thread.path, name)]
@@ -342,7 +342,7 @@ def test_two_rebuilds_at_once(thread: eventq.Thread) -> None:
 
 
 def test_a_mirror_that_cannot_be_written_fails_no_push(thread: eventq.Thread) -> None:
-    """With a directory in its place the push succeeds, a warning is noted, and the next push heals."""
+    """With a directory in its place the push succeeds with a warning; the next one repairs it."""
     push(thread)
     os.unlink(mirror(thread.path))
     os.mkdir(mirror(thread.path))
@@ -433,7 +433,7 @@ def test_the_first_write_makes_the_mirror_of_the_older_tool_anew(
 
 
 def test_a_large_mirror_of_the_older_tool_is_rotated(originals_mirror: str, clock: Clock) -> None:
-    """As many files as rotations would have made, whose names sort, and further pushes rotate as ever."""
+    """An adoption writes as many files as rotations would have; later pushes rotate as usual."""
     path = originals_mirror
     db = apsw.Connection(os.path.join(path, "events.db"))
     db.execute(
@@ -516,7 +516,7 @@ def test_a_push_while_another_takes_the_mirror_over_is_in_it(originals_mirror: s
 def test_a_mirror_that_another_has_just_taken_over_is_not_written_once_more(
     originals_mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who saw the old files, and comes when all is done, copies nothing: a kill would leave the copy for ever."""
+    """A process that comes after an adoption copies nothing: a kill would leave the copy."""
     path, made = originals_mirror, adoption.Staged.__init__
     blocks: list[bytes] = []
 
@@ -539,7 +539,7 @@ def test_a_mirror_that_another_has_just_taken_over_is_not_written_once_more(
 def test_a_mirror_that_cannot_be_taken_over_stays_as_it_is(
     originals_mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a full disk the events are stored, the old files are where they were, and a later push does it."""
+    """On a full disk the events are stored and the old files stay; a later push adopts them."""
     path, before = originals_mirror, mirror_files(originals_mirror)
 
     def full(fd: int, data: bytes) -> None:
@@ -557,7 +557,7 @@ def test_a_mirror_that_cannot_be_taken_over_stays_as_it_is(
 
 
 def test_the_older_tool_may_go_on_writing(originals_mirror: str) -> None:
-    """What it adds to our mirror, or begins after a rotation of its own, is written in our form by the next push."""
+    """What the older tool adds or starts later is rewritten by the next push."""
     path = originals_mirror
     with eventq.open(path) as thread:
         push(thread)
@@ -577,7 +577,7 @@ def test_the_older_tool_may_go_on_writing(originals_mirror: str) -> None:
 
 
 def test_nothing_that_was_kept_is_written_over(originals_mirror: str) -> None:
-    """A second mirror of the older tool is kept beside the first, and so is what somebody calls alike."""
+    """A second mirror of the older tool is kept next to the first, and so are similar names."""
     path = originals_mirror
     os.mkdir(os.path.join(path, "original-mirror"))
     with eventq.open(path) as thread:
@@ -593,7 +593,7 @@ def test_nothing_that_was_kept_is_written_over(originals_mirror: str) -> None:
 
 
 def test_lines_that_the_log_does_not_hold_are_cut_off(tmp_path: Path) -> None:
-    """A power cut may take back commits that the mirror has: the next process to push puts the mirror right."""
+    """After a power cut undoes mirrored commits, the next push corrects the mirror."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         for number in range(1, 11):

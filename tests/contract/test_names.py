@@ -1,4 +1,4 @@
-"""Names that reach the file system, the shell or a task id: encoded without a collision, or refused."""
+"""Names that reach the file system, the shell or a task id are encoded without collisions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_encoded_names_are_readable(consumer: str, name: str) -> None:
     ],
 )
 def test_slug(path: str, expected: str) -> None:
-    """What is no ASCII letter or digit is a dash; more than 40 characters are 32 and six digits of the SHA-1."""
+    """Other characters than ASCII letters and digits are dashes; long names end in a hash."""
     assert slug(path) == expected
 
 

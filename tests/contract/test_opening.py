@@ -1,4 +1,4 @@
-"""A path becomes a thread, or an error that says what to do; what is not a thread is left as it is."""
+"""A path becomes a thread, or causes an error with a hint; other files stay unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mode(path: str) -> int:
 
 
 def test_init_makes_the_whole_directory(tmp_path: Path) -> None:
-    """`init` makes events.db, an empty events.jsonl, run/ and logs/, and gives the absolute path."""
+    """`init` creates events.db, an empty events.jsonl, run/ and logs/; it returns the path."""
     path = eventq.init(tmp_path / "deep" / "down")
     assert path == str(tmp_path / "deep" / "down")
     assert sorted(os.listdir(path)) == ["events.db", "events.jsonl", "logs", "run"]
@@ -116,7 +116,7 @@ def test_a_shared_thread_follows_the_umask(
 
 
 def test_two_inits_at_once(tmp_path: Path) -> None:
-    """Of several `init`s at once exactly one wins, and the others get the ordinary ThreadExistsError."""
+    """Of several simultaneous `init`s one succeeds; the others get ThreadExistsError."""
 
     def compete(path: Path) -> list[str]:
         results: list[str] = []
@@ -178,7 +178,7 @@ def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: l
 
 
 def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
-    """`open` raises NotAThreadError, with the command that helps; `create=True` makes the thread, once."""
+    """`open` raises NotAThreadError with the command to run; `create=True` creates the thread."""
     path = tmp_path / "thread"
     with pytest.raises(
         NotAThreadError, match=r"is not a thread - run 'eventq init .*thread' first"
@@ -193,7 +193,7 @@ def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "file", "below a file"])
 def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
-    """A missing path, an empty directory, a file and a path below a file are no threads, and stay untouched."""
+    """A missing path, an empty directory and a file are not threads, and do not change."""
     path = tmp_path / "x"
     if kind == "directory":
         path.mkdir()
@@ -322,7 +322,7 @@ LONGEST = (
 
 
 def deep(folder: Path, size: int, letter: str = "x") -> str:
-    """Return a path of so many bytes below a folder, of names that are short enough by themselves."""
+    """Return a path of so many bytes below a folder, with short names."""
     path = os.fsencode(folder)
     name = letter.encode() * (100 // len(letter.encode()))
     while len(path) + 2 * len(name) < size:
@@ -359,7 +359,7 @@ def test_the_longest_path_works(tmp_path: Path, letter: str, linked: bool) -> No
 def test_a_path_that_is_too_long_is_refused_before_anything_is_made(
     tmp_path: Path, letter: str, size: int
 ) -> None:
-    """`init` names the limit, in bytes, and leaves nothing behind; so does `open` that may make a thread."""
+    """`init` and `open(create=True)` report the limit in bytes, and leave nothing behind."""
     path = deep(tmp_path, size, letter)
     for make in (eventq.init, lambda path: eventq.open(path, create=True)):
         with pytest.raises(
@@ -370,7 +370,7 @@ def test_a_path_that_is_too_long_is_refused_before_anything_is_made(
 
 
 def test_a_link_to_a_path_that_is_too_long(tmp_path: Path) -> None:
-    """What counts is where a link leads: a short one does not help, and nothing is made in its directory."""
+    """The length of a link's target counts, and nothing is created in its directory."""
     os.makedirs(real := deep(tmp_path, LONGEST + 1))
     os.symlink(real, tmp_path / "link")
     with pytest.raises(InputError, match=str(LONGEST)):
@@ -399,7 +399,7 @@ def test_a_name_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Pa
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_thread_that_was_moved_too_deep(path: str, tmp_path: Path, read_only: bool) -> None:
-    """It says that the path is too long, not that its permissions are wrong; moved back, it is as it was."""
+    """The error is about the long path, not permissions; moved back, the thread works."""
     os.makedirs(os.path.dirname(far := deep(tmp_path, 600)))
     os.rename(path, far)
     with pytest.raises(

@@ -60,7 +60,7 @@ def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:
 
 
 def test_names(thread: eventq.Thread) -> None:
-    """Row 102: a name is the next number of its parent and what was asked for; each parent counts for itself."""
+    """Row 102: an id is the next number of its parent and the requested name."""
     allocate = thread.outputs.allocate
     expected = ["0-Scout", "1-Scout", "2-Plan"]
     assert [allocate("Scout"), allocate("Scout"), allocate("Plan")] == expected
@@ -84,7 +84,7 @@ def test_names_go_on(path: str) -> None:
 
 
 def test_names_go_on_after_what_is_published(thread: eventq.Thread) -> None:
-    """Row 102: an id that comes from elsewhere has the numbers of itself and of all its parents go on after it."""
+    """Row 102: after an imported id, the numbers of it and its parents continue from there."""
     thread.outputs.publish("7-Scout.3-Child.5-Leaf", "x")
     assert thread.outputs.allocate("a") == "8-a"
     assert thread.outputs.allocate("a", "7-Scout") == "7-Scout.4-a"
@@ -101,7 +101,7 @@ def test_names_go_on_after_what_is_published(thread: eventq.Thread) -> None:
     (" Scout 2 ", "Scout_2"), ("__advisor", "advisor"), ("@x", "x"),
 ])  # fmt: skip
 def test_the_name_that_is_asked_for(thread: eventq.Thread, asked: str, kept: str) -> None:
-    """Row 102: what is no letter, digit, `_` or `-` becomes one `_`; at most 64 are left, else `agent`."""
+    """Row 102: runs of characters outside `[A-Za-z0-9_-]` become one `_`; at most 64 are kept."""
     assert output_name(asked) == kept
     assert thread.outputs.allocate(asked) == f"0-{kept}"
     info = thread.outputs.put(asked, "x", "0-Parent")
@@ -127,7 +127,7 @@ def test_a_name_is_text(thread: eventq.Thread, name: Any) -> None:
 
 @pytest.mark.parametrize("wrong", WRONG_IDS)
 def test_ids_that_are_none(thread: eventq.Thread, stored: Callable[[], Tables], wrong: Any) -> None:
-    """What is no id, as it was printed, is refused wherever something would be stored under it, and nothing is."""
+    """An invalid id is refused by everything that stores, and nothing is stored."""
     before = stored()
     calls: list[Callable[[], object]] = [
         lambda: thread.outputs.publish(wrong, "x"),
@@ -145,7 +145,7 @@ def test_ids_that_are_none(thread: eventq.Thread, stored: Callable[[], Tables], 
 
 
 def test_deep_names(thread: eventq.Thread, stored: Callable[[], Tables]) -> None:
-    """Names nest as deep as 240 characters reach; what would be deeper is refused, and uses up no number."""
+    """Names nest up to 240 characters; a deeper one is refused, and uses no number."""
     parent, ids = None, []
     for _ in range(60):
         parent = thread.outputs.allocate("a", parent)
@@ -175,7 +175,7 @@ def test_a_name_that_is_allocated_can_be_published(thread: eventq.Thread) -> Non
 
 
 def test_the_largest_number(thread: eventq.Thread) -> None:
-    """After the largest number that an id can have, what is allocated can be published, and be a parent."""
+    """After the largest number of an id, allocated outputs can be published, and be parents."""
     thread.outputs.publish(f"{LARGEST_ID}-x", "x")
     for number in range(1, 4):
         given_id = thread.outputs.allocate("y")
@@ -189,7 +189,7 @@ def test_the_largest_number(thread: eventq.Thread) -> None:
 
 
 def test_a_folder_with_the_largest_numbers(thread: eventq.Thread, folder: str) -> None:
-    """What was given after the largest number is exported, and found again here; elsewhere it is no id."""
+    """An id beyond the largest number is exported and found again, but not valid elsewhere."""
     thread.outputs.publish(f"{LARGEST_ID}-x", "x")
     thread.outputs.put("y", "y")
     before = said(thread)
@@ -210,7 +210,7 @@ def test_a_folder_with_the_largest_numbers(thread: eventq.Thread, folder: str) -
     (NOISE, NOISE), ("x" * 200_000, b"x" * 200_000),
 ])  # fmt: skip
 def test_content(thread: eventq.Thread, clock: Clock, given_content: Any, data: bytes) -> None:
-    """Text is kept as UTF-8, bytes as they are; what comes back says name, version, hash, size and time."""
+    """Text is stored as UTF-8, bytes unchanged; the result has name, version, hash, size, time."""
     del clock
     info = thread.outputs.put("Scout", given_content)
     assert info == OutputInfo(
@@ -238,7 +238,7 @@ def test_a_file(thread: eventq.Thread) -> None:
 
 
 def test_what_is_no_content(thread: eventq.Thread, stored: Callable[[], Tables]) -> None:
-    """Half a character and what is no bytes are refused; nothing is stored, and no number used up."""
+    """Unpaired surrogates and other types are refused; nothing is stored, no number is used."""
     before = stored()
     wrong: Any
     for wrong in ("half \ud800", None, 3, ["a"], {"a": 1}, io.StringIO("text")):
@@ -253,7 +253,7 @@ def test_what_is_no_content(thread: eventq.Thread, stored: Callable[[], Tables])
 
 
 def test_versions(thread: eventq.Thread, clock: Clock) -> None:
-    """Row 103: what is published twice under one id keeps the first, later ones are versions beside it."""
+    """Row 103: publishing again under one id keeps the first version and adds another."""
     outputs = thread.outputs
     first = outputs.put("Scout", "one")
     clock.move(1)
@@ -278,7 +278,7 @@ def test_versions(thread: eventq.Thread, clock: Clock) -> None:
 
 
 def test_equal_content(thread: eventq.Thread) -> None:
-    """The same content is a version each time, and of one name as of another; its bytes are kept once."""
+    """Equal content is a new version each time; its bytes are stored once."""
     for _ in range(3):
         thread.outputs.publish("0-a", "same")
     thread.outputs.put("b", "same")
@@ -309,7 +309,7 @@ def test_versions_that_are_none(thread: eventq.Thread, version: Any) -> None:
 
 
 def test_unknown_outputs(thread: eventq.Thread) -> None:
-    """Row 100: what is not there is refused with what is, a name once; a version that is not there is named."""
+    """Row 100: an unknown output is refused with a list of names; an unknown version is named."""
     with pytest.raises(UnknownOutputError) as caught:
         thread.outputs.get("0-a")
     assert caught.value.what == "Not found: 0-a\nAvailable: none"
@@ -342,7 +342,7 @@ def sha256(data: bytes) -> str:
 
 
 def test_outputs_keep_their_blobs(thread: eventq.Thread) -> None:
-    """Every version of an output is kept, also one of many parts, and the blobs that it names; nothing else is."""
+    """A collection keeps every version of an output and the blobs that it names, and no others."""
     thread.blobs.put(b"v2", refs=[thread.blobs.put(b"named").hash])
     thread.blobs.put(b"loose")
     thread.outputs.put("A", "v1")
@@ -433,7 +433,7 @@ def test_a_publication_is_one_change(thread: eventq.Thread) -> None:
 
 
 def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str) -> None:
-    """Row 102: outputs are written as `{id}.md` and `{id}.v2.md`; imported they are the same, twice changes nothing."""
+    """Row 102: outputs are exported as `{id}.md` and `{id}.v2.md`, and imported unchanged."""
     given_outputs: list[tuple[str, str | bytes]] = [
         ("0-a", "one"), ("0-a", "two"), ("0-a", "two"), ("0-a.3-b", NOISE), ("12-c", ""), ("2-d", "one"), ("0-a", "x"),
         *[("1-many", str(n)) for n in range(12)],
@@ -469,7 +469,7 @@ def test_a_folder_goes_round(thread: eventq.Thread, tmp_path: Path, folder: str)
 
 
 def test_a_folder_into_others(thread: eventq.Thread, folder: str) -> None:
-    """Row 103: where a name has another first version, what comes is the next one; found again the second time."""
+    """Row 103: a different first version becomes the next version; a second import finds it."""
     thread.outputs.publish("0-a", "mine")
     write_file(folder, "0-a.md", b"yours")
     write_file(folder, "0-a.v2.md", b"mine")
@@ -484,7 +484,7 @@ def test_a_folder_into_others(thread: eventq.Thread, folder: str) -> None:
 
 @pytest.mark.parametrize("name", ["0-a.v2.md", "0-a.v3.md"])
 def test_a_later_version_alone(thread: eventq.Thread, folder: str, name: str) -> None:
-    """Importing twice adds nothing, also of a folder that holds a later version without those before."""
+    """Importing twice adds nothing, even if earlier versions are missing in the folder."""
     write_file(folder, name, b"x")
     thread.outputs.import_folder(folder)
     thread.outputs.import_folder(folder)
@@ -536,7 +536,7 @@ def test_taken_from_elsewhere(thread: eventq.Thread) -> None:
 def test_a_reader_reads_and_does_not_write(
     thread: eventq.Thread, tmp_path: Path, folder: str
 ) -> None:
-    """A thread that was opened to read gives every answer about outputs, and refuses to make one."""
+    """A read-only thread answers everything about outputs, and refuses to create one."""
     info = thread.outputs.put("a", "one")
     write_file(folder, "1-b.md", b"x")
     out = tmp_path / "out"

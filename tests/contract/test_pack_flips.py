@@ -58,7 +58,7 @@ class Undo(BaseException):
 
 
 def imported(thread: eventq.Thread, pack: Path) -> tuple[Any, tuple[str, ...]]:
-    """Import a pack and undo it; return what the thread held, and the notes, or the error as one."""
+    """Import a pack and roll back; return what the thread held and the notes, or the error."""
     with pytest.raises(Undo), thread.write():
         try:
             notes = thread.import_pack(pack).notes
@@ -72,7 +72,7 @@ def imported(thread: eventq.Thread, pack: Path) -> tuple[Any, tuple[str, ...]]:
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", [*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"])
 def test_every_flipped_bit(name: str, step: int, pack: Path, other: eventq.Thread) -> None:
-    """No flipped bit changes what an import brings without a word; the suite takes some of each byte, or byte in turn."""
+    """No flipped bit silently changes an import; the suite samples bits of each byte."""
     sound, notes = imported(other, pack)
     assert notes == ()
     data = (pack / name).read_bytes()
@@ -84,7 +84,7 @@ def test_every_flipped_bit(name: str, step: int, pack: Path, other: eventq.Threa
 
 
 def foreign(folder: Path, metas: list[bytes] | None = None, depth: int = 3) -> Path:
-    """Write a pack of four turns of a type as other programs do, without hashes of what has no checksums."""
+    """Write a pack of four turns as other programs do, without hashes."""
     return write(
         folder,
         blob=b"".join(blob(b"%d" % n) for n in range(1, 5)),
@@ -143,7 +143,7 @@ def test_a_head_of_another_depth(thread: eventq.Thread, tmp_path: Path) -> None:
 def test_one_bit_of_descriptions(
     at: int, thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """A flipped bit of `turns.meta` is told of; a type that its tag does not prove is left out, the others stay."""
+    """A flipped bit of `turns.meta` is reported; an unproven type is left out."""
     context = thread.contexts.create("main")
     for number in range(4):
         context.append(NewTurn(f"m{number}", type_id=TYPE))

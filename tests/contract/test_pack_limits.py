@@ -55,7 +55,7 @@ def zeros(mib: int) -> bytes:
 
 
 def imported(path: str, folder: Path, *records: bytes) -> tuple[int, list[str]]:
-    """Import a pack of these blobs in a process whose memory is bounded; return how many came, and what is said of them."""
+    """Import a pack in a process with limited memory; return the count and the notes."""
     write(folder, blob=b"".join(records))
     done = subprocess.run(
         [sys.executable, "-c", IMPORT, path, str(folder)],
@@ -83,7 +83,7 @@ def test_a_long_blob_of_another_hash(sized: bool, path: str, tmp_path: Path) -> 
 
 
 def test_a_long_blob_is_stored_in_bounded_memory(path: str, tmp_path: Path) -> None:
-    """Sound blobs of 300 and, raw, 100 MiB are never in memory whole, and a second record of one is not looked at."""
+    """Blobs of 300 MiB and 100 MiB are never whole in memory; a repeated record is skipped."""
     whole = packed(frame(300), 300 * MIB, zeros(300))
     raw = kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))
     assert imported(path, tmp_path / "pack", whole, whole, raw) == (2, [])
@@ -113,7 +113,7 @@ def test_a_frame_that_is_cut(sized: bool, path: str, tmp_path: Path) -> None:
 
 
 def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
-    """A frame that asks for a window of 128 MiB gets none; one of 8 MiB, which every reader knows, is read."""
+    """A frame that asks for a window of 128 MiB is refused; one of 8 MiB is read."""
     large = packed(frame(200, sized=False, window=27), 200 * MIB, zeros(200))
     small = packed(frame(20, sized=False, window=23), 20 * MIB, zeros(20))
     blobs, (note,) = imported(path, tmp_path / "pack", large, small)
@@ -125,7 +125,7 @@ def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
 def test_many_lies(
     mib: int, count: int, thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After some of them no more are unfolded; sound blobs, and long ones that do not compress, still come."""
+    """After several bombs no more are decompressed; sound blobs are still imported."""
     lie = frame(mib)
     lies = [packed(lie, mib * MIB, number.to_bytes(32, "big")) for number in range(count)]
     sound = blob(os.urandom(5 * MIB)) + blob(b"sound")

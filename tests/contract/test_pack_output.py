@@ -1,4 +1,4 @@
-"""Packs that hold artifacts and outputs: all of it comes over, once, and a hostile pack does nothing but say less."""
+"""Packs with artifacts and outputs: all are imported once; a hostile pack only loses data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def artifacts(thread: eventq.Thread) -> dict[str, Any]:
 
 
 def held(thread: eventq.Thread) -> tuple[Any, ...]:
-    """Give all that a thread has for tools: artifacts, outputs, and the names that other tools have for blobs."""
+    """Return a thread's artifacts, outputs, and foreign names of blobs."""
     return artifacts(thread), outputs(thread), list(thread.produced.aliases())
 
 
@@ -57,7 +57,7 @@ def statuses(thread: eventq.Thread) -> list[str]:
 
 
 def fill(thread: eventq.Thread) -> None:
-    """Store artifacts of every status, outputs in versions, names, and a turn that speaks of them."""
+    """Store artifacts of every status, outputs in versions, names, and a turn about them."""
     thread.artifacts.put(b"gone")
     thread.artifacts.remove(0)
     thread.artifacts.put(NOISE, "bash")
@@ -122,7 +122,7 @@ def added(found: Imported) -> tuple[Any, ...]:
 
 
 def test_all_of_it_comes_over(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
-    """Numbers, tools, hashes, times, versions and names come over; what is not whole arrives as failed."""
+    """Numbers, tools, hashes, times, versions and names are kept; partial artifacts are failed."""
     fill(thread)
     expected = held(thread)
     assert statuses(thread) == ["sealed", "sealed", "failed", "partial", "open", "sealed"]
@@ -147,7 +147,7 @@ def test_all_of_it_comes_over(thread: eventq.Thread, other: eventq.Thread, tmp_p
 
 
 def test_what_the_lines_say(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
-    """The lines of `eventq.ndjson` say number, tool, status, size, hash and time; version, blob and time; both names."""
+    """The lines of `eventq.ndjson` describe artifacts, outputs and names completely."""
     out = thread.outputs.put("A", "text")
     thread.export_pack(tmp_path / "bare")
     assert sorted(os.listdir(tmp_path / "bare")) == FILES  # no folder for no artifact
@@ -165,7 +165,7 @@ def test_what_the_lines_say(thread: eventq.Thread, other: eventq.Thread, tmp_pat
 def test_importing_twice_adds_nothing(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """What is there is found again, in the destination and where it came from; a second export is the same."""
+    """A second import finds everything, and a second export is identical."""
     fill(thread)
     thread.export_pack(tmp_path / "pack")
     other.import_pack(tmp_path / "pack")
@@ -191,7 +191,7 @@ def renumbered(*pairs: tuple[int, int]) -> list[str]:
 def test_a_number_that_is_taken(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """An artifact whose number is another's, or was, gets one after all others, once, with a note each time."""
+    """An artifact whose number was used gets one after all others, with a note."""
     for data in (b"theirs 0", b"theirs 1", b"theirs 2", b"theirs 3"):
         thread.artifacts.put(data, "bash")
     thread.export_pack(tmp_path / "pack")
@@ -210,7 +210,7 @@ def test_a_number_that_is_taken(
 def test_artifacts_that_are_alike(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """Two artifacts with the same bytes are two, and two that are not whole; again they are found one by one."""
+    """Two equal artifacts stay two, also unfinished ones, and are found one by one."""
     for _ in range(2):
         thread.artifacts.put(b"same", "bash")
         writer = thread.artifacts.allocate("bash")
@@ -229,7 +229,7 @@ def test_artifacts_that_are_alike(
 def test_a_version_that_is_taken(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """A version of an output that is another's becomes the next one, once, with a note; the name gives what it gave."""
+    """A taken version becomes the next one, with a note; the name's first version stays."""
     for text in ("theirs 1", "theirs 2"):
         thread.outputs.publish("0-A", text)
     thread.export_pack(tmp_path / "pack")
@@ -273,7 +273,7 @@ WOUNDS: dict[str, Callable[[Path], object]] = {
 def test_the_file_of_an_artifact_is_damaged(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path, how: str
 ) -> None:
-    """An artifact whose file is missing or changed is left out, with a note, and its number stays free."""
+    """An artifact whose file is missing or changed is left out, and its number stays free."""
     for data in (b"sound", b"the bytes of the second"):
         thread.artifacts.put(data, "bash")
     thread.contexts.create("main").append("artifact://1")
@@ -296,7 +296,7 @@ def test_the_file_of_an_artifact_is_damaged(
 def test_a_part_whose_file_is_changed(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """An artifact that is not whole has no hash: what its file holds is what comes, and never as whole."""
+    """An unfinished artifact has no hash: it is imported as its file is, and never as whole."""
     writer = thread.artifacts.allocate("bash")
     writer.write(b"begun")
     writer.fail("for a test")
@@ -353,7 +353,7 @@ def hostile(tmp_path: Path, line: Any) -> Path:
 def test_an_artifact_that_cannot_be(
     other: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: dict[str, Any]
 ) -> None:
-    """An artifact that is not told as an export tells it is left out, with a note, and no file elsewhere is opened."""
+    """A malformed line of an artifact is left out with a note, and opens no other file."""
     folder = hostile(tmp_path, line)
     before = tree(tmp_path / "in")
     opened = []
@@ -383,7 +383,7 @@ def test_an_artifact_that_cannot_be(
 
 @pytest.mark.parametrize("number", [10**17, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, 10**30])
 def test_a_huge_number(other: eventq.Thread, tmp_path: Path, number: int) -> None:
-    """An artifact keeps its number if that has others after it, and gets another one otherwise; both are read."""
+    """An artifact keeps a free number below others, and gets another one otherwise."""
     line, files = artifact(number, hash=HASH), {f"{number}.bash.log": DATA}
     folder = pack(tmp_path / "pack", line, files=files)
     kept = number < 1 << 62
@@ -424,7 +424,7 @@ BAD_LINES: list[Any] = [
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: ascii(line)[:60])
 def test_a_line_that_cannot_be(other: eventq.Thread, tmp_path: Path, line: Any) -> None:
-    """A line that says what cannot be is left out and counted in a note; what is sound beside it comes."""
+    """An impossible line is left out and counted in a note; its neighbours are imported."""
     files = {f"{name}.log": DATA for name in ("3.bash", "0.bash", "True.bash", "0.bash.partial")}
     lines = output("5-Sound", b"text"), line, artifact(3, hash=HASH)
     folder = pack(tmp_path / "pack", *lines, blobs=(b"text",), files=files)
@@ -466,7 +466,7 @@ HOSTILE = st.lists(
 )  # fmt: skip
 @given(HOSTILE)
 def test_random_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[Any]) -> None:
-    """Whatever the lines say, an import raises nothing but EventqError, changes no file, and the thread checks out."""
+    """For any lines, an import raises only EventqError, and the thread checks out."""
     numbers = [one.get("artifact") for one in lines]
     if any(type(number) is int and abs(number) >= 10**17 for number in numbers):
         return
@@ -503,7 +503,7 @@ TAKEN: dict[str, Callable[[Path], object]] = {
 def test_a_folder_that_has_artifacts_already(
     thread: eventq.Thread, tmp_path: Path, what: str
 ) -> None:
-    """An export into a folder that has an `artifacts` already is refused, and leaves the folder as it was."""
+    """An export into a folder with `artifacts` is refused, and changes nothing."""
     thread.artifacts.put(b"text")
     place = tmp_path / "pack"
     place.mkdir()
@@ -518,7 +518,7 @@ def test_a_folder_that_has_artifacts_already(
 def test_an_import_that_ends_between_two_artifacts(
     thread: eventq.Thread, other: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An import that ends between two artifacts leaves those before whole; doing it again adds the rest."""
+    """An import interrupted between two artifacts keeps the first; repeating it adds the rest."""
     fill(thread)
     thread.export_pack(tmp_path / "pack")
     real = sources.PackSource.artifact

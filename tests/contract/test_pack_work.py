@@ -94,7 +94,7 @@ SHAPES: dict[str, Callable[[int], dict[str, bytes]]] = {
 
 
 def thread_with_a_turn(folder: Path) -> str:
-    """Return the path of a thread that holds a turn and a context, so that no id of a pack is free."""
+    """Return a thread with a turn and a context, so that no id of a pack is free."""
     path = eventq.init(folder)
     with eventq.open(path) as thread:
         thread.contexts.create("another").append("another")
@@ -103,7 +103,7 @@ def thread_with_a_turn(folder: Path) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_import_is_linear(shape: str, tmp_path: Path) -> None:
-    """Four times as much takes about four times the steps, the first time and again, under the same ids and others."""
+    """Four times the data takes about four times the steps, with the same ids or others."""
     taken: dict[str, list[int]] = {}
     for count in (FEW, MANY):
         folder = write(tmp_path / f"pack-{count}", **SHAPES[shape](count))
@@ -125,7 +125,7 @@ def test_an_import_is_linear(shape: str, tmp_path: Path) -> None:
 def test_an_export_is_linear(
     all_of_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four times as many overlays, refs, attempts and runs, of four times as many turns, take about four times the steps."""
+    """Four times the patches, refs, attempts and runs take about four times the steps."""
     monkeypatch.setattr("eventq.storage.sqlite.copies._PAGE", 10)
 
     def told(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The files of a pack: their exact bytes, and what is left of them when they are damaged or made by an enemy."""
+"""The files of a pack: their exact bytes, and what is read when they are damaged or hostile."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def write(folder: Any) -> None:
 
 
 def test_exact_bytes() -> None:
-    """A blob, a turn of 80 bytes, a head of 36, a description, and the entries of both indexes are these bytes."""
+    """The records of a blob, a turn, a head, a description and both indexes have these bytes."""
     hashed = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"  # BLAKE3 of abc
     packed = blob(b"a" * 300, 1)
     sealed: dict[Any, str] = {
@@ -169,7 +169,7 @@ LATER = BLOB_HEAD[:4] + b"\2" + BLOB_HEAD[5:] + b"abc"
 
 @pytest.mark.parametrize(("kind", "size"), [(BlobRecord, -1), (TurnRecord, 76), (HeadRecord, 32)])
 def test_a_checksum_alone_makes_no_record(kind: Any, size: int) -> None:
-    """Bytes under a right checksum are no record when their number, their magic or their version is another."""
+    """A record with a right checksum but a wrong number, magic or version is rejected."""
     bodies = [BLOB_HEAD + b"ab", BLOB_HEAD + b"abcd", UNMARKED, LATER]
     bodies += [bytes(n) for n in range(100)] + [BLOB_HEAD[:n] for n in range(49)]
     for body in bodies:
@@ -182,7 +182,7 @@ def test_a_checksum_alone_makes_no_record(kind: Any, size: int) -> None:
 
 
 def test_another_magic_or_version_in_a_file(tmp_path: Path) -> None:
-    """A record of another magic or version is none, however right its checksum; a note says which version it is of."""
+    """A record of another magic or version is rejected; a note names the version."""
     for body, why in ((UNMARKED, "is damaged"), (LATER, "is of version 2")):
         data = body + struct.pack("<I", zlib.crc32(body))
         found, notes = read_back(data, tmp_path / "blobs.pack")
@@ -223,7 +223,7 @@ UNFIT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("record", "said"), UNFIT, ids=range(len(UNFIT)))
 def test_what_does_not_fit_is_refused(record: Any, said: str) -> None:
-    """A number, a hash or a text that its field cannot hold is refused by name, and never cut to fit."""
+    """A number, hash or text that does not fit its field is refused, never cut."""
     with pytest.raises(InputError) as caught:
         record.pack()
     assert said in caught.value.what
@@ -270,7 +270,7 @@ def test_raw_proves_the_hash(codec: int, length: int, stored: bytes, said: str) 
 @pytest.mark.parametrize("claimed", [0, 5, 100_000])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_bomb_is_not_unfolded(claimed: int, known: bool) -> None:
-    """A few bytes that would unfold to 256 MiB never make more than they say, whatever their frame claims."""
+    """A small frame never expands beyond its declared size."""
     made = zstandard.ZstdCompressor(write_content_size=known)
     maker = made.compressobj(size=256 << 20 if known else -1)
     stored = b"".join(maker.compress(bytes(1 << 20)) for _ in range(256)) + maker.flush()
@@ -282,7 +282,7 @@ def test_a_bomb_is_not_unfolded(claimed: int, known: bool) -> None:
 
 
 def test_a_pack_there_and_back(tmp_path: Path) -> None:
-    """What was written is read, all of it, in order, without a note; a file is the bytes of its records alone."""
+    """Everything written is read back in order, without a note."""
     folder = tmp_path / "pack"
     write(folder)
     found = tree(folder)
@@ -326,7 +326,7 @@ def test_any_pack_there_and_back(
 
 @pytest.mark.parametrize("name", [*FILES, ".eventq-export"])
 def test_a_pack_is_never_overwritten(tmp_path: Path, name: str) -> None:
-    """A folder that holds one file of a pack, even a dangling link, is refused and left as it is."""
+    """A folder that already has a file of a pack is refused and left unchanged."""
     (tmp_path / name).symlink_to("nowhere")
     said = f"holds a pack already: {name}" if name in FILES else "no folder of an export - remove"
     with pytest.raises(LogicError, match=said), PackWriter(tmp_path):
@@ -353,7 +353,7 @@ def test_an_error_leaves_nothing(tmp_path: Path, before: bool) -> None:
 
 
 def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
-    """A write that failed is a DiskError, and the pack fails for good, even when that error is caught."""
+    """A failed write is a DiskError and fails the pack for good."""
     pack = PackWriter(tmp_path / "pack")
     files = pack._target._files
 
@@ -372,7 +372,7 @@ def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_the_order_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is synced before the first name is given, blobs are named first and heads last, with a sync in between."""
+    """All files are synced before the first rename; blobs are renamed first, heads last."""
     done: list[str] = []
     real_sync, real_rename = os.fsync, os.rename
 
@@ -415,7 +415,7 @@ def test_a_bad_record_spoils_nothing(tmp_path: Path) -> None:
 
 
 def test_two_writers(tmp_path: Path) -> None:
-    """While one writes into a folder another is refused, and does the first no harm; later it is free again."""
+    """A second writer of a folder is refused while the first one works."""
     with PackWriter(tmp_path) as pack:
         pack.blob(blob(b"one"))
         with pytest.raises(LogicError, match="somebody writes"):
@@ -427,7 +427,7 @@ def test_two_writers(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left(tmp_path: Path) -> None:
-    """What a killed writer left in its hidden folder goes; a link there is not followed, and nothing else is touched."""
+    """A killed writer's hidden folder is removed; links in it are not followed."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"kept")
     left = tmp_path / "pack" / ".eventq-export"
@@ -487,7 +487,7 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
 def test_a_tail_torn_at_every_byte(
     tmp_path: Path, name: str, read: Any, records: list[Any]
 ) -> None:
-    """Wherever the last record is cut, those before it are read, and one note says how many bytes were dropped."""
+    """A cut last record costs only itself, and one note counts the dropped bytes."""
     *first, last = (record.pack() for record in records)
     whole = b"".join(first)
     for cut in range(len(last)):
@@ -501,7 +501,7 @@ def test_a_tail_torn_at_every_byte(
 def test_every_flipped_byte_of_a_record(
     tmp_path: Path, name: str, read: Any, records: list[Any]
 ) -> None:
-    """Of a flipped byte one note says where: a turn ends its log, a head or blob is left out alone; meta has no checksum."""
+    """A note locates a flipped byte: a turn ends its log, a head or blob is left out alone."""
     parts = [record.pack() for record in records]
     starts = [sum(map(len, parts[:n])) for n in range(4)]
     data = b"".join(parts)
@@ -528,7 +528,7 @@ def test_every_flipped_byte_of_a_record(
 
 
 def test_several_bad_heads(tmp_path: Path) -> None:
-    """Bad heads in a row are one note, and a torn end is another: a file of junk is no flood of notes."""
+    """Consecutive bad heads are one note, and a torn end is another."""
     all_bad = (0, 1, 4095, 4096, 4097, 5998, 5999)
     data = bytearray(b"".join(HeadRecord(n, n, n, 0, 0).pack() for n in range(6000)))
     for bad in all_bad:
@@ -584,7 +584,7 @@ def test_a_pack_inside_a_damaged_blob(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [8, 12])
 @pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF, 64 << 20, 1])
 def test_blob_lengths_that_lie(tmp_path: Path, at: int, length: int) -> None:
-    """A blob whose lengths lie is left out without the memory that it asks for; one with a right checksum is its own."""
+    """A blob with false lengths is left out without allocating them."""
     body = bytearray(blob(b"abc").pack()[:-4])
     body[at : at + 4] = struct.pack("<I", length)
     data = bytes(body) + struct.pack("<I", zlib.crc32(body)) + blob(b"next").pack()
@@ -638,7 +638,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_file_of_lies_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: int
 ) -> None:
-    """A file full of headers that each claim the rest of it is given up before it has been read often, even among sound blobs."""
+    """A file full of false headers is given up early, even among sound blobs."""
     count = 60_000
     each = 52 + 48
     with open(tmp_path / "blobs.pack", "wb") as file:
@@ -654,7 +654,7 @@ def test_a_file_of_lies_ends_in_time(
 
 
 def test_every_other_blob_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every other blob is damaged the sound ones are all read, for little more than their bytes."""
+    """If every other blob is damaged, the sound ones are read at little extra cost."""
     bad = b"\0" + blob(b"x").pack()[1:]
     got = counted(monkeypatch)
     data = (bad + blob(b"good").pack()) * 20_000
@@ -673,7 +673,7 @@ def test_meta_lengths_that_lie(tmp_path: Path, length: int) -> None:
 
 
 def test_every_flipped_byte_of_meta(tmp_path: Path) -> None:
-    """A flipped byte of a description, which has no checksum, costs no record before it and never the program."""
+    """A flipped byte of a description costs no earlier record and never the program."""
     second = MetaRecord(2, "x" * 30, 0, 0, 0, 0)
     file = tmp_path / "turns.meta"
     data = META.pack() + second.pack() + META.pack()
@@ -690,7 +690,7 @@ def test_every_flipped_byte_of_meta(tmp_path: Path) -> None:
 
 
 def test_long_files(tmp_path: Path) -> None:
-    """Files longer than what is read at once are read to the end, in memory that does not grow with them."""
+    """Files longer than one read are read completely, in bounded memory."""
     metas = [MetaRecord(n, "é" * (n * 7919 % 100_000), n, 0, 0, 0) for n in range(100)]
     log = turns(20_000)
     with PackWriter(tmp_path) as pack:
@@ -712,7 +712,7 @@ def test_long_files(tmp_path: Path) -> None:
 def test_any_bytes_into_every_reader(
     tmp_path_factory: Any, name: str, read: Any, records: list[Any], data: Any
 ) -> None:
-    """Any bytes, before, between and after sound records, raise nothing; each record is sound and all bytes are told of."""
+    """Arbitrary bytes around sound records raise nothing; all bytes are accounted for."""
     sound = st.sampled_from([record.pack() for record in records])
     file = b"".join(data.draw(st.lists(st.binary(max_size=120) | sound, max_size=6)))
     found, notes = read_back(file, tmp_path_factory.mktemp("pack") / name)
@@ -736,7 +736,7 @@ NO_FILES: list[tuple[Callable[[Path], object], str]] = [
 def test_a_file_that_is_not_there(
     tmp_path: Path, name: str, read: Any, records: list[Any], make: Any, said: str
 ) -> None:
-    """A missing file, a folder and a pipe are read as empty, with a note; an empty file needs none."""
+    """A missing file, a folder and a pipe are read as empty, with a note."""
     make(tmp_path / name)
     notes = Notes()
     assert notes.taken(read, str(tmp_path / name)) == []
@@ -755,7 +755,7 @@ def test_a_file_that_cannot_be_read(
 
 @every_reader
 def test_a_file_that_shrinks(tmp_path: Path, name: str, read: Any, records: list[Any]) -> None:
-    """A file that is cut while it is read ends there, without an error and without going round for ever."""
+    """A file that is truncated during a read ends there, without an error or a loop."""
     path = tmp_path / name
     path.write_bytes(b"".join(record.pack() for record in records) * 30_000)
     reader = read(path, Notes().append)
@@ -769,7 +769,7 @@ def test_a_file_that_shrinks(tmp_path: Path, name: str, read: Any, records: list
 
 @pytest.mark.parametrize("index", ["blobs.idx", "turns.idx"])
 def test_a_lost_or_damaged_index(tmp_path: Path, index: str) -> None:
-    """An index that is lost, cut, too long or damaged anywhere is found, and made again byte by byte as it was."""
+    """A missing or damaged index is detected, and rebuilt with identical bytes."""
     write(tmp_path)
     before = tree(tmp_path)
     sound = before[index]

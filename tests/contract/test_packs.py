@@ -1,4 +1,4 @@
-"""Packs, from a thread to a folder and in again: the exact bytes, what an import adds, and what damage costs."""
+"""Packs of whole threads: the exact bytes, what an import adds, and the cost of damage."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def big(size: int, seed: int = 0) -> bytes:
 
 
 def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
-    """Store some of everything: turns 1 to 5 in `main`, 6 and 7 in `side`, forked at 3, 8 in `other`, and `empty`."""
+    """Store turns 1 to 5 in `main`, 6 and 7 in `side`, forked at 3, 8 in `other`, and `empty`."""
     contexts = thread.contexts
     refs = [thread.blobs.put(b"named").hash]
 
@@ -233,7 +233,7 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
 
 
 def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
-    """A thread that holds nothing exports empty files but for their hashes, and they import as nothing."""
+    """An empty thread exports files without records, which import as nothing."""
     fresh().export_pack(tmp_path / "pack")
     expected = {**dict.fromkeys(FILES, b""), "eventq.ndjson": sums(b"", b"")}
     assert tree(tmp_path / "pack") == expected
@@ -245,7 +245,7 @@ def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_a_pack_of_another_program(fresh: Fresh, tmp_path: Path) -> None:
-    """A pack without the files of eventq, with any u64 as context id and any tag, is read right and written again."""
+    """A foreign pack, with any u64 as context id and any tag, is read and written again."""
     largest, most, late = (1 << 64) - 1, (1 << 32) - 1, (1 << 63) - 1
     ids = [largest, 0x9E3779B97F4A7C15, 7]
     log = (
@@ -283,7 +283,7 @@ def test_a_pack_of_another_program(fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_there_and_back(whole: dict[str, bytes], pack: Path, fresh: Fresh) -> None:
-    """A pack that was imported into a fresh thread is exported again as the same bytes, in every file."""
+    """A pack imported into a fresh thread is exported again with identical bytes."""
     thread = fresh()
     found = thread.import_pack(pack)
     assert (found.notes, found.turns, found.contexts, found.moved) == ((), 8, 4, 0)
@@ -304,7 +304,7 @@ def test_there_and_back(whole: dict[str, bytes], pack: Path, fresh: Fresh) -> No
 
 
 def test_large_payloads_there_and_back(fresh: Fresh, tmp_path: Path) -> None:
-    """Payloads that are kept in parts leave as one blob each, and come back in parts, bytes and pack the same."""
+    """Payloads in parts are exported as one blob each, and imported in parts again."""
     first, second = fresh(), fresh()
     data = [big(300_000), big(300_000)[:200_000] + b"!" + big(300_000)[200_000:], big(3 << 20, 1)]
     context = first.contexts.create("big")
@@ -350,7 +350,7 @@ def patches_that_go_back(thread: eventq.Thread, clock: Clock) -> None:
 def test_what_is_alike_stays_apart(
     build: Callable[[eventq.Thread, Clock], None], fresh: Fresh, clock: Clock, tmp_path: Path
 ) -> None:
-    """What differs in its id or order only comes over as many times as it is there, and in that order."""
+    """Rows that differ only in id or order are imported as often as they occur, in order."""
     first, second = fresh(), fresh()
     build(first, clock)
     first.export_pack(tmp_path / "pack")
@@ -368,7 +368,7 @@ def test_what_is_alike_stays_apart(
 
 
 def test_twins_under_other_ids(fresh: Fresh, tmp_path: Path) -> None:
-    """Twins come into a thread that has turns of its own, each once, however often they are imported."""
+    """Twins are imported once each into a thread with its own turns, however often."""
     log = b"".join(turn(n, 0, 0, b"same", at=5) for n in (1, 2, 3)) + turn(4, 2, 1, b"next", at=5)
     table = head(1, 1, 0, at=1) + head(2, 4, 1, at=2) + head(3, 3, 0, at=3)
     folder = write(tmp_path / "pack", blob=blob(b"same") + blob(b"next"), turn=log, head=table)
@@ -397,7 +397,7 @@ def test_again(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
 
 
 def test_names_stay(fresh: Fresh, tmp_path: Path) -> None:
-    """A context that is here keeps its lineage, whatever a pack says later; another name is another context."""
+    """An existing context keeps its lineage; another name is another context."""
     thread = fresh()
     table = head(1, 3, 2, at=1) + head(2, 3, 2, at=2)
 
@@ -417,7 +417,7 @@ def test_names_stay(fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_contexts_of_one_moment_are_told_apart(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
-    """What was born in one millisecond is told apart by its name; each head goes on by itself, here and there."""
+    """Contexts of one millisecond are distinguished by name, and advance separately."""
     first, second = fresh(), fresh()
     second.contexts.create("own").append("own")
     main = first.contexts.create("main")
@@ -439,7 +439,7 @@ def test_contexts_of_one_moment_are_told_apart(fresh: Fresh, clock: Clock, tmp_p
 def test_a_collection_beside_an_import(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a collection deletes between the blobs and the turns of an import is an error, never fewer turns."""
+    """A collection during an import causes an error, never missing turns."""
     thread = fresh()
     folder = small(tmp_path / "pack")
     real = PackSource.lines
@@ -459,7 +459,7 @@ def test_a_collection_beside_an_import(
 
 
 def test_a_thread_that_was_replaced_is_not_exported(tmp_path: Path) -> None:
-    """A handle on a thread that was deleted does not export the one that somebody made in its place."""
+    """A handle on a deleted thread does not export the one that replaced it."""
     path = eventq.init(tmp_path / "replaced")
     with eventq.open(path) as gone:
         eventq.destroy(path)
@@ -486,7 +486,7 @@ def test_branches_of_deleted_contexts(fresh: Fresh, clock: Clock, tmp_path: Path
 
 
 def test_ids_anew(pack: Path, fresh: Fresh) -> None:
-    """In a thread with turns and contexts of its own what comes gets higher ids, once; what was there stays."""
+    """In a thread with its own turns, imported ones get higher ids, once."""
     thread, plain = fresh(), fresh()
     mine = thread.contexts.create("mine")
     for n in range(3):
@@ -509,7 +509,7 @@ def test_ids_anew(pack: Path, fresh: Fresh) -> None:
 
 
 def test_a_root_that_is_another_here(fresh: Fresh, tmp_path: Path) -> None:
-    """A turn that was given another root here keeps it, and a note says so; one that has none gets that of the pack."""
+    """A turn with another root keeps it, with a note; one without gets that of the pack."""
     folder = small(tmp_path / "pack", beside=line(root=1, hash=LOST) + line(root=2, hash=LOST))
     thread, plain = fresh(), fresh()
     thread.import_pack(small(tmp_path / "bare"))
@@ -524,7 +524,7 @@ def test_a_root_that_is_another_here(fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_a_newer_export(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
-    """A newer export after an older one adds what is new and moves the heads on; an older one changes nothing."""
+    """A newer export adds to an older one and advances heads; an older one changes nothing."""
     first, second, third = fresh(), fresh(), fresh()
     third.contexts.create("own").append("own")
     fill(first, lambda: clock.move(1))
@@ -556,7 +556,7 @@ def test_a_newer_export(fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", [0, 1])
 def test_another_way(own: int, fresh: Fresh, clock: Clock, tmp_path: Path) -> None:
-    """A context that went another way here stays where it is, under its id or another, and a note says so."""
+    """A context that diverged stays where it is, with a note."""
     first, second = fresh(), fresh()
     if own:
         second.contexts.create("own").append("own")
@@ -591,7 +591,7 @@ def test_descriptions_later(fresh: Fresh, tmp_path: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_makes_a_turn(other: dict[str, Any], fresh: Fresh, tmp_path: Path) -> None:
-    """A turn that differs in one of parent, payload, type, time, encoding and flags is another turn."""
+    """Turns that differ in parent, payload, type, time, encoding or flags are different."""
     thread = fresh()
     thread.import_pack(small(tmp_path / "one", 2))
     log = turn(1, 0, 0, b"1") + turn(
@@ -606,7 +606,7 @@ def test_what_makes_a_turn(other: dict[str, Any], fresh: Fresh, tmp_path: Path) 
 
 
 def test_appends_after_an_import(pack: Path, fresh: Fresh) -> None:
-    """After an import the next turn and the next context get the ids after the highest that came."""
+    """After an import, new ids follow the highest imported one."""
     thread = fresh()
     thread.import_pack(pack)
     assert thread.contexts.create("new").id == 5
@@ -615,7 +615,7 @@ def test_appends_after_an_import(pack: Path, fresh: Fresh) -> None:
 
 
 def test_ids_after_a_collection(pack: Path, fresh: Fresh, clock: Clock) -> None:
-    """What was imported and collected leaves its ids unused, for appends and for the same pack again."""
+    """Collected imports leave their ids unused, also for the same pack again."""
     thread = fresh()
     thread.import_pack(pack)
     clock.move(90_000)
@@ -668,7 +668,7 @@ def test_an_append_after_a_torn_log(fresh: Fresh, tmp_path: Path) -> None:
     ("name", "size"), [("turns.log", 4 * 80 + 79), ("blobs.pack", 5 * len(blob(b"1")) - 1)]
 )
 def test_ids_of_what_was_left_out(name: str, size: int, fresh: Fresh, tmp_path: Path) -> None:
-    """The id of a turn that the pack names and whose record or payload is lost is not given to a new turn."""
+    """The id of a lost turn that the pack names is not given to a new turn."""
     folder = small(tmp_path / "pack", 5)
     os.truncate(folder / name, size)
     thread = fresh()
@@ -680,7 +680,7 @@ def test_ids_of_what_was_left_out(name: str, size: int, fresh: Fresh, tmp_path: 
 
 
 def test_a_torn_log(pack: Path, fresh: Fresh) -> None:
-    """Of a torn turns.log what stands before the tear is kept, and the heads that it proves; a whole pack mends it."""
+    """Before a tear in turns.log everything is kept; importing the whole pack repairs it."""
     flip(pack / "turns.log", 4 * 80 + 40)
     thread = fresh()
     found = thread.import_pack(pack)
@@ -696,7 +696,7 @@ def test_a_torn_log(pack: Path, fresh: Fresh) -> None:
 
 
 def test_the_only_context_lost(fresh: Fresh, tmp_path: Path) -> None:
-    """A head beyond the log leaves its context where the log ends, with its id, name, time and flags."""
+    """A head beyond the log leaves its context at the log's end, with its id and name."""
     folder = small(
         tmp_path / "pack", head=head(44, 99, 98, at=123, flags=6), beside=line(context=44, name="mine")
     )  # fmt: skip
@@ -714,7 +714,7 @@ def test_the_only_context_lost(fresh: Fresh, tmp_path: Path) -> None:
     "last", [head(1, 99, 98), head(1, 3, 2)[:-1] + b"\0"], ids=["beyond", "damaged"]
 )
 def test_the_head_before(last: bytes, fresh: Fresh, tmp_path: Path) -> None:
-    """Where the last head of a context is not in the log, or is damaged, the one before it counts."""
+    """If the last head of a context is missing or damaged, the one before it counts."""
     folder = small(tmp_path / "pack", head=head(1, 1, 0) + head(1, 2, 1) + last)
     thread = fresh()
     found = thread.import_pack(folder)
@@ -725,7 +725,7 @@ def test_the_head_before(last: bytes, fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_the_last_head_counts(fresh: Fresh, tmp_path: Path) -> None:
-    """Of several sound records of a context the last counts, also when it is further up, or follows a bad one."""
+    """The last of several sound records of a context counts."""
     table = head(1, 3, 2) + head(2, 99, 98, at=5) + head(2, 3, 2, at=5) + head(1, 2, 1)
     thread = fresh()
     found = thread.import_pack(small(tmp_path / "pack", head=table))
@@ -736,7 +736,7 @@ def test_the_last_head_counts(fresh: Fresh, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(36))
 def test_a_flipped_byte_in_a_head(at: int, pack: Path, fresh: Fresh) -> None:
-    """A head with one byte changed is left out and said; its branch gets a context of its own, the others stay."""
+    """A damaged head is reported; its branch gets a new context."""
     flip(pack / "heads.tbl", at)
     thread = fresh()
     found = thread.import_pack(pack)
@@ -778,7 +778,7 @@ def test_a_damaged_head_of_a_context_that_is_here(pack: Path, fresh: Fresh) -> N
 
 @pytest.mark.parametrize("time", [1 << 63, (1 << 64) - 1])
 def test_a_head_of_no_time(time: int, fresh: Fresh, tmp_path: Path) -> None:
-    """A head whose time does not fit is left out, and not as one whose turn is missing; its branch is kept."""
+    """A head whose time does not fit is left out, and its branch is kept."""
     folder = small(tmp_path / "pack", head=head(1, 3, 2, at=time))
     thread = fresh()
     found = thread.import_pack(folder)
@@ -841,7 +841,7 @@ def test_indexes_that_cannot_be_written(
 
 
 def test_blob_tail_lost(fresh: Fresh, tmp_path: Path) -> None:
-    """A turn whose payload stood in the lost tail of blobs.pack is left out with what follows it; the blobs stay."""
+    """A turn whose payload was lost is left out with its descendants; the blobs stay."""
     beside = line(patch=3, blob=None, flags=0, created_at_ms=1)
     folder = small(tmp_path / "pack", 4, beside=beside)
     os.truncate(folder / "blobs.pack", 3 * len(blob(b"1")) - 1)
@@ -879,7 +879,7 @@ def test_first_blob_bad(pack: Path, fresh: Fresh) -> None:
 def test_a_blob_that_is_not_its_hash(
     codec: int, raw_len: int, stored: bytes, fresh: Fresh, tmp_path: Path
 ) -> None:
-    """A blob whose checksum holds and whose bytes are not those of its hash is left out, and so is its turn."""
+    """A blob that does not match its hash is left out, and so is its turn."""
     bad = kept_blob(digest(b"1"), codec, raw_len, stored)
     log = turn(1, 0, 0, b"1") + turn(2, 0, 0, b"2")
     folder = write(tmp_path / "pack", blob=bad + blob(b"2"), turn=log, head=head(1, 2, 0))
@@ -903,7 +903,7 @@ def test_first_turn_bad(pack: Path, fresh: Fresh) -> None:
 
 
 def test_first_description_bad(pack: Path, fresh: Fresh, whole: dict[str, bytes]) -> None:
-    """The first record of turns.meta bad costs the names of types, and no turn; the numbers of the types stay."""
+    """A bad first record of turns.meta costs names of types, but no turn."""
     data = whole["turns.meta"]
     (pack / "turns.meta").write_bytes(data[:8] + b"\xff\xff\xff\xff" + data[12:])
     thread = fresh()
@@ -934,7 +934,7 @@ BAD_TURNS = [  # parent, depth, payload, time, what is said
 def test_a_turn_that_cannot_be(
     parent: int, depth: int, raw: bytes, at: int, why: str, fresh: Fresh, tmp_path: Path
 ) -> None:
-    """A turn that has no place here is left out and named, and so is what follows it; the others stay."""
+    """An impossible turn is left out and named, with its descendants."""
     log = CHAIN + turn(7, parent, depth, raw, at=at) + turn(9, 7, 3, b"3") + turn(10, 2, 2, b"4")
     table = head(1, 9, 3) + head(2, 10, 2, at=5)
     folder = small(tmp_path / "pack", 4, turn=log, head=table, meta=b"")
@@ -960,7 +960,7 @@ def test_ids_that_go_back(turn_id: int, fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_descriptions_that_disagree(fresh: Fresh, tmp_path: Path) -> None:
-    """What turns.log says counts where turns.meta says otherwise; a name with another tag is kept beside the tag."""
+    """turns.log decides where turns.meta disagrees; a name with another tag is kept."""
     told = meta(1, "other", 5, 77, 99) + meta(2) + meta(2, "twice") + meta(50, "nobody's")
     log = turn(1, 0, 0, b"1", encoding=3) + turn(2, 1, 1, b"2") + turn(3, 2, 2, b"3")
     thread = fresh()
@@ -1000,7 +1000,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize("bad", BAD_LINES, ids=lambda bad: ascii(bad[:60]))
 def test_a_bad_line_beside(bad: bytes, fresh: Fresh, tmp_path: Path) -> None:
-    """A bad line of eventq.ndjson is left out and said; turns, heads and the lines after it come in."""
+    """A bad line of eventq.ndjson is left out and reported; the rest is imported."""
     good = line(pin="good", blob=HASH) + line(patch=2, blob=HASH, flags=1, created_at_ms=5)
     table = head(1, 3, 2, at=1) + head(2, 2, 1, at=2)
     folder = small(tmp_path / "pack", beside=bad.rstrip(b"\n") + b"\n" + good, head=table)
@@ -1027,7 +1027,7 @@ def test_a_bad_line_beside(bad: bytes, fresh: Fresh, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("there", [False, True])
 def test_a_file_that_is_none(name: str, there: bool, fresh: Fresh, tmp_path: Path) -> None:
-    """A file that is missing, or a folder in its place, is said; what the others prove comes in, and later the rest."""
+    """A missing file is reported; what the others prove is imported."""
     folder = small(tmp_path / "pack")
     (folder / name).unlink()
     if there:
@@ -1051,7 +1051,7 @@ def test_a_file_that_is_none(name: str, there: bool, fresh: Fresh, tmp_path: Pat
 def test_a_disk_that_refuses(
     call: str, there: bool, thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An export that the disk refuses at any step leaves nothing behind, and the next one succeeds."""
+    """An export that fails at any step leaves nothing behind, and can be repeated."""
     thread.contexts.create("main").append("x")
     thread.artifacts.put(b"an artifact", "bash")
     real = getattr(os, call)
@@ -1135,7 +1135,7 @@ def start(code: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_export_during_writes(path: str, fresh: Fresh, tmp_path: Path, until: Until) -> None:
-    """An export during the writes of another process holds the payload of every turn and the turn of every head."""
+    """An export during writes contains every turn's payload and every head's turn."""
     sizes = [0]
     with start(WRITER, path) as writer, eventq.open(path, read_only=True) as thread:
         assert writer.stdout
@@ -1172,7 +1172,7 @@ def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path) -> None:
 
 
 def test_into_its_own_folder(thread: eventq.Thread) -> None:
-    """An export into the folder of the thread itself, or into one of its own, is refused, by whatever spelling."""
+    """An export into the thread's own folder is refused, however it is spelled."""
     before = tree(thread.path).keys()
     for folder in (".", "run", "new", "../thread/logs/x"):
         with pytest.raises(LogicError, match="is inside the thread"):

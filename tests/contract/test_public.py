@@ -75,7 +75,7 @@ def modules() -> dict[str, str]:
 
 
 def imports(path: str, *, types: bool = True) -> set[str]:
-    """Return the modules of eventq that a file imports, also inside functions, and for types only."""
+    """Return the modules of eventq that a file imports, also in functions and for types."""
     known = {"eventq", *modules()}
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
@@ -235,7 +235,7 @@ def test_the_package_is_typed() -> None:
 
 
 def test_an_event_is_a_tuple_with_names() -> None:
-    """An event has six fields, in the order of the columns, by name and by number, and equals such a tuple."""
+    """An event has six fields, by name and by position, and equals such a tuple."""
     assert tuple(EVENT) == (7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
     assert tuple(EVENT) == EVENT
     assert (
@@ -266,7 +266,7 @@ def test_an_event_is_immutable(name: str) -> None:
 
 
 def test_an_event_shows_and_copies_itself() -> None:
-    """`repr` can be read back, `_asdict` has the keys in order, and every pickle protocol keeps it."""
+    """`repr` can be evaluated, `_asdict` keeps the order, and every pickle protocol works."""
     assert repr(EVENT) == (
         "Event(id=7, created_at='2026-03-18T10:30:00.123Z', source='self', type='note', subtype=None, content='x')"
     )

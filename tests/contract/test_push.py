@@ -67,7 +67,7 @@ def test_subtype_stays_what_it_was(thread: eventq.Thread, subtype: str | None) -
     "value", ["a\nb", "\0", "\x1b[2J", "\x7f", "\x85", "\ud800", "x\udcff", 7, b"bytes", ["list"]]
 )
 def test_names_that_are_refused(thread: eventq.Thread, name: str, value: Any) -> None:
-    """Source, type, subtype and key refuse control characters, half characters and what is no text."""
+    """Source, type, subtype and key refuse control characters, surrogates and other types."""
     good: dict[str, Any] = {
         "source": "self",
         "type": "note",
@@ -115,7 +115,7 @@ def test_strict_source_takes_addresses(path: str, source: str) -> None:
 def test_strict_source_refuses_free_text(
     path: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `strict_source`, or EVENTQ_STRICT_SOURCE=1, what is no address is refused; without, it is taken."""
+    """With `strict_source` or EVENTQ_STRICT_SOURCE=1, only addresses are accepted."""
     with (
         eventq.open(path, strict_source=True) as thread,
         pytest.raises(InputError, match="is not a source address"),
@@ -129,7 +129,7 @@ def test_strict_source_refuses_free_text(
 
 
 def test_the_size_of_an_event_is_limited(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EVENTQ_MAX_EVENT_BYTES counts bytes, not characters; the limit itself is allowed, in a batch as well."""
+    """EVENTQ_MAX_EVENT_BYTES counts bytes, and includes the limit itself."""
     monkeypatch.setenv("EVENTQ_MAX_EVENT_BYTES", "5000")
     with eventq.open(path) as thread:
         assert thread.push("self", "note", "é" * 2_500).id == 1
@@ -153,7 +153,7 @@ def test_the_default_limit_is_64_mib(thread: eventq.Thread) -> None:
 
 
 def test_the_same_key_is_the_same_event(thread: eventq.Thread) -> None:
-    """A key that was used before gives the first event, whatever else differs, and stores nothing."""
+    """A used key returns the first event, whatever else differs, and stores nothing."""
     first = thread.push("self", "note", "one", key="k")
     assert thread.push("other", "message", "two", "sub", key="k") == first
     assert thread.push("self", "note", "one", key="K").id == 2
@@ -162,7 +162,7 @@ def test_the_same_key_is_the_same_event(thread: eventq.Thread) -> None:
 
 
 def test_keys_in_a_batch(thread: eventq.Thread) -> None:
-    """In a batch a key counts against stored events and against the batch itself; the number stored is given."""
+    """In a batch, a key counts against stored events and earlier lines."""
     thread.push("self", "note", "stored", key="a")
     batch = thread.push_many(
         [
@@ -201,7 +201,7 @@ def test_a_push_that_is_tried_again_is_no_conflict(thread: eventq.Thread, strict
 def test_a_strict_key_refuses_what_differs(
     thread: eventq.Thread, other: tuple[str, str, str, str | None], differ: str
 ) -> None:
-    """With `key_strict` other fields under a known key are an error that names the first event; nothing is stored."""
+    """With `key_strict`, a different event under a used key is an error; nothing is stored."""
     thread.push("self", "note", "zero")
     thread.push("self", "note", "one", "sub", key="k")
     with pytest.raises(
@@ -227,7 +227,7 @@ def test_a_strict_key_refuses_what_differs(
 
 
 def test_a_strict_key_counts_within_its_batch(thread: eventq.Thread) -> None:
-    """Two lines of one batch with one key and other content refuse the batch when keys are strict."""
+    """Two different lines with one key refuse a batch with strict keys."""
     events = [("self", "note", "1", None, "a"), ("self", "note", "2", None, "a")]
     with pytest.raises(eventq.KeyConflictError, match="event 2: key 'a' belongs to event 1"):
         thread.push_many(events, key_strict=True)
@@ -265,7 +265,7 @@ def test_a_key_is_free_when_its_event_was_pruned(thread: eventq.Thread) -> None:
 
 
 def test_push_many_says_what_it_stored(thread: eventq.Thread) -> None:
-    """A batch is stored in order, with one time, and gives count and ids; an empty one gives none."""
+    """A batch is stored in order, with one time; an empty one returns no ids."""
     assert thread.push_many([]) == Batch(0, None, None)
     assert thread.push_many(("self", "note", str(number)) for number in range(2_500)) == Batch(
         2_500, 1, 2_500
@@ -278,7 +278,7 @@ def test_push_many_says_what_it_stored(thread: eventq.Thread) -> None:
 
 
 def test_push_many_takes_mappings_sequences_and_events(thread: eventq.Thread) -> None:
-    """An event of a batch may be a mapping, with unknown keys ignored, a sequence, or an `Event`."""
+    """An event of a batch may be a mapping, a sequence or an `Event`."""
 
     class Mine(dict[str, str]):
         pass
@@ -307,7 +307,7 @@ def test_push_many_takes_mappings_sequences_and_events(thread: eventq.Thread) ->
 ])  # fmt: skip
 @pytest.mark.parametrize("before", [0, 1, 1_500])
 def test_one_bad_event_refuses_all(thread: eventq.Thread, bad: Any, what: str, before: int) -> None:
-    """A batch with a bad event names it by its number and stores nothing, not even what was already written."""
+    """A bad event in a batch is named by its number, and nothing is stored."""
     events = [("self", "note", "good")] * before + [bad, ("self", "note", "never looked at")]
     with pytest.raises(InputError, match=f"^event {before + 1}: {what}"):
         thread.push_many(events)

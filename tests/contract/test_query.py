@@ -1,4 +1,4 @@
-"""A query names keys and indices, says what is wrong with itself in three sentences, and never fails otherwise."""
+"""A query names keys and indexes; a bad one causes one of three errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def leaves(value: Any, tokens: tuple[str | int, ...] = ()) -> list[tuple[list[st
     ],
 )
 def test_a_query_is_keys_and_indices(text: str, expected: list[str | int]) -> None:
-    """Names, digits in brackets, quoted keys with escapes, and bare keys are read as the grammar says."""
+    """Names, indexes, quoted keys and bare keys are parsed as the grammar says."""
     found = query.parse(text)
     assert expected == found
     assert [type(token) for token in expected] == [type(token) for token in found]
@@ -117,7 +117,7 @@ def test_a_query_is_keys_and_indices(text: str, expected: list[str | int]) -> No
     (" a? ", "unexpected token '?' in  a? "), ("\n[", "missing ] in \n["),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_exactly(text: str, what: str) -> None:
-    """A query that is none is refused in one of three sentences, which hold it as it was given, and with a way out."""
+    """A bad query is refused with one of three sentences, the query, and a hint."""
     with pytest.raises(UsageError) as caught:
         query.parse(text)
     assert f"Invalid query: {what}" == caught.value.what
@@ -133,7 +133,7 @@ def test_what_is_wrong_is_said_exactly(text: str, what: str) -> None:
     ("/a.b/[0]", ["a.b", "[0]"]), ("/a+b", ["a+b"]), ("/٣", ["٣"]), ("/²", ["²"]),
 ])  # fmt: skip
 def test_a_path_is_a_query(text: str, expected: list[str | int]) -> None:
-    """The parts of a path are keys, percent-decoded one by one, or indices; empty parts are nothing."""
+    """The parts of a path are percent-decoded keys or indexes; empty parts are ignored."""
     found = query.path(text)
     assert expected == found
     assert [type(token) for token in expected] == [type(token) for token in found]
@@ -149,7 +149,7 @@ def test_a_path_is_a_query(text: str, expected: list[str | int]) -> None:
     (".t.real", None), (".s[0]", None), (".s.0", None), (".n.x", None), ("[٣]", "three"),
 ])  # fmt: skip
 def test_what_a_query_leads_to(text: str, expected: Any) -> None:
-    """Keys pick from objects, indices from arrays, digits after a dot from both; all else is missing, which is None."""
+    """Keys select from objects, indexes from arrays; anything else is None."""
     try:
         tokens = query.parse(text)
     except UsageError:  # digits of other scripts are a key only in brackets
@@ -167,7 +167,7 @@ def test_a_negative_number_is_no_index() -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "9" * 5000, "1" + "0" * 100_000])
 def test_an_index_has_any_number_of_digits(digits: str) -> None:
-    """Indices that no array reaches are missing, however long they are; leading zeros say nothing."""
+    """Indexes beyond any array are missing, whatever their length or leading zeros."""
     for tokens in (query.parse(f"[{digits}]"), query.parse(f".{digits}"), query.path(f"/{digits}")):
         assert query.extract([1], tokens) is None
     assert query.parse(f"[{'0' * len(digits)}1]") == [1]
@@ -179,7 +179,7 @@ def test_an_index_has_any_number_of_digits(digits: str) -> None:
 @example("\ud800")
 @example("['\\")
 def test_no_text_fails_otherwise(text: str) -> None:
-    """Whatever is given, a query is tokens or a UsageError with the whole query at its end, and a path is tokens."""
+    """Any text is parsed as tokens, or refused with a UsageError that ends with it."""
     try:
         tokens = query.parse(text)
     except UsageError as error:
@@ -208,7 +208,7 @@ def test_every_value_can_be_named(value: Any) -> None:
     "piece", ["[", "]", "['", ".", "a", "[a]", "[0]", "['\\\\", "['a']", "[  ", ".a", "%", "/a"]
 )
 def test_long_queries_take_no_long_time(piece: str) -> None:
-    """A million pieces are read, or refused: were a part read again and again, it would take far longer than it may."""
+    """A million pieces are parsed in linear time."""
     text = piece * 1_000_000
     try:
         query.parse(text)

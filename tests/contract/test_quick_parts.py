@@ -145,7 +145,7 @@ def pair(*, standard: bool) -> Any:
 def test_the_first_rows_are_made_as_all_others(
     values: tuple[Any, ...], named_ones: dict[str, Any]
 ) -> None:
-    """Before and after its `__new__` is compiled, and as the standard one, a class takes the same calls."""
+    """Before and after compilation, a class accepts the same calls as the standard one."""
     found = []
     for made in (0, 99, None):
         kind = pair(standard=made is None)
@@ -268,7 +268,7 @@ def fresh(*, compiled: bool) -> Any:
 def test_the_first_records_are_made_as_all_others(
     values: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    """Before its `__init__` is compiled a class takes and refuses the same calls, in the same words."""
+    """Before compilation, a class accepts and refuses the same calls, with the same messages."""
     found = []
     for compiled in (False, True):
         kind = fresh(compiled=compiled)

@@ -1,4 +1,4 @@
-"""Reading: peek, last, latest and follow give what is stored, in order, lazily, and wake when more comes."""
+"""Reading: peek, last, latest and follow are lazy, ordered, and wake up for new events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_peek_gives_what_comes_after(thread: eventq.Thread, after: int, limit: i
 
 
 def test_peek_gives_a_hundred_by_default(thread: eventq.Thread) -> None:
-    """Without a limit given, a peek ends after 100 events; `limit=None` gives all, over many pages."""
+    """By default a peek ends after 100 events; `limit=None` returns all, in pages."""
     fill(thread, 2_500)
     assert ids(thread.peek()) == list(range(1, 101))
     assert ids(thread.peek(limit=None)) == list(range(1, 2_501))
@@ -128,7 +128,7 @@ def test_last_finds_old_matches(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("value", [-1, 1 << 63, 1.0, "1", None, True])
 def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
-    """An id is a whole number from 0 to 2^63-1 and a count one from 1; anything else is the caller's mistake."""
+    """An id is a whole number from 0 to 2^63-1, and a count one from 1."""
     thread.subscribe("w", "true")
     calls: list[Callable[[], object]] = [
         lambda: thread.peek(value), lambda: thread.pop("w", value), lambda: thread.ack("w", value),
@@ -154,7 +154,7 @@ def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
 
 
 def test_latest_gives_the_newest_of_each(thread: eventq.Thread) -> None:
-    """`latest` gives the newest event of each source, or of each type, and nothing of anything else."""
+    """`latest` returns the newest event of each source, or of each type."""
     assert thread.latest() == {}
     thread.push_many([("a", "x", "1"), ("b", "y", "2"), ("a", "y", "3"), ("c", "x", "4")])
     expected = {"b": (2, "2"), "a": (3, "3"), "c": (4, "4")}
@@ -177,7 +177,7 @@ def take(events: Iterator[eventq.Event], count: int) -> list[int]:
 def test_follow_gives_what_is_there_and_what_comes(
     thread: eventq.Thread, run_python: RunPython
 ) -> None:
-    """`follow` begins after an id, then wakes for pushes of this process and of others, in order."""
+    """`follow` starts after an id, then wakes up for pushes of any process, in order."""
     fill(thread, 3)
     events = thread.follow(1)
     assert take(events, 2) == [2, 3]
@@ -190,7 +190,7 @@ def test_follow_gives_what_is_there_and_what_comes(
 
 
 def test_follow_from_now_on(thread: eventq.Thread) -> None:
-    """Without an id `follow` gives what is pushed after the call, even before the first is asked for."""
+    """Without an id, `follow` starts at the call, not at the first `next`."""
     fill(thread, 3)
     events = thread.follow()
     thread.push("self", "note", "x")

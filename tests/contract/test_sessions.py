@@ -1,4 +1,4 @@
-"""Session files, in and out: the very bytes come back, images are blobs, and nothing that is here is ever lost."""
+"""Session files: an export returns the exact bytes, images are blobs, nothing is lost."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def count(data: bytes) -> int:
 
 
 def is_session(data: bytes) -> bool:
-    """Say whether a file has a JSON object on a line of its own, as the standard library reads it."""
+    """Return whether a file has a JSON object on a line, as the standard library reads it."""
     for line in data.split(b"\n"):
         try:
             if isinstance(json.loads(line, parse_int=str), dict):
@@ -322,7 +322,7 @@ BACK: dict[str, tuple[bytes, set[str], int]] = {  # a line or more, the types of
 
 @pytest.mark.parametrize("what", BACK)
 def test_what_is_hard_to_write_again_comes_back(thread: eventq.Thread, what: str) -> None:
-    """A line that is deep, or whose image could not be put back, is kept as it is, and so comes back."""
+    """A deep line, or one whose image could not be restored, is stored unchanged."""
     middle, types, blobs = BACK[what]
     data = lines(HEADER, middle, says("after"))
     assert load(thread, data, "s").blobs == blobs
@@ -348,7 +348,7 @@ HUGE = [
 
 @pytest.mark.parametrize("entry", HUGE, ids=range(len(HUGE)))
 def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, entry: Any) -> None:
-    """A line with more than 500,000 characters comes back exactly; one that can be externalized leaves a small payload."""
+    """A line of more than 500,000 characters is restored exactly."""
     data = lines(HEADER, entry, says("after"))
     load(thread, data, "s")
     assert export(thread, "s") == data
@@ -364,7 +364,7 @@ def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, entry: Any
 
 
 def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread) -> None:
-    """An entry as session files spell it is a turn `session/entry` of that text; anything else a turn of its line."""
+    """A plain entry becomes a turn `session/entry`; any other line a turn of its text."""
     entry = says("é \U0001f600 / \x7f", n=[1, 2.5, None, True, 10**30])
     odd = [
         b'{"a": 1}', b'{"a":1,"a":2}', b"", b"no JSON", b"[1]", b'{"a":1}\r', b'{"a":"\\u00e9"}', spell({FULL: 1}),
@@ -378,7 +378,7 @@ def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread) -> None:
 
 
 def test_images_are_blobs_and_payloads_small(thread: eventq.Thread) -> None:
-    """The same image in ten entries, and in another session, is one blob, and each payload holds its ref only."""
+    """An image in several entries and sessions is one blob."""
     entries = [says(str(n), image(1, 50_000), image(2 + n % 2, 3_000)) for n in range(10)]
     url = "data:image/png;base64," + "QUJD" * 500
     data = lines(HEADER, *entries, {"image_url": url})
@@ -395,7 +395,7 @@ def test_images_are_blobs_and_payloads_small(thread: eventq.Thread) -> None:
 
 
 def test_entries_that_hold_refs_already(thread: eventq.Thread) -> None:
-    """An entry with a ref in the place of an image comes back with the ref, though its blob is here."""
+    """An entry with a ref in place of an image keeps the ref, even if the blob exists."""
     fetched(thread)
     data = lines(
         {"content": [{"type": "image", "data": STORED_REF}]},
@@ -463,7 +463,7 @@ SESSIONS = {
 
 
 def entry_with(number: str, block: dict[str, Any]) -> bytes:
-    """Give a line of an assistant's message whose cost is spelled as a number is, beside an image."""
+    """Return a line of an assistant's message with a number as its cost, and an image."""
     return b'{"type":"message","message":{"cost":%s,"content":[%s]}}' % (
         number.encode(),
         spell(block),
@@ -472,7 +472,7 @@ def entry_with(number: str, block: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda text: text[:30])
 def test_a_number_keeps_its_text(thread: eventq.Thread, number: str) -> None:
-    """However a number is spelled, the image beside it becomes a blob, and the very text of the number comes back."""
+    """Any spelling of a number is restored exactly, and the image next to it becomes a blob."""
     data = lines(HEADER, entry_with(number, image(1, 3_000)))
     found = load(thread, data)
     assert (found.blobs, found.raw, found.notes) == (1, 0, ())
@@ -488,7 +488,7 @@ def test_a_number_keeps_its_text(thread: eventq.Thread, number: str) -> None:
 
 @pytest.mark.parametrize("tool", SESSIONS)
 def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tool: str) -> None:
-    """No line of a session as each tool spells it, costs and all, is kept as raw text; the images are one blob."""
+    """Lines with costs, spelled as each tool does, are entries; their images are one blob."""
     block = image(1, 3_000)
     whole = "".join(f"{line}\n" for line in SESSIONS[tool])
     data = whole.replace("IMAGE", spell(block).decode()).replace("DATA", block["data"]).encode()
@@ -503,7 +503,7 @@ def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tool: str) ->
     "number", [b"0.00005", b"1e400", b"9" * 5000, b"-0"], ids=lambda text: text[:10]
 )
 def test_numbers_in_what_is_removed(thread: eventq.Thread, number: bytes) -> None:
-    """The numbers of a removed value, and a count of lines that is no plain one, come back as they were written."""
+    """Numbers of removed values, and odd line counts, are restored as written."""
     removed = b'{"a":[1,{"partialJson":{"x":[%s,{"y":"\xc3\xa9","z":[]}]}}],"b":%s}'
     counted = b'{"jsonlEvents":%s,"lineCount":%s,"content":"' + b"x\\n" * 300_000 + b'"}'
     data = lines(HEADER, removed % (number, number), counted % (number, number))
@@ -568,7 +568,7 @@ JSON_TEXTS = st.recursive(
     ]
 )
 def test_no_number_keeps_a_line_raw(small: None, thread: eventq.Thread, told: list[bytes]) -> None:
-    """Whatever numbers stand wherever in the entries of a file, each is an entry, and the very bytes come back."""
+    """Entries with any numbers anywhere are entries, and restored exactly."""
     if "s" in {one.name for one in thread.contexts}:
         thread.contexts.delete("s")
     found = load(thread, b"".join(told), "s")
@@ -580,7 +580,7 @@ def test_no_number_keeps_a_line_raw(small: None, thread: eventq.Thread, told: li
 
 
 def test_what_an_older_eventq_kept_raw(thread: eventq.Thread) -> None:
-    """A line that was kept raw for its number before stays what it is, and importing its file again adds what is new."""
+    """A line stored as text by an older version stays; importing again adds only new lines."""
     line = entry_with("0.00005", image(1, 3_000))
     context = thread.contexts.create("abc")
     context.append(NewTurn(spell(HEADER), type_id=ENTRY))
@@ -593,7 +593,7 @@ def test_what_an_older_eventq_kept_raw(thread: eventq.Thread) -> None:
 
 
 def test_lines_that_are_kept_raw_are_counted(thread: eventq.Thread, tmp_path: Path) -> None:
-    """An import says how many of the lines it added are kept as raw text, and which is the first; a torn one by itself."""
+    """An import reports how many added lines are stored as text, and the first one."""
     odd = [b'{"a": 1}', b"no JSON", b"", b'{"a":1,"a":2}', b'{"a":"\\u00e9"}']
     data = lines(HEADER, says("x"), *odd) + b'{"torn'
     path = write(tmp_path, data)
@@ -609,7 +609,7 @@ def test_lines_that_are_kept_raw_are_counted(thread: eventq.Thread, tmp_path: Pa
 
 
 def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread) -> None:
-    """A last entry without a newline that is kept raw for its blanks is counted like any other, and not called torn."""
+    """A last entry without a newline that is stored as text is counted, and not called torn."""
     data = lines(HEADER) + b'{"a": 1}'
     found = load(thread, data)
     assert (found.raw, found.notes) == (1, (f"line 2 is {RAW}",))
@@ -633,7 +633,7 @@ NO_SESSIONS = [
 def test_what_is_no_session_is_refused(
     thread: eventq.Thread, tmp_path: Path, data: bytes, why: str
 ) -> None:
-    """A file without a JSON object on one of its first 500 lines is refused, also in the place of one that is here."""
+    """A file without a JSON object in its first 500 lines is refused."""
     load(thread, lines(HEADER, says("x")), "s")
     before = state(thread)
     path = write(tmp_path, data)
@@ -647,7 +647,7 @@ def test_what_is_no_session_is_refused(
 
 
 def test_a_session_whose_beginning_is_damaged(thread: eventq.Thread) -> None:
-    """What stands before the first object of a session is kept as raw text, and comes back; so does a pipe's."""
+    """Lines before the first object are stored as text; the same holds for a pipe."""
     data = b'\x00\x00\n{"type":"ses{"type":"session","id":"q"}\n' + lines(HEADER, says("x"))
     found = load(thread, data)
     assert (found.added, found.raw) == (4, 2)
@@ -678,7 +678,7 @@ def test_a_file_that_has_grown(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("cut", [1, 40, -2, -1])
 def test_a_torn_last_line_is_replaced(thread: eventq.Thread, cut: int) -> None:
-    """A torn last line is kept as it is, with a note; once it is whole, and more follows, it is replaced."""
+    """A torn last line is kept with a note, and replaced once it is complete."""
     whole = lines(says("torn", image(1)))
     data = lines(HEADER) + whole[:cut]
     found = load(thread, data)
@@ -728,7 +728,7 @@ def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread) ->
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: int) -> None:
-    """A file that ends before the session here adds nothing, changes nothing, and is noted with the line."""
+    """A file that ends earlier than the stored session adds nothing, with a note."""
     entries = [HEADER, says("one"), says("two")]
     load(thread, lines(*entries), "s")
     before = state(thread)
@@ -765,7 +765,7 @@ def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: in
 def test_the_name_of_a_session(
     thread: eventq.Thread, tmp_path: Path, first: bytes, file: str, name: str
 ) -> None:
-    """A context has the name that is given, the id of the session's first entry, or the file's name; never a number."""
+    """A context is named by `name`, the id in the first entry, or the file; never by a number."""
     path = write(tmp_path, lines(first), file)
     found = thread.sessions.import_file(path)
     assert [(one.context_id, one.name) for one in thread.contexts] == [(found.context_id, name)]
@@ -781,7 +781,7 @@ def test_the_name_of_a_session(
 
 
 def test_a_context_of_the_name(thread: eventq.Thread) -> None:
-    """An empty context of the name is the session's; one of other turns is a ConflictError, and an export skips them."""
+    """An empty context of that name is used; one with other turns is a ConflictError."""
     made = thread.contexts.create("abc")
     assert load(thread, lines(HEADER)).context_id == made.id
     made.append("other")
@@ -795,7 +795,7 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
 def test_somebody_appends_between_two_batches(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When somebody appends between two transactions the import is refused; what he said, and the lines before, stay."""
+    """A concurrent append makes the import fail; all stored turns stay."""
     monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
     real = sessions._batches
@@ -819,7 +819,7 @@ def test_somebody_appends_between_two_batches(
 
 
 def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 85: an import that ends amid a transaction leaves the lines of those before, and no blob of its own."""
+    """Row 85: an import that fails in a transaction keeps the earlier ones, and no more."""
     monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
     real = sessions.SessionImport._append
@@ -840,7 +840,7 @@ def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.Monkey
 
 
 def test_batches_of_bytes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction holds some MiB of lines, or 500 of them, so that a large file never waits in memory whole."""
+    """A transaction has some MiB or 500 lines, so that memory is bounded."""
     seen = []
     real = sessions._batches
     monkeypatch.setattr(sessions, "_BATCH_BYTES", 1000)
@@ -859,7 +859,7 @@ def test_batches_of_bytes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path: Path) -> None:
-    """A file that cannot be read is a sentence, a thread that is read only a ReadOnlyError; no context is made."""
+    """An unreadable file and a read-only thread are errors, and no context is created."""
     for path, why in (
         (str(tmp_path / "none.jsonl"), "could not be read: No such file"),
         (str(tmp_path), "could not be read: Is a directory"),
@@ -909,7 +909,7 @@ def encoded(data: bytes) -> str:
 
 
 def test_refs_of_another_tool_become_known(thread: eventq.Thread, tmp_path: Path) -> None:
-    """With the folder of another tool's blobs its refs can be read and rehydrated; the export still has the refs."""
+    """With another tool's blob folder, refs are loaded; the export keeps the refs."""
     one, two, url, spaced = (
         pixels(1),
         pixels(2, 1_200_000),
@@ -960,7 +960,7 @@ def test_blobs_of_another_tool_that_are_missing_or_damaged(
 
 
 def test_a_blob_that_the_folder_gets_later(thread: eventq.Thread, tmp_path: Path) -> None:
-    """What was missing is found by an entry that comes later, or by the next import, for all that name it."""
+    """A missing blob is found by a later entry, or by the next import, for all its refs."""
     data = lines(holds(foreign(pixels(1))), holds(foreign(pixels(2))))
     assert len(load(thread, data, "s", blobs=shelf(tmp_path)).notes) == 2
     assert load(thread, data, "s").added == 0
@@ -978,7 +978,7 @@ def test_a_blob_that_the_folder_gets_later(thread: eventq.Thread, tmp_path: Path
 def test_malformed_refs_open_no_file(
     thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ref that is none comes back untouched, and no file is opened for it, in the folder or outside."""
+    """An invalid ref stays unchanged, and no file is opened for it."""
     (tmp_path / "x").write_bytes(b"outside")
     folder = shelf(tmp_path, pixels(1))
     sound = foreign(pixels(1))
@@ -1028,7 +1028,7 @@ MENTIONS = [
 
 @pytest.mark.parametrize("entry", MENTIONS, ids=range(len(MENTIONS)))
 def test_a_text_that_mentions_a_blob_keeps_it(thread: eventq.Thread, entry: Any) -> None:
-    """Row 84: a blob that is only mentioned, also in what was cut off, is kept, and the text stays what it is."""
+    """Row 84: a blob that is only mentioned, even in cut text, is kept."""
     thread.blobs.put(MENTIONED)
     thread.blobs.put(b"mentioned nowhere")
     data = lines(HEADER, entry)
@@ -1043,7 +1043,7 @@ def test_a_text_that_mentions_a_blob_keeps_it(thread: eventq.Thread, entry: Any)
 
 
 def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(thread: eventq.Thread) -> None:
-    """A ref of a blob that is not here, in a text or for an image, comes back, also when that is stored later."""
+    """A ref of a missing blob is restored as it was, even if the blob is stored later."""
     data = lines(says(MENTION), holds(MENTION))
     assert load(thread, data, "s").notes == (f"line 2 is {RAW}",)
     assert export(thread, "s", missing=True) == data
@@ -1072,7 +1072,7 @@ def test_an_entry_by_hand(thread: eventq.Thread) -> None:
 
 
 def test_what_is_externalized_keeps_what_it_names(thread: eventq.Thread) -> None:
-    """A text that is put because it is long keeps the blobs that it names, as long as it is kept itself."""
+    """A long text that is stored as a blob keeps the blobs that it names."""
     thread.blobs.put(MENTIONED)
     stored = thread.externalize(says("x" * 600_000 + MENTION), full=True)
     main = thread.contexts.create("main")
@@ -1083,7 +1083,7 @@ def test_what_is_externalized_keeps_what_it_names(thread: eventq.Thread) -> None
 
 
 def test_warnings(thread: eventq.Thread) -> None:
-    """Row 83: a blob that is missing is a warning of Python, or told to `warn`; later it is found."""
+    """Row 83: a missing blob is a Python warning, or a call of `warn`; later it is found."""
     ref = f"blob:blake3:{blake3(pixels(7)).hexdigest()}"
     stored = holds(ref, "blob:sha256:../../x")
     with pytest.warns(UserWarning, match="blob") as caught:
@@ -1104,7 +1104,7 @@ def test_warnings(thread: eventq.Thread) -> None:
 
 
 def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
-    """Row 85: an entry and its blobs are there together, or, where their transaction is undone, not at all."""
+    """Row 85: an entry and its blobs are stored together, or not at all."""
     main = thread.contexts.create("main")
     before = state(thread)
     entry = says("y" * 600_000, image(1), image(2, 3_000_000))
@@ -1128,7 +1128,7 @@ def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
 
 
 def test_an_import_inside_a_transaction_that_is_undone(thread: eventq.Thread) -> None:
-    """Row 85: an import inside a transaction that is undone leaves nothing, not even the context."""
+    """Row 85: an import in a transaction that rolls back leaves nothing, not even a context."""
     data = lines(HEADER, says("x", image(1)))
     before = state(thread)
     with pytest.raises(LookupError), thread.write():
@@ -1152,7 +1152,7 @@ def test_refs_in_a_payload_are_those_of_the_turn(thread: eventq.Thread) -> None:
 def test_a_torn_line_stays_until_its_successor_is_stored(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An import that fails before it has stored what takes the place of a torn line has lost nothing."""
+    """An import that fails while it replaces a torn line loses nothing."""
     torn = lines(HEADER) + b'{"torn":"hal'
     load(thread, torn)
     with monkeypatch.context() as patch:

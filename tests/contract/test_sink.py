@@ -1,4 +1,4 @@
-"""What is shown of a stream is bounded, all of it is in the artifact, and how it was cut makes no difference."""
+"""The view of a stream is bounded, the artifact complete, and chunks make no difference."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def view(
 def capture(
     *chunks: bytes | str, spill: int = 100, head: int = 0, columns: int = 0
 ) -> tuple[Captured, Kept]:
-    """Give what a sink with a small window makes of a stream, and the artifact that it might have written."""
+    """Return the result of a sink with a small window, and the artifact if there is one."""
     kept = Kept()
     sink = OutputSink(kept.open, spill=spill, head=head, columns=columns)
     for chunk in chunks:
@@ -331,7 +331,7 @@ def test_short_strings(data: bytes, cuts: list[int], most: int) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(), max_size=40), st.integers(0, 40), st.booleans())
 def test_text(text: str, cut: int, strip: bool) -> None:
-    """Text is taken as its bytes are; half a pair of UTF-16 becomes the mark of what is not text."""
+    """Text is stored as UTF-8; an unpaired surrogate becomes a replacement character."""
     made = Sanitizer(strip=strip)
     got = made.feed(text[:cut]) + made.feed(text[cut:]) + made.end()
     data = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text).encode()
@@ -349,7 +349,7 @@ def test_only_repaired(data: bytes, cuts: list[int]) -> None:
 
 
 def test_large_stream() -> None:
-    """A stream of many windows gives the same in chunks of 64 KiB and of 1 byte less than a window."""
+    """A stream of many windows has the same result for all chunk sizes."""
     data = b"".join(b"%d %s\n" % (n, b"x" * (n * 7 % 900)) for n in range(2000))
     expected = model(data, SPILL, HEAD, COLUMNS, keep=False, swallowed=SWALLOWED)
     assert expected.truncated
@@ -485,7 +485,7 @@ def test_held_back() -> None:
 
 
 def test_capped_is_not_truncated() -> None:
-    """A result whose lines were cut is not truncated, and still names an artifact, which has the lines whole."""
+    """A result with only cut lines is not truncated, but names an artifact with the full lines."""
     done, kept = capture(b"one\n", b"x" * 20, b"yyy\ntwo\n", columns=10, spill=100)
     expected = ("one\nxxxxxxx…\ntwo\n", False, 16, "7")
     assert (done.text, done.truncated, done.capped, done.artifact_id) == expected
@@ -573,7 +573,7 @@ def test_defaults() -> None:
 
 
 def test_artifact_opens_late() -> None:
-    """An artifact is opened when the window is too small, not before, and begins where the stream began."""
+    """An artifact is opened only when the window is full, and starts with the stream."""
     kept = Kept()
     sink = OutputSink(kept.open, spill=100, head=40)
     sink.push(b"a" * 60)
@@ -588,7 +588,7 @@ def test_artifact_opens_late() -> None:
 
 
 def test_the_end_overflows() -> None:
-    """What was held back for the cut can be what does not fit: the artifact is opened by the end."""
+    """Held-back bytes can overflow the window: then the end opens the artifact."""
     for end in (b"", b"\xc3"):
         kept = Kept()
         sink = OutputSink(kept.open, spill=9, head=0, columns=10)
@@ -627,7 +627,7 @@ def test_no_artifact() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize(("error", "why"), [(FULL, "the disk is full"), (OSError("gone"), "gone")])
 def test_artifact_fails(breaks: str, story: list[str], error: Exception, why: str) -> None:
-    """An artifact that breaks costs the id: the view is whole, the reason is given, and it is not tried again."""
+    """A failing artifact costs only its id: the view is whole, and the reason is given."""
     kept = Kept(breaks, error)
     sink = OutputSink(kept.open, spill=100, head=0)
     for _ in range(50):
@@ -742,7 +742,7 @@ def test_throttle_is_bounded() -> None:
 
 
 def test_watcher_raises() -> None:
-    """What a watcher raises is raised to whoever pushes, and leaves no hole in the text and the artifact."""
+    """An exception of the callback is raised to the caller, and leaves no gap."""
     kept, seen = Kept(), list[str]()
 
     def watch(text: str) -> None:
@@ -761,7 +761,7 @@ def test_watcher_raises() -> None:
 
 
 def test_watcher_raises_at_the_end() -> None:
-    """A watcher that raises at the end ends the sink without a result: the artifact is failed, not sealed."""
+    """An exception of the callback at the end fails the artifact."""
     kept = Kept()
 
     def watch(text: str) -> None:
@@ -839,7 +839,7 @@ def test_no_room_for_the_mark(columns: int) -> None:
     (b"x" * 5000, 0, 50), (b"\x1b]" + b"x" * (64 * KIB), 768, 10), (b"\xf0\x9f\x98" * 999, 768, 2),
 ])  # fmt: skip
 def test_memory(chunk: bytes, columns: int, size: int) -> None:
-    """Fifty MB of one line, or of many, take less than three of memory; so does what is not text."""
+    """50 MB of one line, of many lines, or of binary data take less than 3 MB of memory."""
     written = 0
 
     class Counted(Kept):
@@ -862,7 +862,7 @@ def test_memory(chunk: bytes, columns: int, size: int) -> None:
 
 
 def test_small_chunks_are_cheap() -> None:
-    """Nothing that is held is looked at again for each byte that comes: a long control string is passed once."""
+    """Held bytes are scanned once: a long control string takes linear time."""
     for kind in b"]PX^_":
         made = Sanitizer()
         made.feed(b"\x1b" + bytes([kind]))

@@ -1,4 +1,4 @@
-"""A URL gives what it names, whole, by lines or a part of its JSON, and says in fixed words what is wrong with it."""
+"""A URL returns its content, whole, by lines or in part, or one of the fixed errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def wrong(thread: eventq.Thread, url: str, kind: type[EventqError], **lines: Any
 
 
 def test_an_artifact(full: eventq.Thread) -> None:
-    """Row 99: an artifact is plain text; a slash after its number means nothing, nor does the case of the scheme."""
+    """Row 99: an artifact is plain text; a slash after the number is ignored."""
     for url in ("artifact://0", "artifact://0/", "ARTIFACT://0", "Artifact://0"):
         assert full.read(url) == Content(url, "text/plain", b"one\ntwo\n", None, complete=True)
     assert full.read("artifact://0").text == "one\ntwo\n"
@@ -129,7 +129,7 @@ def test_no_artifact(full: eventq.Thread, url: str, kind: type[EventqError], wha
 
 
 def test_more_than_a_hundred(thread: eventq.Thread) -> None:
-    """Rows 99, 100: an error lists the first hundred, numbers as numbers and names as text, and counts the others."""
+    """Rows 99, 100: an error lists the first hundred ids, in order, and counts the others."""
     with thread.write():
         for _ in range(103):
             thread.artifacts.put(b"")
@@ -144,7 +144,7 @@ def test_more_than_a_hundred(thread: eventq.Thread) -> None:
 
 
 def test_there_is_nothing(thread: eventq.Thread, other: eventq.Thread) -> None:
-    """Rows 99, 100: where nothing was ever stored, that is what is said; where the others were, there are none."""
+    """Rows 99, 100: without any artifacts or outputs, the error says so."""
     for url in ("artifact://0", "agent://0-Scout", "agent://x?q=.a"):
         assert wrong(thread, url, LogicError) == "No artifacts directory found"
     thread.outputs.put("Scout", "x")
@@ -209,7 +209,7 @@ def test_an_output(full: eventq.Thread) -> None:
     ("/?q=.a[1]", "zwei ü"), ("?version=1&q=.n", None), ("?q=.a&q=.s", VALUE["a"]),
 ])  # fmt: skip
 def test_a_part_of_an_output(full: eventq.Thread, rest: str, found: Any) -> None:
-    """Rows 100, 101: a path or `?q=` gives a part of the JSON, two blanks deep; what is not there is `null`."""
+    """Rows 100, 101: a path or `?q=` returns a part of the JSON; a missing one is `null`."""
     url = "agent://0-Scout" + rest
     expected = json.dumps(found, indent=2, ensure_ascii=False).encode()
     assert full.read(url) == Content(url, "application/json", expected, None, complete=True)
@@ -241,7 +241,7 @@ def test_a_part_of_an_output(full: eventq.Thread, rest: str, found: Any) -> None
     ("0-Scout?version=" + "9" * 19, UsageError, f"version must be a whole number from 1 on, not '{'9' * 19}'"),
 ])  # fmt: skip
 def test_no_output(full: eventq.Thread, rest: str, kind: type[EventqError], what: str) -> None:
-    """Rows 100, 101: the exact words for what is no output's URL, no query, no JSON, and for what is not there."""
+    """Rows 100, 101: the exact errors for bad URLs, bad queries, and missing outputs."""
     assert wrong(full, "agent://" + rest, kind) == what
 
 
@@ -251,7 +251,7 @@ def test_no_slashes(full: eventq.Thread) -> None:
 
 
 def test_versions(full: eventq.Thread) -> None:
-    """Row 103: `?version=` gives a later version, whole, by lines or a part of it; without it the first is given."""
+    """Row 103: `?version=` returns a later version; the default is the first."""
     full.outputs.publish("0-Scout", '{"a":\n2}')
     assert full.read("agent://0-Scout").data == SCOUT.encode()
     assert full.read("agent://0-Scout?version=2").data == b'{"a":\n2}'
@@ -266,7 +266,7 @@ def test_versions(full: eventq.Thread) -> None:
     b'{"a":' * 50_000, b"1" * 5_000, b"# text", b"1 2",
 ])  # fmt: skip
 def test_what_is_no_json(full: eventq.Thread, data: bytes) -> None:
-    """Row 100: whatever is no JSON is an error that names the output; read whole it is what it is."""
+    """Row 100: a query into an output that is not JSON is an error; reading it whole works."""
     info = full.outputs.put("x", data)
     assert wrong(full, info.url + "/a", LogicError).startswith(
         f"Output {info.output_id} is not valid JSON: "
@@ -318,7 +318,7 @@ def test_a_blob(thread: eventq.Thread) -> None:
 
 
 def test_a_blob_by_another_name(thread: eventq.Thread) -> None:
-    """`blob:sha256:` leads to the bytes once the thread knows them under that name, which is checked; else nowhere."""
+    """`blob:sha256:` finds the bytes once the thread has verified that name."""
     blob, sha256 = thread.blobs.put(b"bytes"), hashlib.sha256(b"bytes")
     url = f"blob:sha256:{sha256.hexdigest()}"
     assert wrong(thread, url, UnknownBlobError) == f"missing blob {url}"
@@ -366,7 +366,7 @@ def test_an_unknown_blob(full: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("kind", ["sha256", "blake3"])
 def test_a_ref_in_a_ref(full: eventq.Thread, kind: str) -> None:
-    """Row 74: only 64 lower-case hex digits after a known hash's name make a ref, not another ref."""
+    """Row 74: only 64 lower-case hex digits after a known hash's name are a ref."""
     blob = full.blobs.put(b"bytes")
     full.produced.name_blob(blob.hash, hashlib.sha256(b"bytes").digest())
     digits = blob.hash if kind == "blake3" else hashlib.sha256(b"bytes").hexdigest()
@@ -431,7 +431,7 @@ LINES = st.none() | st.integers(-1, 9) | st.sampled_from([1 << 62, 1 << 63, 1 <<
 def test_any_text_as_a_url(
     full: eventq.Thread, url: str, offset: int | None, limit: int | None
 ) -> None:
-    """Whatever text is given as a URL, and whatever lines of it, there is content or an error of eventq's."""
+    """Any text as a URL, with any lines, returns content or an error of eventq."""
     for source in (full.produced, None):
         try:
             found = urls.read(url, source, offset, limit)
@@ -506,7 +506,7 @@ def sound(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_lines(thread: eventq.Thread, kind: str) -> None:
-    """Row 104: offset and limit give those lines of any text, and where to go on when there are more."""
+    """Row 104: offset and limit return those lines, and the next offset."""
 
     @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(TEXTS.map(sound), st.none() | st.integers(1, 12), st.none() | st.integers(1, 12))
@@ -537,7 +537,7 @@ def test_any_lines(thread: eventq.Thread, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_are_the_whole(thread: eventq.Thread, kind: str) -> None:
-    """Row 104: pages of any size, each begun where the one before says, are together all bytes, each once."""
+    """Row 104: pages of any size together contain all bytes once."""
 
     @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(TEXTS.map(sound), st.integers(1, 7))
@@ -610,7 +610,7 @@ def test_no_lines_of_a_part(full: eventq.Thread, rest: str, lines: dict[str, int
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_are_small(thread: eventq.Thread, kind: str) -> None:
-    """What a URL names comes in pieces of at most a MiB, however long it is and whichever lines are asked for."""
+    """Content comes in pieces of at most a MiB, whatever its length and the lines."""
     data = random.Random(9).randbytes(3 << 20).replace(b"\n", b"-") + b"\n"
     url = place(thread, kind, data * 2)
     for offset, limit in ((None, None), (1, 1), (2, None), (2, 1), (1, 2)):
@@ -636,7 +636,7 @@ def test_nothing_is_written(
 
 
 def test_only_what_is_whole_is_offered(thread: eventq.Thread) -> None:
-    """The error for a number that is not there offers whole artifacts only; the others are read by who knows them."""
+    """The error for an unknown number lists only whole artifacts."""
     thread.artifacts.put(b"whole")
     writer = thread.artifacts.allocate()
     for status in ("open", "failed"):

@@ -1,4 +1,4 @@
-"""`write()` makes one change of many: all of it or nothing, and nobody hears of it before it is there."""
+"""`write()` makes several changes one: all or nothing, and invisible until the commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
 
 
 def test_everything_inside_commits_together(thread: eventq.Thread) -> None:
-    """Events, a subscription and an ack of one block are there together afterwards, and not before for others."""
+    """Events, a subscription and an ack of one block are visible together, after it."""
     with eventq.open(thread.path) as other:
         with thread.write():
             thread.push("self", "note", "a")
@@ -126,7 +126,7 @@ def test_blocks_one_after_the_other(thread: eventq.Thread) -> None:
 
 
 def test_other_threads_wait(thread: eventq.Thread) -> None:
-    """While one thread is inside a block, calls of another one wait; a rollback does not take them along."""
+    """Calls of other threads wait for a block, and are not rolled back with it."""
     inside = threading.Event()
     pushed = threading.Event()
 
@@ -160,7 +160,7 @@ def test_prune_inside_a_block(thread: eventq.Thread) -> None:
 
 
 def test_closing_inside_a_block_undoes_it(path: str) -> None:
-    """A thread that is closed in the middle of a block stores nothing of it, and says so at the end."""
+    """A thread closed inside a block stores nothing of it, and raises an error at the end."""
     thread = eventq.open(path)
     with pytest.raises(ClosedError), thread.write():
         thread.push("self", "note", "x")
@@ -170,7 +170,7 @@ def test_closing_inside_a_block_undoes_it(path: str) -> None:
 
 
 def test_many_threads_share_one(path: str) -> None:
-    """Blocks of several threads, kept and undone, with pushes between them, take turns: none is lost, none hangs."""
+    """Blocks and pushes of several threads take turns: none is lost, none hangs."""
     with eventq.open(path) as thread:
         context = thread.contexts.create()
 

@@ -1,4 +1,4 @@
-"""Faults made to order: a disk that refuses, a power cut, and processes that are killed at a chosen moment."""
+"""Deliberate faults: a failing disk, a power cut, and processes killed at a chosen moment."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FaultyFile(apsw.VFSFile):
 
 
 class FaultyVFS(apsw.VFS):
-    """SQLite's own file layer, but the n-th change after `arm` fails, and with `lasting` all that follow."""
+    """SQLite's VFS, whose n-th change after `arm` fails, or all from there with `lasting`."""
 
     def __init__(self, name: str, *, default: bool = False) -> None:
         self.name = name
@@ -89,7 +89,7 @@ class FaultyVFS(apsw.VFS):
     def opened(
         self, path: str, number: int, error: type[Exception], *, lasting: bool = False
     ) -> Iterator[eventq.Thread]:
-        """Open a thread whose `number`-th change fails; `refused` says whether that ended the block."""
+        """Open a thread whose `number`-th change fails; `refused`: whether the block ended."""
         self.refused = False
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engines, "Database", functools.partial(Database, vfs=self.name))
@@ -127,7 +127,7 @@ class FaultyVFS(apsw.VFS):
 
 
 class _Disk:
-    """What a power cut leaves of one file: what was synced, and perhaps some of what was written since."""
+    """The file that a power cut leaves: all synced changes, and perhaps some later ones."""
 
     def __init__(self, path: str) -> None:
         self.safe = b""
@@ -151,7 +151,7 @@ class _Disk:
         return bytes(found)
 
     def some(self, chance: random.Random) -> bytes:
-        """Give the content after a cut that kept some of the unsynced changes, and only a part of others."""
+        """Return the content after a cut that kept some unsynced changes, some only in part."""
         kept: list[tuple[int, bytes | None]] = []
         for offset, data in self.since:
             fate = chance.random()
@@ -185,7 +185,7 @@ class _DiskFile(apsw.VFSFile):
 
 
 class PowerVFS(apsw.VFS):
-    """SQLite's own file layer, with a shadow of what has reached the disk; `moment` is called around each change."""
+    """SQLite's VFS with a copy of what has reached the disk; calls `moment` around changes."""
 
     def __init__(self, name: str) -> None:
         self.disks: dict[str, _Disk] = {}
@@ -262,7 +262,7 @@ def start(
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int | None = None) -> bytes:
-    """Return what a process says until it has said so many lines, or until it ends; perhaps a part of the next."""
+    """Return the first lines that a process prints, or all if it ends; perhaps one partial line."""
     assert process.stdout is not None
     fd = process.stdout.fileno()
     said = b""
@@ -275,7 +275,7 @@ def read_lines(process: subprocess.Popen[bytes], count: int | None = None) -> by
 
 
 def kill(process: subprocess.Popen[bytes]) -> bytes:
-    """Kill a process, wait for it, and give what it had still said; it may have ended before, but not with an error."""
+    """Kill a process and return the rest of its output; an exit with an error fails the test."""
     process.kill()
     rest, complaint = process.communicate(timeout=DEADLINE)
     assert complaint == b""
@@ -336,7 +336,7 @@ def sound(path: str, *, before: bool = True) -> list[str]:
 
 
 def some_of(count: int, edge: int, step: int) -> list[int]:
-    """Return numbers of steps: so many of the first and of the last, one that is none, and each `step`-th between."""
+    """Return step numbers: the first, the last, one beyond, and every `step`-th between."""
     ends = range(1, min(edge, count) + 1), range(max(1, count - edge), count + 2)
     return sorted({*ends[0], *ends[1], *range(1, count + 1, max(1, step))})
 

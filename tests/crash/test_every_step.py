@@ -1,4 +1,4 @@
-"""A process is killed at every single step of what it does: before each call that may change a file."""
+"""A process is killed at every step: before each call that may change a file."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_may_be_killed_at_any_step(
     work: Callable[[str], None], every: bool, template: str, tmp_path: Path
 ) -> None:
-    """Wherever it is killed: the old events are there, the new ones whole or absent, and the next push makes all whole."""
+    """After a kill anywhere, old events exist, new ones are whole or absent, a push repairs."""
     path = str(tmp_path / "thread")
     number, going = 0, True
     old, new = [f"old {n}" for n in range(7)], [f"new {n}" for n in range(3)]
@@ -144,7 +144,7 @@ def test_a_process_may_be_killed_at_any_step(
 
 @pytest.fixture
 def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give a thread of the older tool with seven events, and its mirror in two files, for copying."""
+    """Return a thread of the older tool with seven events and two mirror files, for copying."""
     monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
     monkeypatch.setattr(adoption, "ROTATE_LINES", 2)
     path = originals_mirror
@@ -164,7 +164,7 @@ def originals_template(originals_mirror: str, monkeypatch: pytest.MonkeyPatch) -
 def test_taking_over_a_mirror_may_be_killed_at_every_step(
     work: Callable[[str], None], every: bool, originals_template: str, tmp_path: Path
 ) -> None:
-    """No byte of the old files is ever lost, `check` is clean at once, and the next push completes it."""
+    """No byte of the old files is lost, `check` is clean, and the next push completes it."""
     template, path = originals_template, str(tmp_path / "thread")
     names = ("events-20250101-000000.jsonl", "events.jsonl")
     old = {name: (Path(template) / name).read_bytes() for name in names}

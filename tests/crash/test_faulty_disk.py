@@ -1,4 +1,4 @@
-"""Every write, sync and truncate that SQLite makes fails once, or from then on; nothing acknowledged is lost."""
+"""Each write, sync and truncate of SQLite fails, once or for good; no ack is lost."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def consumers_are_whole(path: str) -> None:
 def attempt(
     path: str, vfs: FaultyVFS, scenario: Callable[[eventq.Thread, Outcome], None]
 ) -> tuple[Outcome, bool]:
-    """Run a scenario on an armed disk; give what was promised and whether it was refused, always in eventq's words."""
+    """Run a scenario on a failing disk; return what was promised, and whether it was refused."""
     outcome = Outcome([], [])
     thread = eventq.open(path)
     refusal: EventqError | None = None
@@ -157,7 +157,7 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
     vfs: FaultyVFS,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whichever change of the files fails: the promised is there, the rest is whole or absent, and the thread is sound."""
+    """Whichever change fails, promised events exist, the rest is whole or absent."""
     number = 0
     while True:
         number += 1
@@ -189,7 +189,7 @@ def test_the_same_thread_goes_on_after_a_refusal(
     tmp_path: Path,
     vfs: FaultyVFS,
 ) -> None:
-    """A long-lived process needs no new start: once the disk takes writes again, the thread it has open does too."""
+    """A process works again with its open thread once the disk accepts writes."""
     number, failed = 0, "?"
     while failed:
         number += 1
@@ -233,7 +233,7 @@ def test_a_key_is_used_once_however_often_its_push_is_repeated(
 def test_a_batch_larger_than_the_cache_is_there_or_not(
     template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
-    """A batch that spills into the WAL before it is committed leaves nothing when a write of it fails."""
+    """A batch that spills into the WAL leaves nothing if a write fails."""
     batch = [("self", "test", f"{n} " + "x" * 8000) for n in range(600)]
     number, failed = 1, "?"
     while failed:
@@ -259,7 +259,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
 def test_a_refused_prune_deletes_all_it_should_or_nothing(
     error: type[Exception], lasting: bool, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
-    """Prune may fail at any change: what it keeps is there, the rest is all there or all gone, and again it works."""
+    """A prune that fails removes all or nothing, and can be repeated."""
     number, failed = 0, "?"
     with eventq.open(template) as thread:
         thread.push_many([("self", "test", f"{n} " + "x" * 1000) for n in range(30)])

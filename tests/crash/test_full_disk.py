@@ -65,7 +65,7 @@ def fill(path: str, limit: int, how: str) -> tuple[list[int], list[str]]:
 @pytest.mark.parametrize("how", ["single", "batch"])
 @pytest.mark.parametrize("limit", [100_000, 150_001, 199_999, 250_000])
 def test_a_file_that_may_not_grow_loses_nothing(limit: int, how: str, tmp_path: Path) -> None:
-    """Where the system takes no more: every push that returned is there, the others are not, and later it works again."""
+    """On a full disk, every push that returned is stored, and later ones work again."""
     path = eventq.init(tmp_path / "thread")
     ids, errors = fill(path, limit, how)
     assert len(errors) == 3
@@ -77,7 +77,7 @@ def test_a_file_that_may_not_grow_loses_nothing(limit: int, how: str, tmp_path: 
 
 
 def test_the_command_says_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
-    """`push` on a disk that takes no more: exit 1, the documented message on stderr, JSON where it was asked for."""
+    """`push` on a full disk exits with 1 and the documented message."""
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as thread:
         thread.push("self", "test", "before")
@@ -115,7 +115,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """Give a folder on a disk of 1 MiB, or, where none may be mounted, any folder and a limit for each file."""
+    """Return a folder on a disk of 1 MiB, or a folder and a limit for each file."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
@@ -128,7 +128,7 @@ def small(tmp_path: Path) -> Iterator[tuple[str, int]]:
 @pytest.mark.soak
 @pytest.mark.parametrize("how", ["single", "batch"])
 def test_a_disk_that_is_full_loses_nothing(how: str, small: tuple[str, int]) -> None:
-    """No space for anybody, the mirror and the journal included; once there is some space the thread is pruned and goes on."""
+    """Without any space, even for the mirror, nothing is lost; with space it continues."""
     folder, limit = small
     path = eventq.init(os.path.join(folder, "thread"))
     ids, errors = fill(path, limit, how)

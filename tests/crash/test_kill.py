@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: what a process was promised, and has said so, is there; the next push makes all whole."""
+"""`kill -9` at any moment: acknowledged events exist, and the next push repairs the rest."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def batches(path: str, rounds: int, seed: int) -> None:
 
 
 def rotations(path: str, rounds: int, seed: int) -> None:
-    """Kill pushers whose mirror and journal begin a new file every few lines, and rebuild now and then."""
+    """Kill pushers whose mirror and journal rotate every few lines, with some rebuilds."""
     said = victims(ROTATE, path, rounds, seed, (1, 6000), 60)
     assert any(said)
     ids = [int(line) for lines in said for line in lines]
@@ -222,6 +222,6 @@ MANY = [pytest.param(60, seed, marks=pytest.mark.soak) for seed in range(20, 30)
 def test_a_killed_process_takes_nothing_with_it_that_was_promised(
     kind: Callable[[str, int, int], None], rounds: int, seed: int, tmp_path: Path
 ) -> None:
-    """Whoever is killed, and wherever: the promised is there, whole, and the next push makes the mirror exact."""
+    """Whatever is killed, promised events are whole, and the next push completes the mirror."""
     path = str(tmp_path / "thread") if kind is inits else eventq.init(tmp_path / "thread")
     kind(path, rounds, seed)

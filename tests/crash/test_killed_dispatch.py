@@ -1,4 +1,4 @@
-"""Dispatchers, supervisors and handlers killed with -9: the next dispatch carries on, and no handler runs twice at once."""
+"""After kills, the next dispatch continues, and no handler runs twice at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_handler_of_a_killed_supervisor_is_waited_for_and_never_doubled(box:
 
 
 def test_a_killed_handler_is_a_run_without_progress(box: Box) -> None:
-    """A handler that dies of a signal is started again after the back-off, and the event is not lost."""
+    """A handler killed by a signal is started again after the back-off; no event is lost."""
     box.hang()
     kill(box.handler_pid())
     until(lambda: len(box.trace("start")) == 2, "it runs again")
@@ -68,7 +68,7 @@ def test_a_handler_and_its_supervisor_killed_at_once_leave_work_for_the_next(box
 
 
 def test_a_reused_pid_is_not_taken_for_an_orphan(box: Box) -> None:
-    """The lock file of a machine that was rebooted names a pid that is somebody else's now: nobody waits for it."""
+    """After a reboot, a lock file may name another program's pid: nobody waits for it."""
     box.thread.subscribe("w", box.handler())
     with open(box.thread.layout.consumer("w").lock, "w", encoding="utf-8") as file:
         file.write(f"supervisor 1\nhandler {os.getpid()} 12345\n")
@@ -95,7 +95,7 @@ MANY = [pytest.param(120, seed, marks=pytest.mark.soak) for seed in range(6)]
 
 @pytest.mark.parametrize(("rounds", "seed"), [(15, 5), *MANY])
 def test_whoever_is_killed_the_next_dispatch_carries_on(rounds: int, seed: int, box: Box) -> None:
-    """Dispatchers, supervisors and handlers die at chosen moments: no event is lost, no handler is doubled."""
+    """Dispatchers, supervisors and handlers die at chosen moments; no event is lost."""
     chance = random.Random(seed)
     box.thread.subscribe("w", box.handler("one"), max_attempts=1000)
     for number in range(rounds):

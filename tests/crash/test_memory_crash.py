@@ -1,4 +1,4 @@
-"""A turn, a blob and a collection are whole or not there, wherever the disk refuses or the process is killed."""
+"""Turns, blobs and collections are whole or absent after a disk error or a kill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def template(tmp_path: Path) -> str:
-    """Give a thread with a context, an open turn, and dead turns and blobs of each kind, for copying."""
+    """Return a thread with a context, an open turn, and dead turns and blobs, for copying."""
     path = eventq.init(tmp_path / "template")
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
@@ -155,7 +155,7 @@ def again(path: str, name: str, *, done: bool) -> None:
 def test_a_disk_that_refuses(
     name: str, error: type[Exception], lasting: bool, edge: int, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:  # fmt: skip
-    """Rows 11, 24, 55: whichever change of the files fails, the thread is sound and the work whole or not there."""
+    """Rows 11, 24, 55: after any failed change the thread is sound, the work whole or absent."""
     path = str(tmp_path / "thread")
     count = vfs.steps_of(copy(template, path), WORKS[name])
     assert count > 8
@@ -174,7 +174,7 @@ def test_a_disk_that_refuses(
 )
 @pytest.mark.parametrize("name", WORKS)
 def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
-    """Rows 11, 24, 55: at whatever step a process is killed, the thread is sound and the work whole or not there."""
+    """Rows 11, 24, 55: after a kill at any step the thread is sound, the work whole or absent."""
     path = str(tmp_path / "thread")
 
     def work() -> None:
@@ -198,7 +198,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
 
 @pytest.mark.parametrize("name", ["append", "append_text", "put", "gc", "seal"])
 def test_the_same_thread_goes_on(name: str, template: str, tmp_path: Path, vfs: FaultyVFS) -> None:
-    """A process whose disk refused once goes on with the thread it has open: the work is done at the second attempt."""
+    """After one disk error, a process can repeat the work with its open thread."""
     path = str(tmp_path / "thread")
     count = vfs.steps_of(copy(template, path), WORKS[name])
     for number in some_of(count, 40, count // 40)[::7]:
@@ -226,7 +226,7 @@ def test_the_same_thread_goes_on(name: str, template: str, tmp_path: Path, vfs: 
 
 
 def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
-    """Row 35: wherever an append or a collection is killed, an id that was ever given is not given again."""
+    """Row 35: after a kill, an id that was assigned is not assigned again."""
     path = str(tmp_path / "thread")
     for name, stride in (("append", 3), ("gc", 11)):
         number, going = 0, True

@@ -1,4 +1,4 @@
-"""An artifact or an output is whole when it says so, wherever the disk refuses or the process is killed."""
+"""Artifacts and outputs are whole if they say so, after a disk error or a kill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def template(tmp_path: Path) -> str:
-    """Give a thread with an artifact and an output, for copying, and folders to import beside it."""
+    """Return a thread with an artifact and an output, for copying, and folders to import."""
     for name, found in (("logs", FILES), ("notes", NOTES)):
         (tmp_path / name).mkdir()
         for each, data in found.items():
@@ -126,7 +126,7 @@ WHOLE = {NOISE, NOISE[:40_000], NOISE[:100_000], OLD, *FILES.values()}
 
 
 def look(path: str, told: Told, name: str) -> None:
-    """Check that the thread is sound, what was acknowledged whole, and that nothing else pretends to be whole."""
+    """Check that the thread is sound, acknowledged data whole, and nothing else called whole."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         found = {
@@ -169,7 +169,7 @@ def look(path: str, told: Told, name: str) -> None:
 def test_a_disk_that_refuses(
     name: str, error: type[Exception], lasting: bool, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:
-    """Rows 90, 98: whichever change of the files fails, nothing that is not whole says that it is, and no ack is lost."""
+    """Rows 90, 98: after any failed change, nothing incomplete is called whole."""
     path = str(tmp_path / "thread")
     count = vfs.steps_of(copy(template, path), lambda thread: WORKS[name](thread, Told()))
     assert count > 5
@@ -210,7 +210,7 @@ def test_a_disk_that_refuses(
     "name", ["write", "put", "publish", "import_logs", "import_notes", "remove"]
 )
 def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_path: Path) -> None:
-    """Rows 90, 91: at whatever step a process is killed, what was acknowledged is there, and nothing else is whole."""
+    """Rows 90, 91: after a kill, acknowledged data exists, and nothing else is called whole."""
     path = str(tmp_path / "thread")
 
     def work() -> None:
@@ -264,7 +264,7 @@ def lines(size: int) -> bytes:
 
 
 def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
-    """Row 91: killed at any moment, a writer leaves a prefix with all it was told is stored; the next number follows."""
+    """Row 91: a killed writer leaves a prefix with all acknowledged bytes."""
     for number in range(10):
         process = start_program(LINES, path, environ={"EVENTQ_SYNCHRONOUS": "normal"})
         assert process.stdout is not None
@@ -314,7 +314,7 @@ for tool in ("a", "b"):
 
 @pytest.mark.parametrize("room", [100_000, 1_500_000, 4_500_000])
 def test_no_room(path: str, room: int) -> None:
-    """Rows 90, 98: what does not fit has failed or is partial, what was sealed is whole, and there is a next time."""
+    """Rows 90, 98: on a full disk artifacts fail or are partial, and sealed ones stay whole."""
     done = subprocess.run(
         [sys.executable, "-c", "import os\ndef say(text): os.write(1, f'{text}\\n'.encode())\nimport sys\n" + FULL, path, str(room)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_SYNCHRONOUS": "normal"}, capture_output=True, text=True,
@@ -338,7 +338,7 @@ def test_no_room(path: str, room: int) -> None:
 def test_an_export_that_is_refused(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: int | None
 ) -> None:
-    """Row 88: whichever write of an export fails, no file is there in part; tried again it is complete."""
+    """Row 88: a failed write of an export leaves no partial file; repeating it works."""
     out = tmp_path / "out"
     out.mkdir()
     with eventq.open(template) as thread:

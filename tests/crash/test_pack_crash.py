@@ -1,4 +1,4 @@
-"""Exports and imports that are killed at every step, or refused by the disk: the next one brings all."""
+"""Exports and imports killed at every step, or refused by the disk, can be repeated."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def filled(path: str) -> str:
 
 
 def killed(filled: str, tmp_path: Path, *words: str) -> int:
-    """Kill exports into `pack-1`, `pack-2`, …, one step later each; return the number of the one that came through."""
+    """Kill exports into `pack-1`, `pack-2`, …, a step later each; return the completed one."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED, filled, str(tmp_path / "pack-{}"), *words],
         env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
@@ -85,7 +85,7 @@ def killed(filled: str, tmp_path: Path, *words: str) -> int:
 def test_a_killed_export_is_done_again(
     calls: str, folder: str, filled: str, tmp_path: Path
 ) -> None:
-    """Killed at whatever step, an export into the same folder succeeds, and gives what one without a kill gives."""
+    """After a kill at any step, repeating an export gives the same pack as without a kill."""
     last = killed(filled, tmp_path, calls, folder)
     whole = tree(tmp_path / f"pack-{last}")
     assert {*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"} <= set(whole)
@@ -110,7 +110,7 @@ def test_a_killed_export_is_done_again(
 
 
 def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
-    """What somebody put in the place of a file that a killed export had named, or would have, stays and is an error."""
+    """A foreign file in place of one that a killed export renamed stays, and is an error."""
     last = killed(filled, tmp_path, "named", "made")
     names = [*FILES, "artifacts"]
     seen = set()
@@ -135,7 +135,7 @@ def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> 
 
 
 def test_artifacts_that_were_edited_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
-    """Somebody who wrote into an artifact that a killed export had named keeps it: the folder is not what it was."""
+    """A changed artifact of a killed export stays: the folder is not what it was."""
     last = killed(filled, tmp_path, "named", "made")
     seen = 0
     with eventq.open(filled, read_only=True) as thread:
@@ -170,7 +170,7 @@ def test_an_unfinished_export_is_said(filled: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a pack that holds some of everything, and a fresh thread to import it into."""
+    """Return a folder with a pack of everything, and a fresh thread to import it into."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     with eventq.open(eventq.init(tmp_path / "source")) as source:
         main = source.contexts.create("main")
@@ -192,7 +192,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def brought(packed: Path, path: str) -> bool:
-    """Check what an import that stopped left, and that the next one brings the rest; return whether it had turns."""
+    """Check an interrupted import, and that repeating it adds the rest."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         whole = len(list(thread.contexts)) == 3
@@ -211,7 +211,7 @@ def brought(packed: Path, path: str) -> bool:
 
 @pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_killed_import(packed: Path, stride: int) -> None:
-    """At whatever step an import is killed, there is no turn and no head or all of them; the next one brings the rest."""
+    """After a kill at any step, turns and heads are all there or none; repeating adds the rest."""
     path = f"{packed}/thread"
 
     def imported() -> None:
@@ -234,7 +234,7 @@ def test_a_killed_import(packed: Path, stride: int) -> None:
 def test_an_import_that_the_disk_refuses(
     error: type[Exception], lasting: bool, stride: int, packed: Path, vfs: FaultyVFS
 ) -> None:
-    """Whichever change of the files fails, it is an error, and there are no turns or all; the next import brings the rest."""
+    """After any failed change, turns are all there or none; repeating adds the rest."""
     template, path = f"{packed}/template", f"{packed}/thread"
     seen = set()
     count = vfs.steps_of(copy(template, path), lambda thread: thread.import_pack(packed / "pack"))

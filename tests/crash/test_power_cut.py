@@ -1,4 +1,4 @@
-"""The power goes at any moment: what was synced stays, of the rest anything or nothing, and every promise holds."""
+"""A power cut at any moment: synced data stays, the rest is arbitrary, promises hold."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cuts:
         self.images: list[tuple[str, list[str]]] = []
 
     def cut(self) -> None:
-        """Note what is left when the power goes now: only what was synced, and once more with some of the rest."""
+        """Record what a power cut leaves now: only synced data, and with some of the rest."""
         self._image(lambda disk: disk.safe)
         if any(disk.since for disk in self._vfs.disks.values()):
             self._image(lambda disk: disk.some(self._chance))
@@ -105,14 +105,14 @@ MANY = [pytest.param(seed, 20, marks=pytest.mark.soak) for seed in range(2, 12)]
 def test_a_power_cut_takes_nothing_that_was_acknowledged(
     seed: int, rounds: int, tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever the power goes, every event whose push returned is there, in order, and no other is half there."""
+    """After a power cut, every acknowledged event exists, in order, and no other in part."""
     assert run(tmp_path, vfs, monkeypatch, seed, rounds) > 20 * rounds
 
 
 def test_without_a_sync_at_commit_the_cut_would_show(
     tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above has teeth: with EVENTQ_SYNCHRONOUS=normal, which says so, a cut does take the newest events."""
+    """With EVENTQ_SYNCHRONOUS=normal, a power cut does take the newest events."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     with pytest.raises(AssertionError):
         run(tmp_path, vfs, monkeypatch, seed=1, rounds=3)

@@ -1,4 +1,4 @@
-"""A server that is killed with -9 under load: what it has acknowledged is there, the rest is whole or absent."""
+"""A server killed under load: acknowledged data exists, the rest is whole or absent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEPTH = 12  # requests that a peer sends ahead
 
 
 class Load:
-    """One peer, at work on a context of its own: what it was promised, and what it has asked for."""
+    """A peer with its own context: what it was promised, and what it has requested."""
 
     def __init__(self, process: Process, context_id: int, seed: int) -> None:
         self.process = process
@@ -80,7 +80,7 @@ class Load:
 
 
 def verify(path: str, loads: list[Load]) -> None:
-    """See to it that all that was promised is there, in order, and that nothing else is but what was asked for."""
+    """Check that all promised turns exist, in order, and no others but requested ones."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         for load in loads:
@@ -105,7 +105,7 @@ MANY = [pytest.param(25, seed, "full", marks=pytest.mark.soak) for seed in range
 def test_what_a_killed_server_has_acknowledged_is_there(
     rounds: int, seed: int, syncs: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight pipelining peers, a kill at a random moment, several times on one thread; then a server goes on."""
+    """Eight pipelining peers and random kills on one thread; then a server continues."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", syncs)  # no power is cut here
     for round_, count in enumerate(numbers(seed, rounds, 1, 500)):
         with Process(path) as process:
@@ -145,7 +145,7 @@ def test_what_a_killed_server_has_acknowledged_is_there(
 
 
 def test_a_killed_server_leaves_its_socket_to_the_next(path: str, tmp_path: Path) -> None:
-    """The file that it could not remove is replaced, and a client that comes again gets the turn of its key."""
+    """A dead server's socket is replaced, and a repeated key returns its turn."""
     place = tmp_path / "s.sock"
     message = append(1, b"x", idempotency_key=b"k")
     with Process(path, listen=f"unix:{place}") as process, process.peer() as peer:

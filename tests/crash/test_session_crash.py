@@ -1,4 +1,4 @@
-"""An import of a session, and a copy, whose disk refuses at any step: what is there is sound, and again completes it."""
+"""After a disk error at any step, imported sessions and copies are sound and repeatable."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ NEW = b"".join([OLD, b'y"}\n', *ENTRIES, b'{"odd": 1}\r\n', LONG, b'{"torn":'])
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs, as no power is cut here; a few lines share a transaction, so that there are several."""
+    """Skip syncs, as no power is cut here, and use small transactions."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     monkeypatch.setattr(sessions, "_BATCH_LINES", 3)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """Give a folder with the file that is imported, the blobs of another tool, and a thread that has the first lines."""
+    """Return a folder with a session file, another tool's blobs, and a thread with some lines."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / NAMED[12:]).write_bytes(FOREIGN)
     (tmp_path / "session.jsonl").write_bytes(OLD)
@@ -66,7 +66,7 @@ def work(thread: eventq.Thread, place: str) -> None:
 
 
 def after(place: str, path: str, *, collected: bool) -> int:
-    """Check what became of an import, and that doing it again completes it; give how many lines there were."""
+    """Check an import and that repeating it completes it; return the number of lines before."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         found = list(thread.sessions.lines("session"))
@@ -97,7 +97,7 @@ def after(place: str, path: str, *, collected: bool) -> int:
 def test_a_disk_that_refuses(
     error: type[Exception], lasting: bool, stride: int, place: str, vfs: FaultyVFS
 ) -> None:
-    """Whichever change of the files fails, the thread is sound, has the first lines, and importing again gives all."""
+    """After any failed change, the thread is sound, and importing again adds the rest."""
     template, path = f"{place}/template", f"{place}/thread"
     count = vfs.steps_of(copy(template, path), lambda thread: work(thread, place))
     assert count > 20
@@ -126,7 +126,7 @@ def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS) -> None:
 
 @pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed(place: str, stride: int) -> None:
-    """At whatever step a process is killed, the thread is sound, and importing again gives the whole file."""
+    """After a kill at any step, the thread is sound, and importing again adds the rest."""
     path = f"{place}/thread"
 
     def imported() -> None:
@@ -145,7 +145,7 @@ def test_a_process_that_is_killed(place: str, stride: int) -> None:
 
 
 def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, tmp_path: Path) -> None:
-    """Whichever change fails while a thread is copied, the destination is sound, and copying again completes it."""
+    """After any failed change of a copy, the destination is sound; copying again completes it."""
     template, path = eventq.init(tmp_path / "empty"), f"{place}/thread"
     with eventq.open(f"{place}/template") as source:
         work(source, place)

@@ -1,4 +1,4 @@
-"""The mirror and the journal are files like any other: writes to them fail or stop half-way, and tails are torn off."""
+"""The mirror and the journal: writes fail or stop half-way, and ends are torn off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def texts() -> list[str]:
 def test_a_push_succeeds_though_the_mirror_cannot_be_written(
     short: int | None, number: int, lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write to the mirror fails or stops half-way: the event is stored, a warning says so, the next push heals."""
+    """After a failed write to the mirror the event is stored, and the next push repairs it."""
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as thread, monkeypatch.context() as patch:
         calls = Calls(os, number, short=short, lasting=lasting)
@@ -77,7 +77,7 @@ def test_a_push_succeeds_though_the_journal_cannot_be_written(
 
 @pytest.mark.parametrize("opened", [True, False], ids=["same process", "new process"])
 def test_a_tail_torn_at_any_byte_is_healed(opened: bool, tmp_path: Path) -> None:
-    """Whatever part of the mirror is left by a crash, the next push makes it whole: no line lacks, repeats or is torn."""
+    """Whatever part of the mirror a crash leaves, the next push completes it."""
     path = eventq.init(tmp_path / "thread")
     mirror = os.path.join(path, "events.jsonl")
     with eventq.open(path) as thread:
@@ -97,7 +97,7 @@ def test_a_tail_torn_at_any_byte_is_healed(opened: bool, tmp_path: Path) -> None
 
 
 def test_a_long_torn_line_is_healed(tmp_path: Path) -> None:
-    """A torn line longer than what is read at once is found and cut off, and so is one without any line before it."""
+    """A torn line longer than one read is cut off, even without any line before it."""
     path = eventq.init(tmp_path / "thread")
     mirror = os.path.join(path, "events.jsonl")
     with eventq.open(path) as thread:
@@ -119,7 +119,7 @@ RUBBISH = [
 
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_rubbish_in_the_mirror_never_costs_an_event(rubbish: bytes, tmp_path: Path) -> None:
-    """A mirror that somebody wrote rubbish into is named by check, and made anew by a rebuild; pushes go on."""
+    """`check` reports a damaged mirror, a rebuild replaces it, and pushes continue."""
     path = eventq.init(tmp_path / "thread")
     mirror = os.path.join(path, "events.jsonl")
     with eventq.open(path) as thread:
@@ -134,7 +134,7 @@ def test_rubbish_in_the_mirror_never_costs_an_event(rubbish: bytes, tmp_path: Pa
 
 
 def test_missing_files_are_made_again(tmp_path: Path) -> None:
-    """The mirror, the logs and the run folder may be deleted at any time; the next push makes what it needs."""
+    """The mirror, logs and run folder may be deleted at any time; a push recreates them."""
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as thread:
         thread.push("self", "test", "one")

@@ -84,12 +84,12 @@ def anchors(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", reference.documents())
 def test_generated_parts_are_up_to_date(name: str) -> None:
-    """The module tree, the command reference and the state diagrams are what `make reference` writes."""
+    """The module tree, command reference and diagrams are what `make reference` writes."""
     assert read(name) == reference.documents()[name]
 
 
 def test_quick_start_runs_as_printed(tmp_path: Path, until: Until) -> None:
-    """The shell quick start of README.md, pasted in an empty directory, ends and prints what it shows."""
+    """The shell quick start of README.md, pasted in an empty directory, prints what it shows."""
     start = section(read("README.md"), "Quick start")
     (script,), (shown,) = blocks("sh", start), blocks("text", start)
     assert len(script.splitlines()) <= 10
@@ -173,7 +173,7 @@ def handler(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["README.md", "USAGE.md"])
 def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None:
-    """A shell handler as it is shown gets each event once, also where a shell's echo would see escapes."""
+    """The printed shell handler gets each event once, even if its text looks like escapes."""
     inbox = eventq.init(tmp_path / "inbox")
     with eventq.open(inbox) as thread:
         thread.subscribe("worker", "true", from_now=True)
@@ -227,7 +227,7 @@ def test_glossary_defines_each_term_once() -> None:
 
 
 def test_promises_are_numbered_without_gaps() -> None:
-    """Sections of SPEC.md, and promises in a section, count 1, 2, 3, …, and what is referred to exists."""
+    """Sections and promises of SPEC.md are numbered 1, 2, 3, …, and references exist."""
     text = _FENCED.sub("", read("SPEC.md"))
     parts = re.split(r"^## (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
     promises = {

@@ -1,4 +1,4 @@
-"""`eventq capture` as a process: what it shows and keeps, how it exits, and what signals, kills and a full disk do to it."""
+"""`eventq capture` as a process: its output, exit status, signals, kills, a full disk."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def with_note(shown: bytes, number: int = 0) -> bytes:
 
 @pytest.mark.parametrize("text", ["", "one line\n", "no newline", "é\ttab\n\n", "x" * COLUMNS])
 def test_short_output_is_all_there_is(box: str, text: str) -> None:
-    """Output that fits is on stdout byte for byte, no newline added, nothing on stderr, and no artifact is made."""
+    """Short output is on stdout unchanged, with nothing on stderr and no artifact."""
     assert sh(box, 'printf %s "$1"', text) == (0, text.encode(), "")
     assert count(box) == 0
 
@@ -214,7 +214,7 @@ def test_a_long_output_has_its_exit_code_too(box: str) -> None:
 def test_a_command_that_cannot_be_started(
     box: str, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """127 where there is none, 126 for what may not be executed, with a sentence, nothing on stdout, and no artifact."""
+    """The status is 127 for a missing command, 126 for one that is not executable."""
     plain = tmp_path / "plain"
     plain.write_bytes(b"echo x\n")
     missing, forbidden = "check its name and PATH", "check its permissions, or run it through sh -c"
@@ -244,7 +244,7 @@ def test_an_empty_command_is_none(box: str) -> None:
 
 
 def test_without_a_thread_nothing_is_run(tmp_path: Path) -> None:
-    """Where there is no thread the status is 1, with a sentence, and the command was not started."""
+    """Without a thread the status is 1, and the command is not started."""
     done = capture(str(tmp_path / "none"), "touch", str(tmp_path / "ran"))
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode().startswith(f"Error: '{tmp_path}/none' is not a thread - ")
@@ -279,7 +279,7 @@ def test_without_a_command_there_is_nothing_to_do(box: str, words: list[str]) ->
 
 @pytest.mark.parametrize("form", [["--thread"], ["--thread="]])
 def test_words_arrive_unchanged(box: str, form: list[str]) -> None:
-    """Blanks, quotes, empty words, options, `--` and what is not UTF-8 reach the command as they are, both parsers."""
+    """Blanks, quotes, empty words, options, `--` and non-UTF-8 reach the command unchanged."""
     code = (
         "import os, sys; os.write(1, repr([os.fsencode(word) for word in sys.argv[1:]]).encode())"
     )
@@ -298,7 +298,7 @@ def test_words_arrive_unchanged(box: str, form: list[str]) -> None:
 
 
 def test_long_output_is_bounded_and_kept(box: str) -> None:
-    """Head, mark and tail in 50 KiB, the artifact's URL as the last line, and `artifact cat` gives all of it."""
+    """Head, mark and tail fit 50 KiB, the last line is the URL, the artifact has everything."""
     code, out, err = sh(box, LONG)
     assert (code, err) == (0, "")
     assert out == with_note(bounded(SEQ))
@@ -346,7 +346,7 @@ def test_the_tool_is_the_command_unless_told(box: str, name: str | None, tool: s
 
 
 def test_short_output_can_be_kept(box: str) -> None:
-    """With `--keep` output that fits is an artifact too, its URL on a line of its own; nothing at all is none."""
+    """With `--keep` short output is an artifact too, but empty output is not."""
     assert sh(box, "printf x", options=("--keep",)) == (0, b"x\n" + LAST % 0, "")
     assert sh(box, "true", options=("--keep",)) == (0, b"", "")
     assert kept(box) == b"x"
@@ -354,7 +354,7 @@ def test_short_output_can_be_kept(box: str) -> None:
 
 
 def test_a_line_that_is_cut_leads_to_an_artifact(box: str) -> None:
-    """A line over 768 bytes is shown up to there and kept whole: not truncated, `capped` says how much is missing."""
+    """A line over 768 bytes is cut in the view and kept whole: `capped`, not truncated."""
     line = b"a" * (COLUMNS + 1)
     code, out, _ = sh(box, f'printf "%s\\n" "{line.decode()}"; exit 4')
     assert (code, out) == (4, b"a" * (COLUMNS - 3) + "…\n".encode() + LAST % 0)
@@ -369,7 +369,7 @@ def test_a_line_that_is_cut_leads_to_an_artifact(box: str) -> None:
 
 
 def test_json_is_one_object(box: str) -> None:
-    """With `--json` there is one line on stdout, at the end, with all that is known; the exit code is the command's."""
+    """`--json` prints one line at the end; the exit code is the command's."""
     code, out, err = sh(box, "echo é; exit 3", options=("--json",))
     assert (code, err, out.count(b"\n")) == (3, "", 1)
     assert list(json.loads(out)) == [
@@ -387,7 +387,7 @@ def test_json_is_one_object(box: str) -> None:
 
 
 def test_what_a_terminal_would_obey_is_taken_out(box: str) -> None:
-    """Escape sequences and carriage returns are neither shown nor kept; with `--raw` they are both."""
+    """Escape sequences and carriage returns are removed, unless `--raw` is used."""
     script = "printf '\\033[31mred\\033[0m\\r\\n\\033]0;title\\007a\\bb\\n'"
     assert sh(box, script, options=("--keep",)) == (0, b"red\nab\n" + LAST % 0, "")
     assert kept(box, 0) == b"red\nab\n"
@@ -451,7 +451,7 @@ def test_json_is_silent_until_the_end(box: str, gate: str) -> None:
 def test_what_a_silent_command_has_printed_is_on_the_disk(
     box: str, gate: str, until: Until, closing: str
 ) -> None:
-    """All of it is stored within about a second, while the command still runs, silent or with its output closed."""
+    """Output is stored within about a second, while the command still runs."""
     process = start(box, "sh", "-c", f"{LONG}; {closing} read x <{gate}; exit 3")
     with eventq.open(box, read_only=True) as thread:
         until(
@@ -495,7 +495,7 @@ def test_the_environment_and_the_folder_are_ours(box: str, tmp_path: Path) -> No
 
 
 def test_a_broken_pipe_ends_a_command(box: str) -> None:
-    """SIGPIPE, which Python ignores, has its default action in the command: `yes | head -1` is over at once."""
+    """SIGPIPE has its default action in the command: `yes | head -1` ends."""
     assert sh(box, "yes | head -1") == (0, b"y\n", "")
     status = capture(box, "cat", "/proc/self/status").stdout.decode()
     masks = {
@@ -511,7 +511,7 @@ def test_a_broken_pipe_ends_a_command(box: str) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(box: str, tmp_path: Path, closed: str) -> None:
-    """With our streams closed the command runs all the same, its output is kept, and no file of ours is written to."""
+    """With closed streams the command runs, its output is kept, and no file is damaged."""
     script = f'exec "$@" {closed}'
     words = [
         EVENTQ, "capture", "--keep", "--thread", box, "--", "sh", "-c",
@@ -534,7 +534,7 @@ def test_closed_streams(box: str, tmp_path: Path, closed: str) -> None:
     "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda n: n.name
 )
 def test_a_signal_goes_on_to_the_command(box: str, tmp_path: Path, number: signal.Signals) -> None:
-    """What would end us is the command's to answer: what it says at its end is taken, and its exit code is ours."""
+    """A signal is forwarded; what the command prints at its end is kept, with its exit code."""
     process = start(
         box, sys.executable, "-c", NOTING, str(tmp_path / "log"), str(int(number)),
         options=("--keep",),
@@ -546,7 +546,7 @@ def test_a_signal_goes_on_to_the_command(box: str, tmp_path: Path, number: signa
 
 
 def test_a_signal_that_the_command_does_not_answer_ends_it(box: str) -> None:
-    """Without a trap the command dies, and we exit as a shell would: with what came before, whole."""
+    """Without a trap the command dies, and the status is a shell's; earlier output is whole."""
     process = start(box, "sh", "-c", "echo ready; exec sleep 60", options=("--keep",))
     assert first(process) == b"ready\n"
     process.terminate()
@@ -637,7 +637,7 @@ class Terminal:
 def test_the_key_of_a_terminal_interrupts_the_command_once(
     box: str, tmp_path: Path, until: Until
 ) -> None:
-    """Ctrl-C reaches everything at the terminal by itself: the command is not told by us as well."""
+    """Ctrl-C reaches the command from the terminal; it is not forwarded as well."""
     terminal = Terminal(box, tmp_path / "log", stdin=True)
     assert terminal.interrupts(until, by_key=True) == b"2\n"
 
@@ -645,7 +645,7 @@ def test_the_key_of_a_terminal_interrupts_the_command_once(
 def test_a_key_interrupts_once_also_with_another_stdin(
     box: str, tmp_path: Path, until: Until
 ) -> None:
-    """With stdin from elsewhere, as in a pipeline, Ctrl-C still comes from the terminal, and once."""
+    """In a pipeline, Ctrl-C still comes from the terminal, and once."""
     terminal = Terminal(box, tmp_path / "log", stdin=False)
     assert terminal.interrupts(until, by_key=True) == b"2\n"
 
@@ -660,7 +660,7 @@ def test_a_terminal_that_is_not_ours_tells_nobody(box: str, tmp_path: Path, unti
 
 
 def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until) -> None:
-    """Killed at any moment: the artifact is a prefix of the lines and partial, `cat` says so, and ids go on after it."""
+    """After a kill the artifact is a partial prefix, `cat` says so, and ids continue."""
     for at, size in enumerate((4 << 20, 0, None, 1, 1 << 20, None, 1 << 16)):
         log = tmp_path / f"log{at}"
         with eventq.open(box, read_only=True) as thread:
@@ -704,7 +704,7 @@ def test_a_killed_capture_leaves_a_prefix(box: str, tmp_path: Path, until: Until
 def test_a_reader_that_goes_away_ends_nothing(
     box: str, gate: str, options: tuple[str, ...]
 ) -> None:
-    """The command runs to its end, its exit code is passed on, the artifact is whole, and nothing is said."""
+    """If nobody reads stdout the command runs to its end, and the artifact is whole."""
     process = start(box, "sh", "-c", f"echo one; read x <{gate}; {LONG}; exit 5", options=options)
     assert process.stdout is not None
     if not options:
@@ -719,7 +719,7 @@ def test_a_reader_that_goes_away_ends_nothing(
 
 
 def test_a_stdout_that_failed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After something could not be written nothing more is: what the reader has is a prefix, without a hole."""
+    """After a failed write nothing more is written: the reader has a prefix."""
     written: list[bytes] = []
 
     def refuse(data: bytes) -> None:
@@ -746,7 +746,7 @@ def test_a_reader_that_wants_one_line(box: str) -> None:
 
 
 def test_a_stdout_that_is_full_is_an_error(box: str) -> None:
-    """When stdout takes no more, that is said on stderr; the command runs to its end and its exit code is passed on."""
+    """A full stdout is reported on stderr; the command runs to its end."""
     with open("/dev/full", "wb") as full:
         process = start(box, "sh", "-c", f"{LONG}; exit 5", stdout=full)
         assert process.stderr is not None
@@ -761,7 +761,7 @@ def test_a_stdout_that_is_full_is_an_error(box: str) -> None:
 
 
 def test_what_is_left_running_is_not_waited_for_long(box: str) -> None:
-    """Something in the background that holds the output does not keep the capture from ending, and runs on."""
+    """A background process that holds the output does not block the end, and continues."""
     assert LINGER == 1.0
     code, out, err = sh(box, "sleep 1000 & echo $!; exit 3")
     os.kill(int(out), signal.SIGKILL)
@@ -769,7 +769,7 @@ def test_what_is_left_running_is_not_waited_for_long(box: str) -> None:
 
 
 def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> None:
-    """When only something in the background still prints, a signal ends the waiting: with what came, and the exit code."""
+    """If only a background process still prints, a signal ends the wait."""
     script = "echo $$; sh -c 'echo $$; while echo x; do sleep 0.2; done' & exit 3"
     process = start(box, "sh", "-c", script, options=("--keep",))
     command, left = int(first(process)), int(first(process))
@@ -795,7 +795,7 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
 @pytest.mark.parametrize("options", [(), ("--json",)])
 @pytest.mark.parametrize("room", [100_000, 1_500_000, 4_500_000])
 def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple[str, ...]) -> None:
-    """What is shown is complete and bounded, without a URL; stderr says why; the exit code is the command's."""
+    """If the artifact fails, the view is whole and bounded, and stderr has the reason."""
     noise = b"".join(
         os.urandom(32).hex().encode() + b"\n" for _ in range(200_000)
     )  # 13 MB, 7 of them on the disk
@@ -855,7 +855,7 @@ def test_memory_is_bounded(box: str) -> None:
 
 
 def test_a_full_stdout_holds_nobody_up(box: str, until: Until) -> None:
-    """While nobody reads stdout the command goes on, and a signal ends it; what is shown comes when it is read."""
+    """While nobody reads stdout, a signal still ends the command."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, 1031, 4096)  # F_SETPIPE_SZ
     process = start(box, "sh", "-c", "seq 20000; echo over; exec sleep 60", stdout=writer)

@@ -1,4 +1,4 @@
-"""Every command's output, status and bytes, where the executed USAGE.md and the black-box suite do not show them."""
+"""Output, status and bytes of commands, beyond USAGE.md and the black-box suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_help_of_every_command_explains_it_with_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("program", ["eventq", "thread"])
 def test_both_programs_say_their_name_and_version(program: str) -> None:
-    """`eventq` and `thread` are the same program; the version of the latter stands bare, as scripts compare it."""
+    """`eventq` and `thread` are one program; the version of `thread` is a bare number."""
     done = run("--version", program=os.path.join(BIN, program))
     shown = eventq.__version__ if program == "thread" else f"eventq {eventq.__version__}"
     assert (done.code, done.out) == (0, f"{shown}\n")
@@ -78,7 +78,7 @@ def test_no_command_at_all_shows_help() -> None:
 def test_a_mistake_in_the_command_is_one_line_and_status_2(
     inbox: str, words: list[str], says: str
 ) -> None:
-    """Whoever finds it, click or eventq, a usage error has the one form, also as JSON; nothing is stored."""
+    """A usage error has one form, from click or from eventq; nothing is stored."""
     words = [inbox if word == "INBOX" else word for word in words]
     done = run(*words)
     assert (done.code, done.out) == (2, "")
@@ -108,14 +108,14 @@ def test_a_mistake_in_the_command_is_one_line_and_status_2(
     (["peek", "--thread", "INBOX", "--last", "0"], "give 1 or more"),
 ])  # fmt: skip
 def test_a_hint_fits_the_mistake(inbox: str, words: list[str], hint: str) -> None:
-    """A hint is possible to follow: a required option cannot be left out, and 0 has plain digits."""
+    """A hint can be followed: a required option cannot be left out, 0 has plain digits."""
     done = run(*(inbox if word == "INBOX" else word for word in words))
     assert done.code == 2
     assert done.err.endswith(f" - {hint}\n")
 
 
 def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
-    """A filter with datetime() beside created_at is stored, with a line on stderr; the right form is not mentioned."""
+    """A filter with datetime() on created_at is stored with a warning; the right form is not."""
     words = ["subscribe", "--thread", inbox, "--handler", "true", "--consumer"]
     right = "strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')"
     odd = run(*words, "odd", "--filter", "created_at > datetime('now','-1 hour')")
@@ -185,7 +185,7 @@ def test_an_empty_batch_is_a_success(inbox: str) -> None:
 def test_a_bad_line_refuses_the_batch_and_is_named(
     inbox: str, line: str | bytes, says: str
 ) -> None:
-    """Whatever is wrong with one line, nothing of the batch is stored, and the line is named by its number."""
+    """A bad line is named by its number, and nothing of the batch is stored."""
     good = b'{"source":"a","type":"b","content":"c"}\n'
     bad = line if isinstance(line, bytes) else line.encode()
     done = run("push --thread", inbox, "--batch", given=good + b"\n" + bad + b"\n" + good)
@@ -203,7 +203,7 @@ def test_a_bad_line_refuses_the_batch_and_is_named(
 def test_content_that_is_no_string_is_kept_as_it_was_written(
     inbox: str, value: str, kept: str
 ) -> None:
-    """Numbers, arrays and objects keep their JSON text, byte for byte; of a repeated key the last one counts."""
+    """Numbers, arrays and objects keep their JSON text; the last of equal keys counts."""
     line = f'{{"source":"a", "content" : "old", "type":"b" , "content" :  {value} , "more": [1]}}'
     assert run("push --thread", inbox, "--batch", given=line).code == 0
     with eventq.open(inbox) as thread:
@@ -211,7 +211,7 @@ def test_content_that_is_no_string_is_kept_as_it_was_written(
 
 
 def test_content_from_a_file_and_from_stdin(inbox: str, tmp_path: Path) -> None:
-    """`--content-file` takes text as it is; a missing file is status 1, bytes that are no text status 2."""
+    """`--content-file` is stored unchanged; a missing file is status 1, binary status 2."""
     path = tmp_path / "content"
     path.write_text("a\0b\r\né")
     words = ["push", "--thread", inbox, "--source", "s", "--type", "t", "--content-file"]
@@ -227,7 +227,7 @@ def test_content_from_a_file_and_from_stdin(inbox: str, tmp_path: Path) -> None:
 
 
 def test_a_hook_stores_the_object_once_and_is_always_silent(inbox: str) -> None:
-    """The subtype is the hook's event, the key its event and the tool's use; whatever is wrong, it exits 0 and is silent."""
+    """The subtype is the hook's event, the key its tool use; it always exits 0, silently."""
     text = '{"hook_event_name":"PreToolUse","tool_use_id":"t1","n":1e999}'
     after = text.replace("Pre", "Post")
     for given in (text, text, after, "{}", "nonsense", "", "[" * 100_000, b"\xff"):
@@ -283,7 +283,7 @@ def test_bash_completes_commands_and_options() -> None:
 
 
 def test_tail_follows_across_rotation_and_ends_quietly(inbox: str) -> None:
-    """`tail -f` prints what other processes push, also after the mirror was rotated, and ^C ends it without a word."""
+    """`tail -f` prints other processes' events, even after a rotation; ^C ends it silently."""
     with subprocess.Popen(
         [EVENTQ, "tail", "--thread", inbox, "-n", "1", "-f", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ(),

@@ -1,4 +1,4 @@
-"""What the command line owes to those who called the older `thread`: its words, its batches, its names."""
+"""Compatibility with the older `thread` command: its words, its batches, its names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_verbose_is_taken_anywhere(inbox: str, program: str, at: int) -> None:
 
 @BOTH
 def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: str) -> None:
-    """Also before and within a command of two words; what follows `--` is the captured command's own."""
+    """`--verbose` is accepted before and within two-word commands, but not after `--`."""
     for words in (
         ["--verbose", "mirror", "rebuild"],
         ["mirror", "--verbose", "rebuild"],
@@ -66,7 +66,7 @@ def test_verbose_is_taken_by_groups_and_by_what_captures(inbox: str, program: st
     ["push", "--thread", "INBOX", "--source", "s", "--type", "t", "--content", "c", "--version"],
 ])  # fmt: skip
 def test_the_version_is_given_anywhere(inbox: str, words: list[str]) -> None:
-    """--version and -V print the version, bare under the name of the older tool, and do nothing else."""
+    """--version and -V print the version, bare for `thread`, and do nothing else."""
     words = [inbox if word == "INBOX" else word for word in words]
     for program, shown in (
         (EVENTQ, f"eventq {eventq.__version__}\n"),
@@ -106,7 +106,7 @@ def test_verbose_help_says_more(program: str) -> None:
 @BOTH
 @pytest.mark.parametrize("words", [[], ["blob"], ["mirror"]])
 def test_no_command_shows_help_on_stderr(program: str, words: list[str]) -> None:
-    """Called without a command it explains itself, and as that was a mistake it does so on stderr."""
+    """Without a command, help is printed on stderr, with status 2."""
     done = run(*words, program=program)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Usage: {os.path.basename(program)} ")
@@ -128,7 +128,7 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
     "\u00a0\n\u00a0",
 ])  # fmt: skip
 def test_lines_end_and_are_blank_as_in_the_older_tool(inbox: str, program: str, end: str) -> None:
-    """CR, LF and CR LF end a line; blanks of Unicode around it count as little as those of ASCII."""
+    """CR, LF and CR LF end a line; Unicode blanks around it are ignored."""
     given = end.join([LINE % "one", LINE % "two", LINE % "three"]) + end
     done = run("push --thread", inbox, "--batch", given=given, program=program)
     assert (done.code, done.out, done.err) == (0, "", "")
@@ -136,7 +136,7 @@ def test_lines_end_and_are_blank_as_in_the_older_tool(inbox: str, program: str, 
 
 
 def test_lines_are_the_same_however_they_are_cut_into_blocks(inbox: str) -> None:
-    """Line ends that lie across the blocks of a read are one end each, and lines are counted right."""
+    """Line ends across the blocks of a read count once."""
     line = LINE % ("x" * 200)
     for end in ("\r", "\r\n", "\n"):
         for extra in range(3):
@@ -192,7 +192,7 @@ def test_an_empty_filter_is_shown_as_it_was_given(inbox: str, program: str) -> N
     ["home/user/x", "é", "\U0001f600", "a\U0001f600b", "x" * 38 + "\U0001f600", "\U0001f600" * 20],
 )
 def test_the_name_of_a_task_counts_utf_16_units(tail: str) -> None:
-    """A character beyond the Basic Multilingual Plane counts twice, as in the names that are queued already."""
+    """A character beyond the Basic Multilingual Plane counts as two UTF-16 units."""
     path = f"/{tail}"
     units = path.encode("utf-16-le")
     pairs = [chr(int.from_bytes(units[at : at + 2], "little")) for at in range(0, len(units), 2)]
@@ -222,7 +222,7 @@ HINTS = [
 def test_hints_name_the_program_as_it_was_called(
     inbox: str, tmp_path: Path, words: list[str], hint: str
 ) -> None:
-    """What to do next is a command of the name that the caller used; `python -m eventq` is eventq."""
+    """Hints are commands of the name that was called; `python -m eventq` is eventq."""
     with eventq.open(inbox) as thread:
         thread.subscribe("there", "true")
     paths = {"INBOX": inbox, "NOWHERE": str(tmp_path / "it's 'eventq x")}
@@ -273,7 +273,7 @@ def test_the_examples_of_help_name_the_program_as_it_was_called(name: str) -> No
 
 @pytest.mark.parametrize("name", ["events.db", "events.jsonl"])
 def test_a_file_of_a_thread_leads_to_the_thread(inbox: str, name: str) -> None:
-    """Whoever names a file in the directory of a thread is told which directory, not to make another thread there."""
+    """A file in the directory of a thread is answered with that directory, not with `init`."""
     for words in (
         ["info"],
         ["push", "--source", "s", "--type", "t", "--content", "c"],

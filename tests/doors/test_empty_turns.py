@@ -34,7 +34,7 @@ def memory(tmp_path: Path) -> str:
 
 
 def payloads(path: str) -> list[bytes | None]:
-    """Return the payloads of all turns as they are read, of a thread that must check out and has no open turn."""
+    """Return all turns' payloads of a thread, which must check out without open turns."""
     with eventq.open(path) as thread:
         assert thread.check() == []
         assert list(thread.contexts.open_turns()) == []
@@ -43,7 +43,7 @@ def payloads(path: str) -> list[bytes | None]:
 
 @EVERY
 def test_nothing_on_stdin_is_refused(memory: str, words: list[str]) -> None:
-    """Under cron, in a hook, behind a program that failed: an empty stdin appends nothing, and says what to do."""
+    """An empty stdin, as under cron or after a failed program, appends nothing, with a hint."""
     said = "stdin is empty - give --content or --file, or --allow-empty for a turn without bytes"
     for given in ("", None):
         done = run(*words, "--thread", memory, given=given)

@@ -73,7 +73,7 @@ def count(path: str) -> int:
 
 
 def test_a_hook_that_is_given_too_much_stops_reading_and_is_silent(inbox: str) -> None:
-    """Input without end is let go at the limit of an event; the journal says why nothing was stored."""
+    """Endless input is dropped at the limit of an event, with a line in the journal."""
     done, most = measured("hook --thread", inbox, given="/dev/zero")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert most < 100 * MIB
@@ -260,7 +260,7 @@ def test_what_is_streamed_takes_no_more_memory_when_it_is_longer(
 def test_a_line_of_a_session_is_bounded(
     inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that is longer than may be held is refused wherever it stands; those before it can be had again."""
+    """A line that is too long is refused; the lines before it are available again."""
     monkeypatch.setattr("eventq.transfer.sessions.LONGEST", 100)
     lines = [json.dumps({"type": "session", "id": "s", "more": "x" * 57}) for _ in range(3)]
     assert len(lines[0]) == 99

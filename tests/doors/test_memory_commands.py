@@ -49,7 +49,7 @@ TURN_FIELDS = [
 
 @pytest.fixture
 def box(tmp_path: Path) -> str:
-    """A thread with the context `main` (1) of three turns, forked at the second as `retry` (2) with one more."""
+    """A thread with `main` (1) of three turns, forked at the second as `retry` (2), plus one."""
     path = eventq.init(tmp_path / "box")
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
@@ -66,7 +66,7 @@ def box(tmp_path: Path) -> str:
 def test_the_bytes_of_a_blob_come_out_as_they_went_in(
     box: str, tmp_path: Path, data: bytes
 ) -> None:
-    """Through stdin or a file, to stdout or to a file, a blob is the same bytes under the same ref."""
+    """A blob has the same bytes and ref through stdin, stdout and files."""
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(data)
     ref = ok("blob put", str(source), "--thread", box).strip()
@@ -99,7 +99,7 @@ def test_a_pipe_that_gives_little_at_a_time_is_read_to_its_end(box: str) -> None
 
 
 def test_a_stdin_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe that its other end made non-blocking gives all of its bytes, however late they come."""
+    """A non-blocking pipe is read to its end, however slow it is."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     wait, late = show.wait_for, [b"later", b"late"]
@@ -118,7 +118,7 @@ def test_a_stdin_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_blob_should_be_is_checked(box: str, tmp_path: Path) -> None:
-    """Bytes that have another hash, refs that are none or not stored, and files that are not there store nothing."""
+    """Another hash, bad or missing refs, and missing files store nothing."""
     put = ["blob", "put", "--thread", box]
     refused(2, "not the 0000", run(*put, "--expect-hash", "0" * 64, given="x"))
     refused(2, "names no blob", run(*put, "--expect-hash", "nonsense", given="x"))
@@ -137,7 +137,7 @@ def test_what_a_blob_should_be_is_checked(box: str, tmp_path: Path) -> None:
 
 
 def test_a_blob_that_is_not_there_is_status_1(box: str, tmp_path: Path) -> None:
-    """Every command that names an unknown blob says which is missing, and no file is made; what is no name is status 2."""
+    """Every command names an unknown blob, with status 1; an invalid name is status 2."""
     target = tmp_path / "target"
     for words in (
         ["get"],
@@ -156,7 +156,7 @@ def test_a_blob_that_is_not_there_is_status_1(box: str, tmp_path: Path) -> None:
 
 
 def test_an_output_is_whole_or_as_it_was(box: str, tmp_path: Path) -> None:
-    """A damaged blob, a folder or a device in the place of the file leave everything as it was; a link is followed."""
+    """A damaged blob, a folder or a device as the target change nothing; a link is followed."""
     ref = ok("blob put --thread", box, given=LARGE).strip()
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to(target)
@@ -186,7 +186,7 @@ def damage(path: str) -> None:
 
 
 def test_blobs_are_listed_and_looked_at(box: str) -> None:
-    """`ls` gives all in the order of their hashes, `stat` one, `refs` what it names and what holds it."""
+    """`ls` lists all by hash, `stat` shows one, `refs` shows both directions."""
     ref = ok("blob put --thread", box, given="child").strip()
     parent = ok("blob put --refs", f"{ref}", "--thread", box, given="parent" * 100).strip()
     listed = objects("blob ls --thread", box)
@@ -223,7 +223,7 @@ def test_a_pin_is_its_owners(box: str) -> None:
 
 
 def test_verify_says_which_blobs_are_damaged(box: str) -> None:
-    """A sound store is `ok`; of a damaged one each damaged blob is a sentence, and the status is 1."""
+    """`blob verify` prints `ok`, or a sentence for each damaged blob with status 1."""
     ref = ok("blob put --thread", box, given=b"\xff" * 9 + os.urandom(5000)).strip()
     assert ok("blob verify --thread", box) == "ok\n"
     assert objects("blob verify", ref, "--thread", box) == [{"ok": True, "faults": []}]
@@ -241,7 +241,7 @@ def test_verify_says_which_blobs_are_damaged(box: str) -> None:
 
 
 def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
-    """Each command gives the context as it is afterwards, with the fields of ContextInfo, by name or by id."""
+    """Each command prints the context afterwards, by name or by id, with all fields."""
     (made,) = objects("context create --thread", box)
     assert list(made) == list(ContextInfo.__slots__)
     expected = (3, None, 0, None)
@@ -341,7 +341,7 @@ def test_a_head_that_has_moved_is_a_conflict_that_says_where_it_is(box: str) -> 
 def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     box: str, words: str, code: int, says: str
 ) -> None:
-    """An unknown id and a conflict of each kind are status 1, wrong words and numbers status 2, each in one line."""
+    """Unknown ids and conflicts are status 1, usage errors 2, each in one line."""
     refused(code, says, run(*words.split(), "--thread", box))
     with eventq.open(box) as thread:
         assert [one.head_turn_id for one in thread.contexts] == [3, 4]
@@ -369,7 +369,7 @@ def test_a_group_alone_shows_its_commands(group: str) -> None:
 def test_the_payload_of_a_turn_comes_out_as_it_went_in(
     box: str, tmp_path: Path, data: bytes
 ) -> None:
-    """From stdin, a file or a stream, the payload is stored byte for byte and JSON gives it back."""
+    """A payload from stdin, a file or a stream is stored unchanged, and printed in JSON."""
     source = tmp_path / "source"
     source.write_bytes(data)
     (one,) = objects("turn append main --allow-empty --thread", box, given=data)
@@ -387,7 +387,7 @@ def test_the_payload_of_a_turn_comes_out_as_it_went_in(
 
 
 def test_an_append_says_all_that_it_was_told(box: str) -> None:
-    """Type, version, encoding, flags, parent and refs are stored; a key is honoured; `--emit` pushes an event."""
+    """Type, version, encoding, flags, parent, refs, key and `--emit` have their effect."""
     ref = ok("blob put --thread", box, given="named").strip()
     words = [
         "turn", "append", "main", "--content", "", "--type", "tool call", "--type-version", "7", "--encoding", "3",
@@ -412,7 +412,7 @@ def test_an_append_says_all_that_it_was_told(box: str) -> None:
 
 
 def test_canonical_input_is_json_text(box: str, tmp_path: Path) -> None:
-    """With --canonical the option, the file and stdin are JSON in any spelling, and equal values are one blob."""
+    """With --canonical, equal JSON values in any spelling are one blob."""
     source = tmp_path / "source"
     source.write_text('{ "b" : [1, 2.0], "a": "é" }')
     rule = ["--canonical", "eventq-json-1", "--thread", box]
@@ -429,7 +429,7 @@ def test_canonical_input_is_json_text(box: str, tmp_path: Path) -> None:
 
 
 def test_pages_of_turns_lead_on(box: str) -> None:
-    """`last`, `before` and `range` give turns oldest first; in text the last line is the command for the next page."""
+    """`last`, `before` and `range` print the oldest first, and then the command for more."""
     expected = ["two", "three"]
     assert [t["payload"] for t in objects("turn last main --limit 2 --thread", box)] == expected
     assert [t["payload"] for t in objects("turn before main --turn 2 --thread", box)] == ["one"]
@@ -491,7 +491,7 @@ def test_overlays_show_wherever_a_turn_is_read(box: str, tmp_path: Path) -> None
 
 
 def test_the_difference_of_two_contexts(box: str) -> None:
-    """Text names the common ancestor, then - and + lines; JSON counts both sides, then gives their turns."""
+    """`turn diff` prints the common ancestor, then - and + lines; JSON has counts and turns."""
     ok("turn append retry --content", "a\nb" + "x" * 99, "--thread", box)
     ok("turn append retry --thread", box, given=b"\xff\0")
     first, *rest = objects("turn diff main --with retry --thread", box)
@@ -523,7 +523,7 @@ def turn_of(payload: bytes | None, **more: Any) -> Turn:
 
 
 def test_a_turn_is_readable(box: str) -> None:
-    """A head line, then the payload: control characters escaped, binary and what is long only told of."""
+    """Text shows a head line and the escaped payload; binary and long ones only by size."""
     head = "#12 depth 11 message v1 {} bytes 2026-03-18T10:30:00.123Z"
 
     def lines(payload: bytes | None, **more: Any) -> list[str]:
@@ -592,7 +592,7 @@ def test_reading_changes_nothing(box: str) -> None:
 
 
 def start_stream(box: str, until: Until, *words: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a stream into `main` that has been given three bytes, which are stored; give it and its open id."""
+    """Start a stream into `main` with three bytes stored; return it and its open id."""
     process = subprocess.Popen(
         [EVENTQ, "turn", "append", "main", "--stream", "--thread", box, *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ(),
@@ -610,7 +610,7 @@ def start_stream(box: str, until: Until, *words: str) -> tuple[subprocess.Popen[
 
 
 def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> None:
-    """After a kill the open turn stays with all that had come, is listed, and becomes a turn when it is sealed."""
+    """After a kill the open turn is listed with all its bytes, and can be sealed."""
     process, open_id = start_stream(box, until, "--type", "draft")
     process.kill()
     process.communicate()
@@ -636,7 +636,7 @@ def test_what_a_killed_writer_streamed_can_be_sealed(box: str, until: Until) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number: int) -> None:
-    """On ^C and on SIGTERM the open turn stays, and stderr names the command that seals it; so it does with --json."""
+    """On ^C and SIGTERM the open turn stays, and stderr has the command that seals it."""
     process, open_id = start_stream(box, until)
     process.send_signal(number)
     out, err = process.communicate()
@@ -654,7 +654,7 @@ def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number:
 
 
 def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
-    """A conflict at the end of a stream names the actual head, loses nothing, and says how to seal."""
+    """A conflict at the end of a stream names the actual head, and how to seal; nothing is lost."""
     process, open_id = start_stream(box, until, "--expected-head", "3")
     ok("turn append main --content meanwhile --thread", box)
     out, err = process.communicate(b"more")
@@ -671,7 +671,7 @@ def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
 
 
 def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
-    """Without --apply nothing goes; with it what nothing leads to goes, and JSON names the hashes, sorted."""
+    """`gc` deletes only with --apply; JSON lists the hashes, sorted."""
     ok("context move main --to 2 --thread", box)
     ref = ok("blob put --thread", box, given="x" * 2000).strip()
     assert (
@@ -796,7 +796,7 @@ def test_one_line_of_turns_is_drawn() -> None:
 
 
 def test_forks_of_forks_are_drawn() -> None:
-    """A turn where branches part is drawn though it is no head, the branch of the oldest context first."""
+    """A turn where branches fork is drawn; the branch of the oldest context comes first."""
     # 1-2-3-4-5 main; 2-6-7 forked, of which 6-8 was forked in turn; 3-9
     forest = Forest([0, 1, 2, 3, 4, 2, 6, 6, 3])
     expected = [
@@ -819,7 +819,7 @@ def test_several_roots_are_drawn() -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_drawing_shows_the_heads_where_they_part_and_nothing_else(data: st.DataObject) -> None:
-    """Whatever the forest, each drawn turn hangs below the nearest drawn turn above it, and none is missing."""
+    """For any forest, each drawn turn is below its nearest drawn ancestor."""
     parents = [
         data.draw(st.integers(0, n), label="parent")
         for n in range(data.draw(st.integers(1, 25), label="turns"))
@@ -844,10 +844,10 @@ def test_a_drawing_shows_the_heads_where_they_part_and_nothing_else(data: st.Dat
 
 
 class Comb(Forest):
-    """Shapes of thousands of turns, answered without walking them: a spine, and teeth that leave it."""
+    """Large graphs, answered without walking them: a spine, and teeth on it."""
 
     def __init__(self, spine: int, leaves: dict[int, int]) -> None:
-        """Take the length of the spine, whose turns are 1, 2, 3 …, and where on it each further turn hangs."""
+        """Create a spine of turns 1, 2, 3, … and teeth at the given places."""
         super().__init__([])
         self.spine = spine
         self.leaves = leaves
@@ -867,7 +867,7 @@ class Comb(Forest):
 
 @pytest.mark.parametrize("shape", ["star", "comb", "line"])
 def test_two_thousand_contexts_are_drawn_at_once(shape: str) -> None:
-    """The graph is asked about as often as there are contexts, times a logarithm, whatever the shape; no recursion."""
+    """Drawing takes n log n queries for n contexts, and no recursion."""
     count = 2000
     comb = Comb(count, {count + 1 + n: 500 if shape == "star" else n + 1 for n in range(count)})
     heads = [n + 1 if shape == "line" else count + 1 + n for n in range(count)]

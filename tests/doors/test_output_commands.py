@@ -1,4 +1,4 @@
-"""Every command of what was produced: artifacts, outputs, URLs, session files, copies; output, status, and the bytes."""
+"""Commands for artifacts, outputs, URLs, sessions and copies: output, status, bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STAMP = re.compile(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
 @pytest.fixture
 def box(tmp_path: Path) -> str:
-    """A thread with artifacts 0 (5000 lines), 1 (no text) and 2 (failed), 0-Scout in two versions, and a context."""
+    """A thread with artifacts 0 (5000 lines), 1 (empty), 2 (failed), 0-Scout in two versions."""
     path = eventq.init(tmp_path / "box")
     with eventq.open(path) as thread, thread.write():
         thread.artifacts.put(NUMBERS, "seq")
@@ -133,7 +133,7 @@ def obedient(*words: str, given: bytes = b"") -> Done:
 def test_the_bytes_of_an_artifact_come_out_as_they_went_in(
     box: str, tmp_path: Path, data: bytes
 ) -> None:
-    """From a file or stdin, by number or URL, whole or as JSON, an artifact is the bytes that were kept."""
+    """An artifact from a file or stdin, by number or URL, whole or as JSON, is unchanged."""
     source = tmp_path / "source"
     source.write_bytes(data)
     assert ok("artifact put", str(source), "--thread", box) == "artifact://3\n"
@@ -158,7 +158,7 @@ def test_the_bytes_of_an_artifact_come_out_as_they_went_in(
 
 
 def test_artifacts_are_listed_a_line_each(box: str) -> None:
-    """In the order of their numbers: URL, status, size, lines, tool and time, or all fields as JSON."""
+    """`artifact ls` lists by number: URL, status, size, lines, tool, time, or JSON."""
     assert bare(ok("artifact ls --thread", box)) == [
         "artifact://0  sealed  23,893 bytes  5,000 lines  seq",
         "artifact://1  sealed  771 bytes  4 lines  dump",
@@ -180,7 +180,7 @@ def test_no_artifacts_and_no_outputs_are_no_lines(tmp_path: Path) -> None:
 
 
 def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
-    """`artifact rm` takes a number or a URL, says what it did, and the number is never given again."""
+    """`artifact rm` takes a number or a URL; the number is never used again."""
     assert ok("artifact rm 2 --thread", box) == "Deleted artifact://2\n"
     assert objects("artifact rm artifact://1 --thread", box) == [{"artifact_id": "1"}]
     assert ok("artifact put --thread", box, given="x") == "artifact://3\n"
@@ -194,7 +194,7 @@ def test_a_deleted_artifact_leaves_its_number_unused(box: str) -> None:
 
 
 def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None:
-    """A file that is not there, a folder, an empty name and a closed stdin are sentences, and no number is used."""
+    """A missing file, a folder, an empty name and a closed stdin use no number."""
     before = state(box)
     done = run("artifact put", str(tmp_path / "none"), "--thread", box)
     refused(1, "could not be read: No such file", done)
@@ -209,7 +209,7 @@ def test_what_cannot_be_read_makes_no_artifact(box: str, tmp_path: Path) -> None
 
 
 def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
-    """Begin to keep 5 MiB and more as artifact 3, and give the command when some of it is stored."""
+    """Start to store 5 MiB as artifact 3; return the command once some of it is stored."""
     put = subprocess.Popen(
         [EVENTQ, "artifact", "put", "--tool", "slow", "--thread", box],
         stdin=subprocess.PIPE,
@@ -227,7 +227,7 @@ def begin(box: str, until: Until) -> subprocess.Popen[bytes]:
 
 
 def test_what_a_killed_command_had_kept_can_be_read(box: str, until: Until) -> None:
-    """While it is written an artifact is open and cannot be deleted, after a kill partial; a note says so."""
+    """During the write an artifact is open and cannot be deleted; after a kill it is partial."""
     put = begin(box, until)
     found, note = noted("cat artifact://3 --thread", box)
     assert set(found) == set(b"x\n")
@@ -282,7 +282,7 @@ def test_an_interrupted_command_leaves_a_failed_artifact(box: str, until: Until)
 def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(
     box: str, words: str, out: str, note: str
 ) -> None:
-    """Exactly the lines that were asked for, and a note when there are more, or when they are not all that was meant."""
+    """Exactly the requested lines, and a note if there are more, or if it is unfinished."""
     assert noted("cat", *words.split(), "--thread", box) == (out.encode(), note)
     url, *rest = words.split()
     if url.startswith("artifact://") and not url.endswith("/"):
@@ -291,7 +291,7 @@ def test_a_url_gives_bytes_on_stdout_and_notes_on_stderr(
 
 
 def test_a_blob_is_a_url_too(box: str) -> None:
-    """A ref gives the blob's bytes, all or some lines; JSON has them as text or base64, with their type."""
+    """A ref returns the blob's bytes or lines; JSON has text or base64, and the type."""
     refs = [ok("blob put --thread", box, given=data).strip() for data in (b"a\nb\nc", MIXED)]
     assert noted("cat", refs[1], "--thread", box) == (MIXED, "")
     assert noted("cat", refs[0], "--offset", "2", "--limit", "1", "--thread", box) == (
@@ -343,7 +343,7 @@ _LISTED = "give a number that was printed or listed"
 def test_a_wrong_url_is_a_sentence_with_the_next_step(
     box: str, words: str, code: int, says: str
 ) -> None:
-    """What is no URL is status 2, what is not there status 1; the text is exact, and the same in JSON."""
+    """An invalid URL is status 2, a missing object status 1, with the exact text."""
     done = run("cat", *words.split(), "--thread", box)
     assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
     told = json.loads(run("cat", *words.split(), "--thread", box, "--json").err)
@@ -351,7 +351,7 @@ def test_a_wrong_url_is_a_sentence_with_the_next_step(
 
 
 def test_an_empty_word_is_no_url(box: str) -> None:
-    """An empty URL or number is said by its name; a URL of another kind is no number of an artifact."""
+    """An empty URL or number is named; another kind of URL is not an artifact's number."""
     refused(2, "Error: URL is empty - ", run("cat", "", "--thread", box))
     refused(2, "Error: ID is empty - ", run("artifact cat", "", "--thread", box))
     refused(2, "Error: ID is empty - ", run("artifact rm", "", "--thread", box))
@@ -359,7 +359,7 @@ def test_an_empty_word_is_no_url(box: str) -> None:
 
 
 def test_an_unknown_output_is_said_in_two_lines(box: str) -> None:
-    """What was asked for stands on the first, whatever is in it, and what there is on the second."""
+    """The error has two lines: the requested name, and the available ones."""
     fix = "give a name that was printed or listed"
     done = run("cat agent://nobody --thread", box)
     assert (done.code, done.out) == (1, "")
@@ -380,7 +380,7 @@ def test_other_errors_stay_on_one_line(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_nothing_was_ever_produced(tmp_path: Path) -> None:
-    """Of a fresh thread a URL of an artifact or output says that there are none, and how to make one."""
+    """In a fresh thread, the error says that there are none yet, and how to create one."""
     path = eventq.init(tmp_path / "fresh")
     for url in ("artifact://0", "agent://0-x"):
         done = run("cat", url, "--thread", path)
@@ -448,7 +448,7 @@ def test_a_large_artifact_goes_in_and_out_in_bounded_memory(tmp_path: Path) -> N
 
 
 def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -> None:
-    """From an option, a file or stdin; a name gets the next number, an id the next version, and all are listed."""
+    """An output from an option, a file or stdin; a name gets a new number, an id a version."""
     source = tmp_path / "source"
     source.write_bytes(MIXED)
     assert ok("output put He/lper --content x --thread", box) == "agent://1-He_lper\n"
@@ -491,7 +491,7 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
 def test_an_output_that_cannot_be_put_is_a_sentence(
     box: str, words: str, code: int, says: str
 ) -> None:
-    """Exactly one of a name and an id, one content, and ids as they were printed; nothing is stored otherwise."""
+    """Exactly one of name and id, one content, and a valid id; otherwise nothing is stored."""
     before = state(box)
     done = run("output put", *words.split(), "--thread", box, given="x")
     assert (done.code, done.out, done.err) == (code, "", f"Error: {says}\n")
@@ -511,7 +511,7 @@ def test_an_output_that_cannot_be_put_is_a_sentence(
 def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
     box: str, tmp_path: Path
 ) -> None:
-    """Each is a file; imported they have their numbers, names and versions, and twice adds nothing."""
+    """Exported and imported, outputs keep numbers, names and versions, and twice adds nothing."""
     folder, other = str(tmp_path / "deep" / "files"), eventq.init(tmp_path / "other")
     done = ok("artifact export", folder, "--thread", box)
     assert done == f"Exported 3 artifacts and 2 outputs to {folder}\n"
@@ -541,7 +541,7 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
 
 
 def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
-    """A file in its place, another's artifact in it, no permission, nothing there: status 1, and the next step."""
+    """A file in place of the folder, no permission, a missing folder: status 1, with a hint."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "0.seq.log").write_text("another")
@@ -588,7 +588,7 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
 
 
 def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> None:
-    """Under the session's name or a given one; importing again adds what it has grown by; the bytes are the same."""
+    """A session is imported under its name or a given one, and exported unchanged."""
     file, copy, lines = (
         tmp_path / "s.jsonl",
         tmp_path / "copy.jsonl",
@@ -614,7 +614,7 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
 
 
 def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -> None:
-    """Its last line comes out as it was, with a note on stderr; when it is whole it takes the torn one's place."""
+    """A torn last line is exported as it was, with a note, and replaced once complete."""
     file = tmp_path / "torn.jsonl"
     file.write_bytes(SESSION[:-20])
     done = run("session import", str(file), "--thread", box)
@@ -630,7 +630,7 @@ def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -
 
 
 def test_lines_that_are_kept_raw_are_said(box: str, tmp_path: Path) -> None:
-    """How many lines of an import are kept as raw text is a note on stderr, and a field of the result with --json."""
+    """The number of lines stored as text is a note on stderr, and a field with --json."""
     file = tmp_path / "s.jsonl"
     file.write_bytes(b'{"cost":0.00005,"n":-0}\n{"a": 1}\nplain text\n')
     take = ["session", "import", str(file), "--thread", box]
@@ -661,7 +661,7 @@ def test_a_file_that_is_no_session_is_refused(box: str, tmp_path: Path) -> None:
 
 
 def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Path) -> None:
-    """What the folder has is kept and found by its ref; what it has not is noted, and the ref stays."""
+    """Blobs in the folder are stored; a missing one is noted, and its ref stays."""
     there, gone = hashlib.sha256(PIXELS).hexdigest(), "0" * 64
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / there).write_bytes(PIXELS)
@@ -703,7 +703,7 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
 
 
 def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> None:
-    """A missing file, another session's context, an unknown one, a target that cannot be: sentences, and no change."""
+    """A missing file, a foreign context, and a bad target are errors, and change nothing."""
     file, target = tmp_path / "s.jsonl", tmp_path / "target"
     file.write_bytes(SESSION)
     before = state(box)
@@ -735,7 +735,7 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
 
 
 def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
-    """The destination is made; everything that was produced is there, and a second copy adds nothing."""
+    """The destination is created with everything, and a second copy adds nothing."""
     other = str(tmp_path / "other")
     assert ok("thread-copy", box, other) == (
         "Copied 3 blobs, 1 turn, 1 context, 3 artifacts and 2 outputs; 0 heads moved\n"
@@ -754,7 +754,7 @@ def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path
 def test_some_contexts_are_copied_with_what_they_lead_to(
     box: str, tmp_path: Path, order: int, chosen: str
 ) -> None:
-    """By name or id, wherever the option stands; an artifact that they name comes along, others stay."""
+    """Contexts are selected by name or id, with the artifacts that they name."""
     with eventq.open(box) as thread:
         thread.contexts.create("side").append("nothing")
     option, other = ["--contexts", chosen], str(tmp_path / "other")
@@ -768,7 +768,7 @@ def test_some_contexts_are_copied_with_what_they_lead_to(
 
 
 def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
-    """No source, one that is too old, no such context, too few words, too many: a sentence, and no destination."""
+    """A missing source, context or word is an error, and creates no destination."""
     other, nowhere = str(tmp_path / "other"), str(tmp_path / "nowhere")
     done = run("thread-copy", nowhere, other)
     assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
@@ -822,7 +822,7 @@ WORDS = {
 def test_without_a_thread_nothing_is_done(
     tmp_path: Path, original: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A path that is no thread is status 1 with the next step, `--thread` is required, and nothing is made."""
+    """A path that is not a thread is status 1 with a hint; nothing is created."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s").write_bytes(SESSION)
     before = sorted(os.listdir(tmp_path))
@@ -840,7 +840,7 @@ def test_without_a_thread_nothing_is_done(
 
 
 def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
-    """No command that reads touches a file of the thread, and where nothing may be written each still reads."""
+    """Reading commands change no file, and work where nothing may be written."""
 
     def stamps() -> dict[str, tuple[int, int]]:
         files = [p for p in Path(box).rglob("*") if p.is_file() and not p.name.endswith("-shm")]

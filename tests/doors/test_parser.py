@@ -84,7 +84,7 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     ),
 )
 def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: list[str]) -> None:
-    """Whatever the words, the quick parser gives exactly what click gives, or leaves it to click."""
+    """The quick parser agrees with click on any words, or leaves them to click."""
     quick = quickly([*name, *words])
     if quick is not None:
         assert quick == by_click([*name, *words], pytest.MonkeyPatch())
@@ -92,7 +92,7 @@ def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_quick_parser_takes_every_command(name: str) -> None:
-    """With all of its options and its argument a command is not left to click, and both agree on it."""
+    """A full command line is parsed quickly, and as click does."""
     command = COMMANDS[name]
     argv = [*name.split(), *("word" for part in command.arguments if not part.value.endswith("…"))]
     for option in command.options:
@@ -110,7 +110,7 @@ def test_the_quick_parser_takes_every_command(name: str) -> None:
 
 @pytest.mark.parametrize("at", [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)])
 def test_two_words_are_taken_wherever_they_stand(at: tuple[int, int]) -> None:
-    """The first word is the first name's, the second the second's, with options before, between and after them."""
+    """Arguments are assigned in order, with options before, between and after them."""
     options = [["--contexts", "a,b"], ["--json"]]
     argv = ["thread-copy"]
     for place in range(3):
@@ -156,7 +156,7 @@ def test_what_follows_two_dashes_is_handed_on_as_it_is(
     ("--pish -- make", "No such option"),
 ])  # fmt: skip
 def test_without_two_dashes_there_is_no_command_to_run(words: str, says: str) -> None:
-    """What stands before `--` is no command, and none after it is a mistake; the error says where it belongs."""
+    """A command before `--`, or none after it, is an error that says where it belongs."""
     done = run("capture --thread nowhere", *words.split())
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Error: {says}")
@@ -175,7 +175,7 @@ def test_the_quick_parser_leaves_groups_and_what_is_unusual_to_click(argv: list[
 
 
 def test_the_quick_parser_takes_verbose() -> None:
-    """Scripts that say --verbose everywhere start no slower, and where a value is due it is click's to say so."""
+    """`--verbose` keeps the quick parser; in place of a value it is left to click."""
     argv = ["pop", "--verbose", "--thread", "a", "--consumer", "b", "--last-event-id", "1"]
     raw = quickly(argv)
     assert (

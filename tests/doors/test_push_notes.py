@@ -1,4 +1,4 @@
-"""What `push` says on stderr beside its result: keys that were used before, and fields that events do not have."""
+"""Notes of `push` on stderr: keys that were used before, and unknown fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_same_push_again_says_nothing(inbox: str) -> None:
 
 
 def test_other_content_under_a_key_is_said(inbox: str) -> None:
-    """The first event wins, is what --json prints, and a line on stderr names it and what differs."""
+    """The first event of a key is printed; a note names it and the difference."""
     words = [
         "push", "--thread", inbox, "--source", "self", "--type", "other", "--content", "two",
         "--key", "k",
@@ -72,7 +72,7 @@ def test_a_strict_key_needs_a_key(inbox: str) -> None:
 
 
 def test_a_batch_says_once_that_keys_were_used_before(inbox: str) -> None:
-    """However many lines are left out whose events differ, one line on stderr names the first, and their number."""
+    """One note for all skipped lines names the first, and their number."""
     lines = [
         {"source": "self", "type": "note", "content": str(n), "key": f"k{n % 3}"} for n in range(6)
     ]
@@ -91,7 +91,7 @@ def test_a_batch_says_once_that_keys_were_used_before(inbox: str) -> None:
 
 
 def test_a_strict_batch_names_the_line(inbox: str) -> None:
-    """With --key-strict a line whose event differs refuses the batch, by its number, blank lines counted."""
+    """With --key-strict, a different line refuses the batch, by its number."""
     good = [
         json.dumps({"source": "s", "type": "t", "content": "c", "key": f"g{n}"}) for n in range(300)
     ]
@@ -106,7 +106,7 @@ def test_a_strict_batch_names_the_line(inbox: str) -> None:
 
 
 def test_a_strict_batch_does_not_send_one_to_an_event_that_is_not_there(inbox: str) -> None:
-    """Where two lines of a batch share a key, the event of the first goes back with the batch, and that is said."""
+    """If two lines of a refused batch share a key, the error says so."""
     lines = [{"source": "self", "type": "note", "content": str(n), "key": "new"} for n in range(2)]
     done = run(
         "push --thread", inbox, "--batch", "--key-strict", given="\n".join(map(json.dumps, lines))

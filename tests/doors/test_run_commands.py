@@ -24,7 +24,7 @@ OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields, 
 
 @pytest.fixture
 def box(tmp_path: Path) -> str:
-    """A thread with the run `build` (1) of three steps, and the context `plain` (2), which is no run."""
+    """A thread with the run `build` (1) of three steps, and the context `plain` (2)."""
     path = eventq.init(tmp_path / "box")
     with eventq.open(path) as thread:
         build = thread.runs.start(
@@ -97,7 +97,7 @@ def test_the_task_comes_from_an_option_a_file_or_stdin(box: str, tmp_path: Path)
 
 
 def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -> None:
-    """Every option of `run step` is in the step that JSON gives back; text says number, role, turn and ref."""
+    """Every option of `run step` is in its JSON; text has number, role, turn and ref."""
     artifact = ok("blob put --thread", box, given="artifact").strip()
     source = tmp_path / "asked"
     source.write_text("what now?\n")
@@ -123,7 +123,7 @@ def test_a_step_is_recorded_with_all_that_it_is_told(box: str, tmp_path: Path) -
 
 
 def test_what_was_extracted_is_taken_at_once(box: str, tmp_path: Path) -> None:
-    """`--extracted` gives meta, text and refs in one object, from a file or from stdin, as the three options do."""
+    """`--extracted` reads meta, text and refs from one object."""
     artifact = ok("blob put --thread", box, given="artifact").strip()
     told = json.dumps({"meta": {"x": 1}, "contentPayload": "out", "refs": [artifact]})
     source = tmp_path / "extracted"
@@ -140,7 +140,7 @@ def test_what_was_extracted_is_taken_at_once(box: str, tmp_path: Path) -> None:
 
 
 def test_a_key_and_an_expected_head_guard_a_step(box: str) -> None:
-    """The same key gives the first step, another step under it and a head that has moved are conflicts."""
+    """A repeated key returns the first step; a different step or a moved head conflicts."""
     step = ["run", "step", "build", "--role", "coder", "--thread", box]
     made = objects(*step, "--content", "x", "--key", "k")
     assert objects(*step, "--content", "x", "--key", "k") == made
@@ -153,7 +153,7 @@ def test_a_key_and_an_expected_head_guard_a_step(box: str) -> None:
 
 
 def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> None:
-    """`--attempt` prints the ref of what failed and leaves the head; `--poke` replaces the last step by its role."""
+    """`--attempt` prints a ref and keeps the head; `--poke` replaces the last step."""
     words = ["run", "step", "build", "--thread", box]
     failed = ok(*words, "--role", "critic", "--attempt", "--content", "half").strip()
     (again,) = objects(
@@ -177,7 +177,7 @@ def test_failed_attempts_and_replaced_steps_are_named_by_the_next(box: str) -> N
 
 
 def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
-    """Meta may hold an integer of more digits than Python writes by itself; every way of reading gives it."""
+    """Meta may contain huge integers, in every output."""
     digits = "9" * 5000
     step = ok("run step build --role coder --meta", digits, "--thread", box, "--json")
     for said in (step, ok("run show build --json --thread", box)):
@@ -190,7 +190,7 @@ def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
 
 
 def test_a_run_is_suspended_resumed_ended_and_cancelled(box: str) -> None:
-    """Each command gives the run or its end node; a run that is not active takes no step, status 1."""
+    """Each command prints the run or its end; an inactive run accepts no step."""
     step = ["run", "step", "build", "--role", "coder", "--thread", box]
     assert ok("run suspend build --thread", box).startswith(
         "Suspended run 1 build  solve  suspended  3 steps  2"
@@ -235,7 +235,7 @@ def test_a_compaction_is_given_in_words_a_file_or_stdin(box: str, tmp_path: Path
 
 
 def test_a_fork_goes_on_from_a_step(box: str) -> None:
-    """At a number, a role's first step, or before the last step; the fork says where it came from."""
+    """A fork at a number, a role's first step, or before the last step, names its origin."""
     at = {"": 2, "--at 0": 0, "--at 3": 3, "--role critic": 2, "--role coder": 1}
     for words, number in at.items():
         (made,) = objects("run fork build", *words.split(), "--thread", box)
@@ -254,7 +254,7 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
 
 
 def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
-    """`run ls`, `--all` and `run history` give one form of object, which has the names of the workflow documents too."""
+    """`run ls`, `--all` and `run history` print the same fields, old spellings included."""
     ok("run start --name other --group g --thread", box)
     ok("run suspend 3 --thread", box)
     infos = objects("run ls --all --thread", box)
@@ -291,7 +291,7 @@ def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
 
 
 def test_a_run_is_drawn_for_a_person(box: str) -> None:
-    """`run show` gives task and roles, then each step with number, role, agent, time, text, meta and marks."""
+    """`run show` prints task, roles and steps with all their fields."""
     ok("run step build --role critic --attempt --thread", box)
     ok("run compact build --summary sum\x1b[2J --thread", box)
     ok("run end build --thread", box)
@@ -324,7 +324,7 @@ def test_a_run_is_drawn_for_a_person(box: str) -> None:
 
 
 def test_a_run_shows_what_it_was_started_with(box: str) -> None:
-    """Group, caller, depth, rounds, artifacts and a child are shown where there are any; long texts only begun."""
+    """Group, caller, depth, rounds, artifacts and child are shown; long texts are cut."""
     ref = ok("blob put --thread", box, given="x").strip()
     words = f"--group g --depth 1 --max-rounds 9 --parent-state {ref} --label inner".split()
     ok("run start --name s --prompt-file -", *words, "--thread", box, given="t\n" * 30)
@@ -358,7 +358,7 @@ def test_a_run_as_json_is_itself_and_its_steps(box: str) -> None:
 
 
 def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
-    """`--budget` prints the text of the library's `read`; with --json also what was shown and left out."""
+    """`--budget` prints the library's `read`; JSON adds what was shown and omitted."""
     with eventq.open(box, read_only=True) as thread:
         want = thread.runs.get("build").read(60)
     assert want.omitted
@@ -372,7 +372,7 @@ def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
 
 
 def test_the_messages_are_those_of_the_library(box: str, tmp_path: Path) -> None:
-    """With --json a message a line, as chat APIs take them; in text each below a heading; asked by every way."""
+    """JSON has one message per line, as chat APIs accept; text has headings."""
     source = tmp_path / "asked"
     source.write_text("go\non")
     words = ["run", "messages", "build", "--role", "coder", "--thread", box]
@@ -457,7 +457,7 @@ _ONE = [
 
 @pytest.mark.parametrize("words", _ONE)
 def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
-    """An unknown name and a context that is no run are named, in text and as JSON, and nothing is stored."""
+    """An unknown name, or a context that is not a run, is named; nothing is stored."""
     before = state(box)
     refused(1, "'nobody'", run("run", *words.format("nobody").split(), "--thread", box))
     done = run("run", *words.format("plain").split(), "--json", "--thread", box)
@@ -548,7 +548,7 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(
 def test_input_that_is_not_what_it_should_be_is_refused(
     box: str, option: str, given: str | bytes, says: str
 ) -> None:
-    """JSON that is broken or is no object names its option; text must be UTF-8; nothing is stored."""
+    """Broken JSON names its option; text must be UTF-8; nothing is stored."""
     before = state(box)
     words = (
         ["start", "--name", "s"]

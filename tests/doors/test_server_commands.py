@@ -1,4 +1,4 @@
-"""The commands of contexts, turns and blobs say through a server what they say of a directory, to the byte."""
+"""Commands on a server print the same as on a directory, byte for byte."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ LINES = [(f"{words}{more}", given) for words, given in STEPS for more in ("", " 
 
 
 def furnish(path: str) -> None:
-    """Make a thread with the context `main` (1) of three turns, forked at the second as `retry` (2) with one more."""
+    """Create `main` (1) of three turns, forked at the second as `retry` (2), with one more."""
     eventq.init(path)
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
@@ -318,7 +318,7 @@ def said(doors: dict[str, Door]) -> dict[str, Door]:
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_every_command_says_what_it_says_of_a_directory(said: dict[str, Door], kind: str) -> None:
-    """Status, stdout and, but for the address, stderr are the same to the byte, of what is done and of what is refused."""
+    """Status, stdout and stderr are the same for a server and a directory."""
     home, away = said["directory"].said, said[kind].said
     differ = [
         (words, mine, theirs)
@@ -329,7 +329,7 @@ def test_every_command_says_what_it_says_of_a_directory(said: dict[str, Door], k
 
 
 def test_the_steps_are_what_they_are_taken_for(said: dict[str, Door]) -> None:
-    """Each command is among them; what is refused is told in one line, and with --json in one object; all else is silent."""
+    """Every command is covered; errors are one line, or one object with --json."""
     wanted = {name for name in COMMANDS if name.split()[0] in ("context", "turn", "blob")}
     assert {" ".join(words.split()[:2]) for words, _ in STEPS} == wanted
     done = dict.fromkeys(wanted, 0)
@@ -355,7 +355,7 @@ def test_the_steps_are_what_they_are_taken_for(said: dict[str, Door]) -> None:
 def test_what_is_stored_through_a_server_is_what_is_stored_at_home(
     said: dict[str, Door], kind: str
 ) -> None:
-    """After all steps the threads hold the same, check out, and a file that was written is whole."""
+    """After all steps both threads are equal and check out."""
     door = said[kind]
     with open(os.path.join(door.folder, "got"), "rb") as file:
         assert file.read() == BIG
@@ -390,7 +390,7 @@ def test_a_reader_that_stops_reading_ends_a_command_quietly(said: dict[str, Door
 
 
 def test_an_interrupted_stream_is_kept_at_the_server(said: dict[str, Door], until: Until) -> None:
-    """On ^C what has come is kept, and stderr names the command that seals it: with the address, so that it works."""
+    """On ^C the open turn stays, and the command on stderr works with the address."""
     told = []
     for kind in KINDS:
         door = said[kind]
@@ -447,7 +447,7 @@ def test_an_interrupt_ends_a_command_that_waits_for_a_reply() -> None:
 
 
 def test_a_server_that_was_killed_is_found_dead_and_its_successor_works() -> None:
-    """After kill -9 a command says that nobody answers; what was answered before is there when another server listens."""
+    """After a kill the error says so; acknowledged data is there on the next server."""
     folder = tempfile.mkdtemp(prefix="eventq-doors-")
     try:
         path, address = os.path.join(folder, "thread"), f"unix:{folder}/socket"
@@ -472,7 +472,7 @@ def test_a_server_that_was_killed_is_found_dead_and_its_successor_works() -> Non
 
 
 def test_where_nobody_listens_a_command_says_so(doors: dict[str, Door]) -> None:
-    """A port and a socket without a server are status 1; what is no address is status 2 and shows the form."""
+    """An address without a server is status 1, an invalid one status 2."""
     folder = doors["unix"].folder
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
@@ -506,7 +506,7 @@ def test_where_nobody_listens_a_command_says_so(doors: dict[str, Door]) -> None:
 def test_a_token_is_that_of_the_environment(
     doors: dict[str, Door], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With EVENTQ_TOKEN the commands work; with another one, or none, they say so, and nothing is done."""
+    """With the right EVENTQ_TOKEN commands work; otherwise the error says why."""
     home = doors["directory"]
     served = Served(home.address, token="s3cret \u20ac")
     try:
@@ -531,7 +531,7 @@ def test_a_token_is_that_of_the_environment(
 
 
 def test_a_token_that_is_none_isrefused(doors: dict[str, Door]) -> None:
-    """An empty one, and one that is too long for a HELLO, wherever it comes from: status 2, and no word of it."""
+    """An empty or overlong token is status 2, and is never printed."""
     home = doors["directory"].address
     refused(
         2,
@@ -554,7 +554,7 @@ def test_a_token_that_is_none_isrefused(doors: dict[str, Door]) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--token", "s3cret"]], ids=["environment", "option"])
 def test_a_handler_does_not_get_the_token(words: list[str], tmp_path: Path, until: Until) -> None:
-    """What an event of a client starts has no EVENTQ_TOKEN in its environment, whichever token the server takes."""
+    """Handlers that a client's event starts have no EVENTQ_TOKEN."""
     path, told = str(tmp_path / "thread"), tmp_path / "told"
     furnish(path)
     with eventq.open(path) as thread:
@@ -676,7 +676,7 @@ def test_whose_keys_are_ignored_is_in_the_help() -> None:
 
 
 def test_what_a_server_can_do_is_in_the_help() -> None:
-    """Each command that takes an address says so; `serve` shows how one is made, and nothing else takes both."""
+    """The help of each command that accepts an address says so, and no other does."""
     wanted = {name for name in COMMANDS if name.split()[0] in ("context", "turn", "blob")}
     assert {
         name for name, command in COMMANDS.items() if any(map(_is_remote, command.options))

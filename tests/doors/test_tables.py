@@ -1,4 +1,4 @@
-"""The tables of the commands agree with their functions, with the library's defaults, and with what help can show."""
+"""The tables of commands agree with their functions, the library and the help."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_function_takes_what_its_table_gives(name: str) -> None:
 
 
 def test_every_word_leads_to_the_module_of_its_commands() -> None:
-    """No command is missing from the map of the modules, and no module holds a command that the map gives another."""
+    """The map of modules lists exactly the commands that each module has."""
     held: dict[str, str] = {}
     for module in sorted(set(groups.MODULES.values())):
         __import__(f"eventq.cli.{module}")
@@ -92,7 +92,7 @@ def test_every_word_leads_to_the_module_of_its_commands() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_a_phrase_that_survives_being_cut(name: str) -> None:
-    """The first sentence of a command and of an option has at most 60 characters, and says its default."""
+    """The first sentence of each help text has at most 60 characters; defaults are shown."""
     command = COMMANDS[name]
     for text in [command.help, *(option.help for option in command.options)]:
         assert text.endswith(".")
@@ -184,7 +184,7 @@ def test_a_command_imports_the_module_of_its_group_only(inbox: str, words: str) 
 
 
 def test_a_group_puts_options_into_a_dictionary() -> None:
-    """Of two options with one parameter the given one counts, and an empty default is used as it is."""
+    """If two options share a parameter, the given one counts."""
     command = Command(
         _nothing,
         [

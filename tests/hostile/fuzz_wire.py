@@ -611,7 +611,7 @@ class Peer:
     # --- what it got ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Hold that every reply is whole, of a known code, and answers the request whose turn it is."""
+        """Check that every reply is complete, has a known code, and answers the right request."""
         asked = list(_parsed(bytes(self.sent)))
         got, rest = _cut(bytes(self.got))
         assert not rest or self.transport.aborted, "half a frame"
@@ -948,7 +948,7 @@ def _encoded(reply: frames.Reply, number: int, kind: Type) -> bytes:
 
 
 class Scripted(socket.socket):
-    """A socket to a server that answers each request with the next piece of a script, and then hangs up."""
+    """A server that answers each request with the next piece of a script, then hangs up."""
 
     def __init__(self, script: Iterator[bytes]) -> None:
         mine, self.server = socket.socketpair()
@@ -1041,7 +1041,7 @@ ASKS: tuple[Callable[[Any], object], ...] = (
 
 
 def feed_client(data: bytes) -> None:
-    """Have a client ask a server that says what an input says: it gets a value or an EventqError, and soon."""
+    """Run a client against scripted replies: a value or an EventqError, and soon."""
     tape = Tape(data)
     asks = [tape.one(ASKS) for _ in range(1 + tape.below(6))]
     with mock.patch.multiple(remote, PAGE_BYTES=1000, PART_BYTES=500):
@@ -1082,7 +1082,7 @@ def main() -> None:
 
 
 def _removed_in_the_end(folder: str) -> subprocess.Popen[bytes]:
-    """Have a folder removed however this process ends: atheris leaves by the shortest way, or is killed."""
+    """Remove a folder however this process ends: atheris exits abruptly, or is killed."""
     remove = [
         "sh",
         "-c",

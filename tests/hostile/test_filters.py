@@ -1,4 +1,4 @@
-"""Filters that must work, filters that must be refused at the right character, and bombs that must not go off."""
+"""Filters that work, filters that are refused at a character, and bombs."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ WORKS = {
 
 @pytest.mark.parametrize("text", WORKS)
 def test_works(fence: FilterSandbox, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the contract promises gives the events it should, and so it does when each value counts as large."""
+    """Every promised filter selects the right events, also if all values count as large."""
     assert ids(fence, text) == WORKS[text]
     monkeypatch.setattr(fence_module, "LARGE", -1)
     assert ids(fence, text) == WORKS[text]
@@ -360,7 +360,7 @@ def test_refused_at_its_place(fence: FilterSandbox, marked: str) -> None:
 def test_a_refusal_says_where_and_what_next(
     fence: FilterSandbox, text: str, at: int | None, said: str
 ) -> None:
-    """NUL, lone surrogates, and what is too long or too deep are refused where they begin to be wrong, with the next step."""
+    """NUL, surrogates, and too long or deep filters are refused, with a hint."""
     error = refused(fence, text)
     assert at is None or error.at == at
     assert said in error.what + error.fix
@@ -376,7 +376,7 @@ def test_accept_gives_the_text_back() -> None:
 
 
 def test_many_mentions_are_compared_like_columns(fence: FilterSandbox) -> None:
-    """Beyond some mentions columns are wrapped; the wrapping keeps their affinity, NULLs and places."""
+    """Many mentions of columns are wrapped, with the same affinity, NULLs and positions."""
     many = " OR ".join(["type = 5", "subtype = 5", "content = 5"] * 5)
     assert ids(fence, f"({many}) OR events.id = 2") == [2]
     assert ids(fence, f"({many}) OR subtype IS NULL") == [2, 6]
@@ -447,7 +447,7 @@ BOMBS = [
 
 @pytest.mark.parametrize("text", BOMBS, ids=[text[:30] for text in BOMBS])
 def test_bombs_are_stopped(big: FilterSandbox, text: str) -> None:
-    """What grows without bound is refused in seconds, when it is given or when it meets the event that it abuses."""
+    """Unbounded filters are refused within seconds."""
     with pytest.raises(FilterError):
         ids(big, text)
 
@@ -528,7 +528,7 @@ def test_a_large_event_takes_no_more_than_the_budget(
 
 @pytest.mark.parametrize("size", [500_000, 2_000_000])
 def test_json_functions_compute_their_argument_once(fenced: Fenced, size: int) -> None:
-    """Nine functions inside each other parse nine times, not 2^9 times: the filter of a megabyte gives its answer."""
+    """Nine nested functions parse nine times, not 2^9 times."""
     fence = fenced("[" + "1," * size + "1]")
     assert ids(fence, NESTED) == []
     assert ids(fence, NESTED.replace("= ''", "LIKE '[1,1,%'")) == [1]
@@ -557,7 +557,7 @@ def walked(
 
 
 def test_large_events_among_small_ones_are_found_in_both_directions(fenced: Fenced) -> None:
-    """Events that are looked at with care keep their place: no gap, no repeat, whatever cuts the pages."""
+    """Large events keep their order: no gap and no repeat at any page boundary."""
     large = "x" * (fence_module.LARGE + 1)
     kinds = ("even", "odd")
     rows = [("t", "self", kinds[i % 2], None, "x" if i % 5 else large) for i in range(1, 101)]
@@ -571,7 +571,7 @@ def test_large_events_among_small_ones_are_found_in_both_directions(fenced: Fenc
 
 
 def test_whether_one_could_match_costs_little_on_anything(fenced: Fenced, ticks: Ticks) -> None:
-    """The look that a push takes at other people's filters ends at a large event, and at its time."""
+    """A push's look at other filters ends at a large event, and after a time limit."""
     fence = fenced("[1]", ARRAY, "a" * 60_000)
     assert not fence.could_match(NESTED, 0, 1, 10)
     assert fence.could_match("json(content) = '[1]'", 0, 1, 10)
@@ -587,7 +587,7 @@ def test_whether_one_could_match_costs_little_on_anything(fenced: Fenced, ticks:
 def test_a_filter_of_others_delays_no_push(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ticks: Ticks
 ) -> None:
-    """However many consumers have slow filters, and however large the event is, a push takes a moment."""
+    """A push is fast whatever the number of slow filters and the size of the event."""
     content = "[" + "1," * (4 << 20) + "1]"
     with eventq.open(tmp_path / "thread", create=True) as thread:
         for number in range(20):
@@ -627,7 +627,7 @@ def test_hard_work_is_done(big: FilterSandbox, text: str, monkeypatch: pytest.Mo
 
 
 def test_slow_is_not_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that is too slow is tried in smaller ones, and only a single event that is too slow refuses."""
+    """A slow window is retried in smaller ones; only a single slow event refuses."""
     monkeypatch.setattr(fence_module, "STEPS", 1)
     monkeypatch.setattr(fence_module, "WINDOW_SECONDS", -1.0)
     fence = fenced(rows=EVENTS)
@@ -638,7 +638,7 @@ def test_slow_is_not_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_computed_patterns_are_short(fence: FilterSandbox) -> None:
-    """A pattern that is not written out works while it is short, and is an error of the filter when it is long."""
+    """A computed pattern works while it is short, and is an error when it is long."""
     short = "source LIKE '%' || 'xy' || '%' OR source LIKE type || '%' OR source LIKE ('sel%')"
     assert ids(fence, short) == [1, 4, 5, 6]
     with pytest.raises(FilterError, match="too complex"):
@@ -746,7 +746,7 @@ RELAXED = settings(
 @RELAXED
 @given(SOUP)
 def test_soup(fence: FilterSandbox, text: str) -> None:
-    """Whatever is thrown at it, a filter works or is refused with a place, and never sees another table."""
+    """Any text is a working filter or refused with a position, and sees no other table."""
     try:
         assert fence.check(text) == (text if text.strip(" \t\n\r\f") else "")
         rows, _ = fence.page(text, 0, 6, 10)
@@ -842,7 +842,7 @@ EXPRESSIONS = st.recursive(
 def test_rewriting_changes_errors_only(
     fence: FilterSandbox, connect: Callable[[], apsw.Connection], large: int, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Where plain SQLite gives an answer for an event, both forms of the rewritten filter give the same one."""
+    """Where plain SQLite has a result, both forms of the rewritten filter agree."""
     monkeypatch.setattr(fence_module, "LARGE", large)
     sql = f"SELECT id FROM events WHERE id = ? AND (\n{text}\n)"
     db = connect()
@@ -878,7 +878,7 @@ TIMED = {
 
 @pytest.mark.parametrize("text", TIMED)
 def test_filters_that_may_look_at_the_clock_are_known(text: str) -> None:
-    """A filter whose answer time may change is told from one that only computes with the event's time."""
+    """A filter that depends on the current time is recognised as such."""
     assert Fragment(text).timed is TIMED[text]
 
 
@@ -935,7 +935,7 @@ EVEN_TIMES = [
 
 @pytest.mark.parametrize("text", ODD_TIMES)
 def test_a_time_in_another_spelling_is_warned_of(fence: FilterSandbox, text: str) -> None:
-    """A comparison of created_at with how SQLite spells times is accepted, with a hint to the right form."""
+    """A comparison of created_at with SQLite's time format is accepted, with a hint."""
     fence.check(text)
     assert SPELLING in advice(text)
 
@@ -988,7 +988,7 @@ def test_advice_on_soup(text: str) -> None:
 
 
 def test_subscribing_warns_and_stores(tmp_path: Path) -> None:
-    """In the library it is a Python warning, or what `warn` gets; as an error it comes before anything is stored."""
+    """The hint is a Python warning or a call of `warn`; raised, it prevents the subscription."""
     with eventq.open(tmp_path / "thread", create=True) as thread:
         with pytest.warns(UserWarning, match="spells times differently") as caught:
             thread.subscribe("a", "true", filter=ODD_TIMES[0])

@@ -68,14 +68,14 @@ FOUND = {
 @QUICK
 @given(TAPES)
 def test_the_server_answers_any_bytes_or_hangs_up(data: bytes) -> None:
-    """Whatever peers send, in whatever pieces: replies, ERROR frames or a closed connection, and memory within limits."""
+    """For any input, a server sends replies, ERROR or closes, within its memory limits."""
     fuzz_wire.feed(data)
 
 
 @QUICK
 @given(TAPES)
 def test_the_client_understands_any_bytes_or_raises(data: bytes) -> None:
-    """Whatever a server sends: a value or an EventqError, and nobody waits for what is not coming."""
+    """For any reply, a client returns a value or raises an EventqError, and never hangs."""
     fuzz_wire.feed_client(data)
 
 
@@ -99,7 +99,7 @@ def world() -> Iterator[World]:
 
 
 def test_who_has_read_everything_is_not_late(world: World) -> None:
-    """The time to read a reply ends with the reading: what is still being done is answered, however long it takes."""
+    """The time limit is for reading a reply: requests in progress are always answered."""
     peer = Peer(world)
     peer.stubborn = True
     peer.on_the_way += frames.encode_request(GetHead(1), 1) + frames.encode_request(GetHead(2), 2)
@@ -136,7 +136,7 @@ def test_what_has_come_of_a_frame_is_not_lent_to_a_reply(world: World) -> None:
 def test_what_there_is_no_room_for_is_refused_and_the_next_is_answered(
     world: World, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Peers that ask for more than the server may hold are told so, whether a request is short or long."""
+    """Requests beyond the server's memory are refused, whether short or long."""
     monkeypatch.setattr(server, "SMALL", fuzz_wire.SMALL)
     peers = [Peer(world), Peer(world)]
     for peer in peers:

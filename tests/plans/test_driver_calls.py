@@ -1,4 +1,4 @@
-"""What one operation of the memory asks of SQLite, in calls of the driver: over a link each would be a round trip."""
+"""Driver calls of each operation of the memory: each would be a round trip on a link."""
 
 from __future__ import annotations
 

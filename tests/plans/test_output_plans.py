@@ -1,4 +1,4 @@
-"""An artifact and an output cost what they are, not what is stored: the query plans of all that is run for them."""
+"""Query plans of artifacts and outputs: cost depends on size, not on what is stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def bad(sql: str, step: str) -> bool:
-    """Say whether a step reads a whole table or index of what was produced, or makes an index of its own."""
+    """Return whether a step scans a table or index, or builds an index."""
     words = step.split()
     if "AUTOMATIC" in words:
         return True
@@ -163,7 +163,7 @@ def test_a_line_is_found_by_its_index(traced: Traced) -> None:
 
 
 def test_what_comes_before_is_not_read(traced: Traced) -> None:
-    """Lines at the end of an artifact are read without the chunks before them; the first ones without those behind."""
+    """Lines at the end are read without earlier chunks, first lines without later ones."""
     artifact = traced.thread.artifacts.open(301)
     traced.statements.clear()
     assert b"".join(artifact.lines_from(artifact.info.lines)) == TEXT.splitlines(keepends=True)[-1]

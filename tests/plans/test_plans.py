@@ -1,4 +1,4 @@
-"""A push, a pop and a dispatch cost what is new, not what is stored: the query plans of all they run."""
+"""Query plans of push, pop and dispatch: cost depends on what is new."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Traced:
 
 
 def opened(path: str, *, analysed: bool) -> Traced:
-    """Return a traced thread, with or without what ANALYZE finds out, which is read when a connection is opened."""
+    """Return a traced thread, with or without the results of ANALYZE."""
     made = Traced(path)
     if analysed:
         made.plain.execute("ANALYZE").fetchall()
@@ -79,7 +79,7 @@ def opened(path: str, *, analysed: bool) -> Traced:
 
 @pytest.fixture(params=["fresh", "original"])
 def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
-    """Give a traced thread with events and consumers: a fresh one, and one with the older tool's two indexes."""
+    """Return a traced thread with events and consumers, fresh or with old indexes."""
     path = request.getfixturevalue({"fresh": "path", "original": "original"}[request.param])
     made = Traced(path)
     made.thread.push_many([("self", "note", "x"), ("external:a:b:c:d:e", "message", "y")] * 2_000)
@@ -99,7 +99,7 @@ def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
 
 
 def bad(step: str) -> bool:
-    """Say whether a step looks at all events, looks them up by another way than their ids, or sorts."""
+    """Return whether a step scans events, uses another index than ids, or sorts."""
     if "TEMP B-TREE" in step:
         return True
     words = step.split()
@@ -166,7 +166,7 @@ def test_every_call_is_looked_at(traced: Traced) -> None:
 
 
 def test_a_dispatch_looks_at_new_events_only(traced: Traced) -> None:
-    """A consumer that never matches is looked at from its watermark on: a new push makes it look at one event."""
+    """A consumer without matches is checked from its watermark: one event per push."""
     thread = traced.thread
     state = thread.consumers.known("behind")
     assert not thread.consumers.due(state)

@@ -1,4 +1,4 @@
-"""How much a call does: calls into the driver, calls of ours, and how often they change the file."""
+"""The work of a call: driver calls, function calls, and changes of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = os.path.dirname(eventq.__file__)
 
 
 def driver_calls(call: Callable[[], object]) -> int:
-    """Count the calls of `execute`, `executemany` and pragmas that a call makes, on any connection."""
+    """Count the driver calls of a call, on any connection."""
     found = 0
 
     def count(_: FrameType, event: str, function: Any) -> None:
@@ -38,7 +38,7 @@ def driver_calls(call: Callable[[], object]) -> int:
 
 
 def trace(call: Callable[[], object]) -> tuple[int, int, int]:
-    """Return how many calls of ours a call makes, in how many files, and how often the next is in another file."""
+    """Return the number of function calls, of files, and of switches between files."""
     files: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -67,7 +67,7 @@ def warm(thread: eventq.Thread) -> eventq.Thread:
 
 
 def test_the_calls_into_the_driver(warm: eventq.Thread) -> None:
-    """A push is one statement, a pop three, and a batch pays four for 250 keyed events, beside BEGIN and COMMIT."""
+    """A push is one statement, a pop three, 250 keyed events four, beside BEGIN and COMMIT."""
     thread = warm
     thread.push("self", "note", "x")
     assert driver_calls(lambda: thread.push("self", "note", "x")) == 1

@@ -1,4 +1,4 @@
-"""How often deltas, captured chunks and artifacts call the driver: what each call costs elsewhere is a round trip."""
+"""Driver calls of deltas, chunks and artifacts: each could be a round trip."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def sink(calls: Calls) -> OutputSink:
 
 
 def test_a_delta(calls: Calls) -> None:
-    """A delta takes five calls, whatever there is already; a large one takes one for each MiB, not all of them."""
+    """A delta takes five calls at any size of the turn; a large one takes one per MiB."""
     opened = calls.thread.contexts.create().open_turn()
     for there in (0, 1, 5_000, MIB):
         with calls.thread.write():
@@ -94,7 +94,7 @@ def test_the_life_of_an_open_turn(calls: Calls) -> None:
 
 
 def test_a_captured_chunk(calls: Calls, sink: OutputSink) -> None:
-    """Chunks wait until they are COMMIT_BYTES, which are then stored by four calls: not one for each chunk."""
+    """Chunks are collected up to COMMIT_BYTES, and then stored by four calls."""
     rounds = 3
     chunks = rounds * COMMIT_BYTES // CHUNK
 
@@ -107,7 +107,7 @@ def test_a_captured_chunk(calls: Calls, sink: OutputSink) -> None:
 
 
 def test_a_captured_chunk_goes_a_short_way(sink: OutputSink) -> None:
-    """A chunk that waits goes through 22 functions of three files, from one file to another three times."""
+    """A waiting chunk takes 22 function calls in three files."""
     files: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -91,7 +91,7 @@ class Served:
 def test_a_frame_goes_through_few_functions(
     path: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A warm APPEND_TURN stays within a few functions and files, from its first byte to the reply."""
+    """A warm APPEND_TURN takes few function calls and files, from first byte to reply."""
     monkeypatch.setattr(Server, "_sweep", lambda _: asyncio.sleep(0))
     served = Served()
     threading.setprofile(served.note)

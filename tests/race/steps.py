@@ -38,7 +38,7 @@ _MOST_STEPS = 5_000
 
 
 class Actor:
-    """One thread of the play; `ready` says whether it could move now, `wake_at` when it can at the latest."""
+    """An actor; `ready` is whether it can move now, `wake_at` when at the latest."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Abandoned(BaseException):
 
 
 class Stage:
-    """The scheduler: runs actors by a schedule, `{step: which of the others}`, and notes where it could have cut in."""
+    """The scheduler: runs actors by a schedule, `{step: other}`, and records its choices."""
 
     def __init__(self, schedule: dict[int, int]) -> None:
         self.schedule = schedule
@@ -480,7 +480,7 @@ class Play:
         self.give_back(thread)
 
     def remove(self, consumer: str) -> None:
-        """Remove the lock file of a consumer, as handlers written for the `thread` command do at their end."""
+        """Remove a consumer's lock file, as handlers for the `thread` command do."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(Layout(self.path).consumer(consumer).lock)
         self.stage.step("removed")

@@ -1,4 +1,4 @@
-"""Real processes: a thread in a box, handlers that leave traces, and an end for everything that was started."""
+"""Real processes: a thread in a folder, handlers that leave traces, and cleanup."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Box:
         return locks.held(self.thread.layout.consumer(name))
 
     def quiet(self) -> bool:
-        """Return whether no process runs that came of this box; one that is dying may hold its locks a moment longer."""
+        """Return whether no process of this folder runs; a dying one may still hold locks."""
         return not self.alive()
 
     def alive(self) -> list[int]:
@@ -207,7 +207,7 @@ class Box:
 
 
 def together(path: str, programs: list[str], *words: str) -> list[str]:
-    """Run programs that all begin when their stdin ends, and return what each printed; none may be refused."""
+    """Start programs simultaneously, and return their outputs; all must succeed."""
     gate, opener = os.pipe()
     started = [
         subprocess.Popen(
@@ -231,7 +231,7 @@ def _pids() -> list[int]:
 
 
 def _is_dying(pid: int) -> bool:
-    """Say whether a process is on its way out and not yet a zombie, which holds nothing any more (Linux only)."""
+    """Return whether a process is exiting and not yet a zombie (Linux only)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()

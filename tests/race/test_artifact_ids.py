@@ -1,4 +1,4 @@
-"""Many processes that produce at once: each number is given once, and what is read while it is written is a prefix."""
+"""Many processes: each number is used once, and readers see a prefix."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def said(path: str, bodies: list[str]) -> list[list[str]]:
     ids=["allocations", "mixed"],
 )
 def test_each_number_is_given_once(thread: eventq.Thread, bodies: list[str]) -> None:
-    """Row 87: four processes with fifty allocations each get 0 to 199, each once, each its own content."""
+    """Row 87: four processes with fifty allocations each get 0 to 199, each once."""
     found = said(thread.path, bodies)
     assert sorted(int(line) for lines in found for line in lines) == list(range(PROCESSES * EACH))
     for name, (body, lines) in enumerate(zip(bodies, found, strict=True)):
@@ -106,7 +106,7 @@ def test_each_name_is_given_once(thread: eventq.Thread) -> None:
 
 
 def test_each_version_is_given_once(thread: eventq.Thread) -> None:
-    """Row 103: processes that publish under one id make versions one after another; the first stays the first."""
+    """Row 103: processes that publish under one id create versions in sequence."""
     found = said(thread.path, [VERSIONS] * PROCESSES)
     versions = {
         int(line): b"%d %d" % (name, n)
@@ -143,7 +143,7 @@ def steps(process: subprocess.Popen[str]) -> Iterator[int]:
 
 
 def test_a_reader_follows_a_writer(thread: eventq.Thread) -> None:
-    """Row 91: at each moment a reader has exactly what was stored so far; one that began to read earlier stays there."""
+    """Row 91: a reader sees what was stored when it opened the artifact."""
     count, whole = 600, expected(600)
     early = None
     with (
@@ -171,7 +171,7 @@ def test_a_reader_follows_a_writer(thread: eventq.Thread) -> None:
 
 
 def test_a_stream_goes_on_while_it_is_written(thread: eventq.Thread) -> None:
-    """Row 91: a stream that was begun gives what there was when it was opened, though more is written meanwhile."""
+    """Row 91: a stream returns what was stored when it was opened."""
     with writer(thread.path, 600, 60) as process:
         begun = {}
         for n in steps(process):

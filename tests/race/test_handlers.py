@@ -34,7 +34,7 @@ with eventq.open(sys.argv[1]) as thread:
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", ["all", "one"])
 def test_no_event_waits_for_the_next_push(mode: str, count: int, box: Box) -> None:
-    """Pushes while real handlers finish: all is handled, in order, once, and no two handlers overlap."""
+    """Pushes while real handlers end: all events are handled, in order, once."""
     box.thread.subscribe("w", box.handler(mode))
     for number in range(count):
         pushers = [box.start(PUSHER, str(1 + (number + n) % 3)) for n in range(2)]
@@ -51,7 +51,7 @@ def test_no_event_waits_for_the_next_push(mode: str, count: int, box: Box) -> No
 
 
 def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Box) -> None:
-    """After max_attempts runs without an ack the consumer is stalled, says so, and resume starts the handler again."""
+    """After max_attempts runs without an ack the consumer stalls; resume restarts it."""
     box.thread.subscribe("w", box.handler("fail"), max_attempts=3)
     box.thread.push("self", "test", "x")
     until(lambda: box.consumer().stalled, "the stall is noted")
@@ -74,7 +74,7 @@ def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Bo
 
 
 def test_an_ack_ends_a_stall(box: Box) -> None:
-    """An ack, whoever gives it, ends the stall, and what is left is handed to the handler without a push."""
+    """Any ack ends a stall, and the rest is handled without a push."""
     box.thread.subscribe("w", box.handler("fail"), max_attempts=1)
     box.thread.push("self", "test", "x")
     until(lambda: box.consumer().stalled, "the stall is noted")
@@ -100,7 +100,7 @@ def test_back_off_grows(box: Box) -> None:
 
 
 def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
-    """A handler whose time is up gets SIGTERM, with all that it started; the run counts as one without progress."""
+    """After its timeout a handler and its children get SIGTERM; the run counts as failed."""
     asked = os.path.join(box.folder, "asked")
     command = f"trap 'echo asked >> {quote(asked)}; exit 1' TERM; mkfifo {quote(asked)}.pipe; read x < {quote(asked)}.pipe & wait"
     box.thread.subscribe("w", command, max_attempts=1, timeout=3)
@@ -113,7 +113,7 @@ def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
 
 
 def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> None:
-    """SIGKILL follows for one that does not listen, five seconds later at the soonest, and for what it started."""
+    """SIGKILL follows SIGTERM after five seconds, for the handler and its children."""
     assert supervisor.GRACE_SECONDS == 5
     pipe = quote(str(tmp_path / "pipe"))
     box.thread.subscribe(
@@ -131,7 +131,7 @@ def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> N
 
 
 def test_what_a_handler_says_goes_to_its_log_which_is_rotated(box: Box) -> None:
-    """Both streams go to logs/handlers/<consumer>.log; one of more than 10,000 lines is begun anew."""
+    """Both streams go to logs/handlers/<consumer>.log, which rotates at 10,000 lines."""
     ack = (
         " ".join(quote(word) for word in sys.orig_argv[:1])
         + ' -c \'import eventq, os; eventq.open(os.environ["EVENTQ_THREAD"]).ack("Say/It", {})\''
@@ -160,7 +160,7 @@ def test_what_a_handler_says_goes_to_its_log_which_is_rotated(box: Box) -> None:
 def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     box: Box, tmp_path: Path
 ) -> None:
-    """It runs where the push ran, with its environment and three variables more, and only its three streams open."""
+    """A handler has the push's directory and environment, three variables, three streams."""
     code = (
         "import json, os, sys\n"
         "fds = sorted(int(n) for n in os.listdir('/dev/fd'))\n"
@@ -194,7 +194,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
 
 
 def test_a_daemon_that_a_handler_leaves_behind_holds_no_lock(box: Box, tmp_path: Path) -> None:
-    """What a handler leaves running keeps neither the consumer's lock nor any of our files: the next event is handled."""
+    """A handler's background process holds neither the lock nor files of eventq."""
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe)
     box.thread.subscribe("w", f"(read x < {quote(pipe)}) & {box.handler()}")
@@ -216,7 +216,7 @@ def _open_and_close(pipe: str) -> bool:
 
 
 def test_dispatch_returns_at_once_though_its_output_is_a_pipe(box: Box, tmp_path: Path) -> None:
-    """Nothing that dispatch leaves behind keeps its output open: who reads it sees the end while the handler runs."""
+    """A dispatch leaves no process that holds its output open."""
     os.mkfifo(tmp_path / "gate")
     box.patch.setenv("EVENTQ_NOTIFIER", "none")
     box.thread.subscribe("w", box.handler("hang"))
@@ -231,7 +231,7 @@ def test_dispatch_returns_at_once_though_its_output_is_a_pipe(box: Box, tmp_path
 
 
 def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
-    """A filter that was stored by somebody else and does not run: that consumer stalls, with a message, the others run."""
+    """A foreign filter that does not run stalls its consumer, with a message, and no other."""
     box.thread.subscribe("bad", "true")
     box.thread.subscribe("w", box.handler())
     with box.thread.write():
@@ -262,7 +262,7 @@ def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: 
 
 
 def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box) -> None:
-    """The supervisor of a deleted thread does not touch, nor hold back, the one that takes its place."""
+    """The supervisor of a deleted thread does not affect its replacement."""
     box.hang(max_attempts=2)
     box.thread.close()
     shutil.rmtree(box.path)
@@ -280,7 +280,7 @@ def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box) -> 
 def test_a_clock_that_goes_backwards_hurts_nobody(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids, not times, order the events: with a clock that jumps back all is stored, mirrored and handled in order."""
+    """Ids order the events: with a clock that jumps back, all are handled in order."""
     from eventq import system
 
     real = system.now
@@ -297,7 +297,7 @@ def test_a_clock_that_goes_backwards_hurts_nobody(
 
 
 def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box) -> None:
-    """It says so in the journal and lets go of the lock, so that a newer one can look after the consumer."""
+    """An outdated supervisor logs that and releases the lock for a newer one."""
     box.hang()
     raw = apsw.Connection(os.path.join(box.path, "events.db"))
     raw.set_busy_timeout(30_000)

@@ -91,7 +91,7 @@ def test_the_back_off_of_the_thousandth_attempt_is_a_number(
 def test_trouble_with_the_store_is_waited_out(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A busy or full store, or any surprise, keeps the consumer supervised: it is tried again, later each time."""
+    """After any error the supervisor retries, with growing delays."""
     boss, one = watched(thread, "w")
 
     def fail(*_: object) -> bool:
@@ -113,7 +113,7 @@ def test_trouble_with_the_store_is_waited_out(
 
 
 def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) -> None:
-    """Attempts count runs without progress past one acked id, also in the supervisor's own memory."""
+    """Attempts count runs without progress after one acked id, also in memory."""
     boss, one = watched(thread, "w")
     one.attempts, one.acked = 4, 0
     thread.push("self", "test", "y")
@@ -183,7 +183,7 @@ def test_a_lasting_shared_lock_counts_as_held(
 def test_a_push_whose_follow_ups_fail_is_still_a_push(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the commit nothing may look like a failure, or the event would be pushed again; it is a warning."""
+    """After the commit a failure is only a warning, or the event would be pushed twice."""
 
     def fail(*_: object) -> None:
         raise ValueError("surprise")
@@ -217,7 +217,7 @@ def test_nonsense_in_the_environment_is_as_if_it_were_not_there(
 
 
 def test_a_file_beside_the_mirror_is_somebodys_own(thread: eventq.Thread) -> None:
-    """Only names that a rotation gives are taken for rotated files: rebuild leaves others alone, and check too."""
+    """Only names of rotations are treated as rotated files."""
     own = Path(thread.path, "events-archive.jsonl")
     own.write_text("mine\n")
     assert thread.rebuild_mirror() == 1
@@ -352,7 +352,7 @@ def test_a_push_that_a_damaged_database_refuses_is_in_the_journal(tmp_path: Path
 def test_a_database_that_cannot_be_opened_is_in_the_journal(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A thread whose file is no database any more says so in its log, and so does the exit status."""
+    """A thread whose file is no longer a database says so in its log and exit status."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push("s", "t", "x")
@@ -394,7 +394,7 @@ def test_a_push_beyond_the_size_that_the_system_allows_is_in_the_journal(tmp_pat
 
 @pytest.mark.parametrize("table", ["events", "subscriptions"])
 def test_dispatch_on_a_damaged_database_fails_and_says_so(table: str, tmp_path: Path) -> None:
-    """Exit status 1, one sentence, and a line in the journal: nobody takes it for a thread without work."""
+    """Exit status 1, one sentence, and a line in the journal."""
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.subscribe("w", "true")
@@ -411,7 +411,7 @@ def test_dispatch_on_a_damaged_database_fails_and_says_so(table: str, tmp_path: 
 def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer that cannot be looked at keeps no other waiting, and is not passed over in silence."""
+    """A consumer that cannot be checked delays no other, and is reported."""
     box.thread.subscribe("bad", "true")
     box.thread.subscribe("w", box.handler())
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
@@ -432,7 +432,7 @@ def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(
 def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
     how: str, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`resume` has the handler run now and counts anew; so do an ack by somebody else and a new subscription."""
+    """`resume`, an ack and a new subscription start the handler now, and reset attempts."""
     thread.push("self", "test", "y")
     boss, one = watched(thread, "w")
     monkeypatch.setattr(system, "monotonic", lambda: 100.0)  # the time of the back-off never comes
@@ -465,7 +465,7 @@ def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:
 
 
 def test_resume_wakes_a_supervisor_that_backs_off(box: Box) -> None:
-    """The real one, which would wait for a minute: the handler runs at once, and its attempts count anew."""
+    """A real supervisor in its back-off starts the handler at once, and resets attempts."""
     box.patch.setenv("EVENTQ_BACKOFF", "1000")
     box.thread.subscribe("w", box.handler("fail"))
     box.thread.push("self", "test", "x")

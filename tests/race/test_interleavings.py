@@ -1,4 +1,4 @@
-"""A push while a handler finishes, in thousands of interleavings: no wake-up is lost, and no handler runs twice at once."""
+"""A push while a handler ends, in thousands of interleavings: no wake-up is lost."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES = {
 
 
 def perform(play: Play, case: Case, consumers: int = 1) -> Callable[[dict[int, int]], list[int]]:
-    """Give a function that plays a case by a schedule and holds what must hold when all is quiet."""
+    """Return a function that plays a case by a schedule, and checks the result."""
     with eventq.open(play.path) as thread:
         for number in range(consumers):
             where = None if number == 0 else f"type = 'only {number}'"
@@ -107,7 +107,7 @@ MANY = [pytest.param(1500, seed, marks=pytest.mark.soak) for seed in range(2, 5)
 def test_no_wake_up_is_lost_and_no_handler_runs_twice(
     case: str, count: int, seed: int, play: Play
 ) -> None:
-    """Wherever one actor cuts in on another, every event is handled, once, and handlers never overlap."""
+    """For any interleaving, every event is handled once, and handlers never overlap."""
     assert explore(perform(play, CASES[case]), count, seed) == count
 
 
@@ -115,7 +115,7 @@ def test_no_wake_up_is_lost_and_no_handler_runs_twice(
 def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
     count: int, play: Play
 ) -> None:
-    """What one consumer's handler does never hides an event from another consumer of the same supervisor."""
+    """A consumer's handler never hides an event from another one of the same supervisor."""
     case = Case("push-other push push-other")
     assert explore(perform(play, case, 2), count, 1) == count
 
@@ -225,7 +225,7 @@ MISTAKES = [
 def test_the_plays_find_the_mistakes_that_they_are_made_for(
     mistake: Callable[[pytest.MonkeyPatch], None], case: str, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """With a mistake in the protocol, some interleaving loses a wake-up or runs two handlers at once."""
+    """With a mistake in the protocol, some interleaving loses a wake-up or doubles a handler."""
     mistake(monkeypatch)
     with pytest.raises(AssertionError, match=r"was not woken|two handlers|handled twice"):
         explore(perform(play, CASES[case]), 2000, 1)

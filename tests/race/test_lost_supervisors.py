@@ -47,7 +47,7 @@ def hang(box: Box, *consumers: str) -> None:
 
 
 def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: Box) -> None:
-    """The event that was waiting when supervisor and handler died is handled after a push that is not for it."""
+    """An event of a consumer whose supervisor died is handled after any other push."""
     hang(box, "w")
     kill_all(box, "w")
     open_gate(box)
@@ -58,7 +58,7 @@ def test_a_push_of_another_type_wakes_a_consumer_that_lost_its_supervisor(box: B
 
 
 def test_all_that_a_supervisor_looked_after_are_woken(box: Box) -> None:
-    """Also by the command line, and also those who have nothing to do any more: their guards are cleared."""
+    """Lost supervisors are detected by the command line too; unneeded guards are removed."""
     hang(box, "v", "w")
     box.thread.subscribe("idle", box.handler(), filter="type = 'never'")
     kill_all(box, "v", "w")
@@ -88,7 +88,7 @@ def test_a_handler_that_outlived_its_supervisor_is_waited_for(box: Box) -> None:
 
 
 def test_a_dispatch_that_is_killed_with_a_lock_leaves_a_name(box: Box) -> None:
-    """From the moment at which a lock is taken, its guard says so: whoever dies with it is noticed."""
+    """A guard names the holder from the moment a lock is taken, so its death is noticed."""
     lock = ConsumerLock.take(box.thread.layout.consumer("w"))
     assert lock is not None
     assert locks.guards(box.thread.layout.guards) == ["w"]
@@ -125,7 +125,7 @@ def test_forgetting_leaves_the_next_holder_alone(box: Box) -> None:
 def test_nothing_is_started_for_a_consumer_that_is_well(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last supervisor ended in peace, or is still there: a push that is not for it starts no dispatch."""
+    """If the last supervisor ended normally or still runs, other pushes start no dispatch."""
     box.thread.subscribe("w", box.handler(), filter="type = 'm'")
     box.thread.push("self", "m", "x")
     until(box.all_handled, "it is handled")

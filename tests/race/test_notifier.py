@@ -1,4 +1,4 @@
-"""The external notifier: how it is called, what its exit codes mean, and that no failure of it costs a wake-up."""
+"""The external notifier: its command line, its exit codes, and no lost wake-up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def subscribe(box: Box) -> None:
 
 
 def test_a_task_that_is_queued_and_done_is_all_there_is_to_do(box: Box) -> None:
-    """Exit 0: the command that was queued dispatches when the notifier's shell runs it; a later look finds nothing."""
+    """Exit 0: the queued command dispatches when it runs; a later look finds nothing."""
     subscribe(box)
     install(box, "exit 0")
     box.thread.push("external:a:b:c:d:e", "test", "x")
@@ -76,7 +76,7 @@ LOST = {
 
 @pytest.mark.parametrize("body", LOST.values(), ids=LOST)
 def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: Box) -> None:
-    """Exit 0 is not trusted: the event of a lone push is handled, after a while, and the journal says why."""
+    """Exit 0 is not trusted: a lone push is handled after a while, and the journal says why."""
     subscribe(box)
     install(box, body)
     box.patch.setenv("PATH", "/usr/bin:/bin")
@@ -106,7 +106,7 @@ def deferrals(box: Box) -> list[list[str]]:
 
 
 def test_nothing_is_deferred_when_nobody_could_be_due(box: Box) -> None:
-    """Without consumers, for events that match nobody, and while a supervisor is there: it looks by itself."""
+    """Without consumers, without a match, or with a supervisor, the notifier is not called."""
     install(box, "exit 0")
     spawned = deferrals(box)
     box.thread.push("self", "m", "x")
@@ -124,7 +124,7 @@ def test_nothing_is_deferred_when_nobody_could_be_due(box: Box) -> None:
 
 
 def test_at_most_one_dispatch_of_a_thread_is_deferred(box: Box) -> None:
-    """Whoever finds the place taken leaves its event to the dispatch that has it: that one looks later."""
+    """A process that finds the slot taken leaves its event to that dispatch."""
     subscribe(box)
     install(box, "exit 0")
     spawned = deferrals(box)
@@ -255,7 +255,7 @@ def test_a_deferred_dispatch_of_a_deleted_thread_makes_nothing(box: Box) -> None
 
 @pytest.mark.parametrize("code", [1, 10, 126, 127])
 def test_any_other_exit_starts_the_built_in_dispatch_too(code: int, box: Box) -> None:
-    """1 means queued already, by somebody who may have looked already; all else is a failure, said in one warning."""
+    """Exit 1 means queued already, perhaps too early; anything else is one warning."""
     subscribe(box)
     install(box, f"exit {code}")
     box.thread.push("self", "test", "x")
@@ -267,7 +267,7 @@ def test_any_other_exit_starts_the_built_in_dispatch_too(code: int, box: Box) ->
 
 @pytest.mark.parametrize("place", ["queue", "deferred"])
 def test_a_dispatch_that_cannot_be_started_is_said(place: str, box: Box) -> None:
-    """The push succeeds, the journal says what to do, and the place in the queue is free for the next one."""
+    """The push succeeds, the journal has the next step, and the slot is free again."""
     subscribe(box)
     if place == "deferred":
         install(box, "exit 0")
@@ -312,7 +312,7 @@ def test_a_missing_notifier_starts_the_built_in_dispatch(command: str, box: Box)
 
 
 def test_a_notifier_that_hangs_is_ended_with_all_that_it_started(box: Box) -> None:
-    """Its time is up for it and for a grandchild that keeps a pipe open: the push is not held, and the built-in runs."""
+    """A slow notifier and its children are ended: the push returns, the built-in runs."""
     subscribe(box)
     pipe = quote(os.path.join(box.folder, "pipe"))
     install(box, f"mkfifo {pipe}; (read x < {pipe}) & read x < {pipe}")
@@ -324,7 +324,7 @@ def test_a_notifier_that_hangs_is_ended_with_all_that_it_started(box: Box) -> No
 
 
 def test_a_grandchild_that_keeps_a_pipe_open_does_not_hold_the_push(box: Box) -> None:
-    """The notifier has ended: what it left behind, with its output still open, is not waited for."""
+    """A process that the notifier left behind is not waited for."""
     subscribe(box)
     pipe = os.path.join(box.folder, "pipe")
     os.mkfifo(pipe)
@@ -381,7 +381,7 @@ def odd(
 
 
 def test_a_path_is_never_read_by_the_shell(odd: Box) -> None:
-    """The dispatch command quotes the path: the notifier's shell dispatches that thread, and runs nothing else."""
+    """The dispatch command quotes the path: the shell runs nothing else."""
     command = dispatch_command(odd.path)
     assert shlex.split(command)[-3:] == ["dispatch", "--thread", odd.path]
     odd.patch.setenv("EVENTQ_NOTIFIER", "none")

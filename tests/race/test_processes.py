@@ -88,7 +88,7 @@ MANY = pytest.mark.soak
 )
 @pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
 def test_eight_processes_push_at_once(bodies: list[str], count: int, rotate: int, box: Box) -> None:
-    """Nobody is refused, ids are contiguous, each event is in the mirror once and in order, journal lines are whole."""
+    """No push is refused, ids are contiguous, the mirror is in order, journal lines are whole."""
     together(box.path, list(map(program, bodies)), str(count), str(rotate))
     events = list(box.thread.peek(limit=None))
     assert [event.id for event in events] == list(range(1, len(bodies) * count + 1))
@@ -126,7 +126,7 @@ def race(box: Box, words: Callable[[int], list[str]], count: int) -> list[tuple[
 
 
 def test_of_several_inits_one_wins(box: Box) -> None:
-    """One init makes the thread, whole; the others get the ordinary error, and so does nobody's data get lost."""
+    """One `init` creates the thread; the others get the usual error, and no data is lost."""
     for number in range(5):
         path = os.path.join(box.folder, f"new-{number}")
         first, *others = race(box, lambda _: ["init", path], 4)  # noqa: B023
@@ -194,7 +194,7 @@ for n in range(count):
 
 
 def test_fast_pushes_start_few_dispatches(box: Box) -> None:
-    """However fast the pushes come, there is at most one dispatch waiting to begin, and none while a supervisor looks on."""
+    """At most one dispatch waits to begin, and none while a supervisor is looking."""
     os.mkfifo(os.path.join(box.folder, "gate"))
     os.mkfifo(os.path.join(box.folder, "begin"))
     box.thread.subscribe("w", box.handler("hang"))
@@ -224,7 +224,7 @@ def test_fast_pushes_start_few_dispatches(box: Box) -> None:
 
 
 def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
-    """While a dispatch has not begun to look, further pushes start none: it will see their events."""
+    """Until a dispatch starts to look, further pushes start none: it will see their events."""
     from eventq import system
 
     began: list[int] = []
@@ -250,7 +250,7 @@ def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
 
 
 def test_no_dispatch_is_started_when_nobody_could_be_due(box: Box) -> None:
-    """Without a consumer, with none whose filter matches, or with all of them stalled, a push starts no process."""
+    """Without a consumer, a match, or an unstalled one, a push starts no process."""
     from eventq import system
 
     def spawn(*_: object, **__: object) -> int:
@@ -269,7 +269,7 @@ def test_no_dispatch_is_started_when_nobody_could_be_due(box: Box) -> None:
 
 
 def test_a_descriptor_of_the_queue_is_not_left_to_other_children(box: Box) -> None:
-    """The place in the queue goes to the dispatch alone: a program started by another thread meanwhile does not get it."""
+    """Only the dispatch inherits the slot, not a program that another thread starts."""
     import fcntl
 
     seen: list[bool] = []

@@ -1,4 +1,4 @@
-"""Handlers written for the `thread` command remove their lock file: still one handler of a consumer runs at a time."""
+"""Handlers may remove their lock file: still only one runs at a time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def finish(box: Box, gate: str) -> None:
 def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(
     removal: str, box: Box
 ) -> None:
-    """Pushes and dispatches meanwhile start no second handler; what they brought is handled when the first one ends."""
+    """Pushes and dispatches start no second handler; their events are handled afterwards."""
     gate = start(box, removal)
     box.thread.push("self", "test", "meanwhile")
     assert box.run("dispatch", "--thread", box.path).returncode == 0
@@ -93,7 +93,7 @@ def test_a_handler_that_removes_its_lock_file_is_alone_until_it_ends(
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_the_holder_makes_a_removed_lock_file_again(removal: str, box: Box) -> None:
-    """The file names the handler that runs, and is locked: whoever knows of it only is kept out as well."""
+    """The file names the running handler, and is locked, for programs that know only it."""
     gate = start(box, removal)
     path = box.thread.layout.consumer("w").lock
     until(lambda: os.path.exists(path) and box.handler_pid(), "the file is there again")
@@ -212,7 +212,7 @@ def test_the_lock_file_of_a_deleted_thread_is_not_made_again(
 def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever met our guard has left its event to us; the holder without a guard has had its last look already."""
+    """A process that met our guard left its event to us; older holders have looked already."""
     fd = os.open(thread.layout.consumer("w").lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     holders, real = [fd], locks._take
@@ -259,7 +259,7 @@ def test_a_lock_that_an_older_eventq_holds_is_held(thread: eventq.Thread) -> Non
 def test_a_handler_that_an_older_supervisor_left_is_known(
     thread: eventq.Thread, *, guarded: bool
 ) -> None:
-    """The note in the lock file counts where the guard has none, or is that of a supervisor killed before it."""
+    """The lock file's note counts if the guard has none, or one of an earlier supervisor."""
     from eventq import system
 
     if guarded:
@@ -276,7 +276,7 @@ def test_a_handler_that_an_older_supervisor_left_is_known(
 def test_handlers_of_the_thread_that_a_directory_was_copied_from_are_not_waited_for(
     thread: eventq.Thread, tmp_path: Path
 ) -> None:
-    """A copy that was made while a handler ran has notes of it; it is left alone, and holds up nobody in the copy."""
+    """A copy made while a handler ran ignores the notes, and blocks nobody."""
     lock = take(thread)
     lock.note(os.getpid())
     shutil.copytree(thread.path, tmp_path / "copy", copy_function=shutil.copy2)
@@ -292,7 +292,7 @@ def test_handlers_of_the_thread_that_a_directory_was_copied_from_are_not_waited_
 
 @pytest.mark.parametrize("first", ["system", "library"])
 def test_a_lock_of_the_library_excludes_one_of_the_system(first: str, tmp_path: Path) -> None:
-    """Those who call `flock` themselves and those who go through portalocker exclude each other, on files and folders."""
+    """`flock` and portalocker exclude each other, on files and folders."""
     (tmp_path / "file").touch()
 
     def system_takes(fd: int) -> None:

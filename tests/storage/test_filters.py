@@ -1,4 +1,4 @@
-"""A filter means the same wherever it runs: on the table, in a transaction, at a moment, in memory."""
+"""A filter means the same on the table, in a transaction, in a snapshot, in memory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def seen(database: Database, consumer: str = "w") -> tuple[bool, bool, bool]:
 
 
 def test_one_holds_a_lease(database: Database, second: Database) -> None:
-    """While somebody holds it nobody else can take it, by whatever way; another consumer's is free."""
+    """A held lease cannot be taken in any way; another consumer's is free."""
     assert seen(database) == (False, False, False)
     lease = taken(database)
     assert database.lease("w") is second.lease("w") is None

@@ -30,7 +30,7 @@ def digests(opened: eventq.Thread) -> list[bytes]:
 
 
 def test_counters_count_each_for_itself(outputs: Outputs, second: Database) -> None:
-    """A number is given once, whoever asks; one that is reserved is passed by, never gone back to."""
+    """A number is used once; reserved numbers are skipped."""
     assert [
         outputs.next_number("a"),
         second.outputs.next_number("a"),

@@ -234,7 +234,7 @@ def test_an_ended_open_turn_is_dropped(opened: eventq.Thread, database: Database
 
 @pytest.mark.parametrize(("size", "most"), [(20, 260), (1_500, 600), (5_000, 100)])
 def test_small_deltas_make_few_pieces(open_turn: Kind, size: int, most: int) -> None:
-    """50 KiB of deltas lie in few pieces, however small they are, and a large one is not rewritten."""
+    """50 KiB of deltas are stored in few pieces, and a large one is not rewritten."""
     chance = random.Random(size)
     deltas = [chance.randbytes(size) for _ in range(50_000 // size)]
     open_turn.append([b"y" * MIB])

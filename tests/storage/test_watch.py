@@ -78,7 +78,7 @@ def test_a_thread_that_is_gone_ends_the_wait(opened: eventq.Thread, watcher: Wat
 
 
 def test_many_wait_at_one_instance(tmp_path: Path, quick: None) -> None:
-    """However many wait for however many threads, a process has one instance, and none at the end."""
+    """A process has one inotify instance for any number of waiters, and none at the end."""
     before = instances()
     threads = [eventq.open(tmp_path / str(n % 5), create=True) for n in range(20)]
     watchers = [thread.database.watch() for thread in threads]
@@ -110,7 +110,7 @@ def test_many_wait_at_one_instance(tmp_path: Path, quick: None) -> None:
 
 
 def test_the_reader_hands_over(opened: eventq.Thread) -> None:
-    """When the one who reads leaves, by time or with what it waited for, the others are woken still."""
+    """When the reading waiter leaves, the others still wake up."""
     watchers = [opened.database.watch() for _ in range(6)]
     woken: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The contract of `Database.write`, `on_commit` and `subscribe`, and of reads beside them, by engine."""
+"""The contract of `Database.write`, `on_commit`, `subscribe` and reads, by engine."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_effects_run_after_the_outermost_commit(database: Database) -> None:
 
 
 def test_subscribers_get_one_commit(opened: eventq.Thread, database: Database) -> None:
-    """A transaction is one `Commit`, told outside of it; one that fails or stores nothing is none."""
+    """A transaction is one `Commit`, delivered after it; a failed or empty one is none."""
     commits: list[tuple[int, int, str, int]] = []
 
     def note(commit: Commit) -> None:
@@ -126,7 +126,7 @@ def test_a_large_commit_comes_without_its_events(opened: eventq.Thread, database
 
 
 def test_a_subscriber_that_fails_is_logged(opened: eventq.Thread, database: Database) -> None:
-    """The event is stored whatever becomes of those who learn of it, and the next ones learn too."""
+    """A failing subscriber loses no event, and the next subscribers are called."""
     heard: list[int] = []
 
     def fail(_: Commit) -> None:

@@ -32,6 +32,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def serve(path: str, until: Until) -> Iterator[Serve]:
-    """Give a function that serves the fresh thread; in the end nothing is held, and the thread checks out."""
+    """Return a function that serves the fresh thread, and checks it at the end."""
     with serving(path, until) as begin:
         yield begin

@@ -1,4 +1,4 @@
-"""A served thread, and a client of the stock kind: a blocking socket and the frames, nothing else."""
+"""A served thread, and a plain client: a blocking socket and frames."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Peer:
         return replies
 
     def refused(self, message: Message, flags: int | None = None) -> int:
-        """Send a request that is refused; give the code, once the connection was seen to live on."""
+        """Send a request that is refused; check that the connection lives; return the code."""
         reply = self.ask(message, flags)
         assert isinstance(reply, Failure), reply
         assert " - " in reply.text or len(reply.text) > 65_000  # what is wrong, and what to do
@@ -321,7 +321,7 @@ class Process:
         return Peer(self.address)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal; give the exit code and what the server said on stdout, and after its first line on stderr."""
+        """Send a signal; return the exit code, stdout, and stderr after its first line."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, out.decode(), err.decode()

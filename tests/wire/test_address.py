@@ -1,4 +1,4 @@
-"""Where a server listens: one at most at a path, however many begin and end at once, and what is said if it cannot."""
+"""Listening: one server per path, however many start and end; clear errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> str:
 
 @pytest.fixture
 def _together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have each server wait, once it has found a dead socket, for the others to find it too, if they can."""
+    """Make each server wait, after it found a dead socket, until the others have too."""
     remove = address._remove_dead
     barrier = threading.Barrier(SERVERS)
 
@@ -68,7 +68,7 @@ def run(told: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Crowd:
-    """Servers that begin at one path at the same moment, each in a thread, and end when they are told."""
+    """Servers that start at one path simultaneously, each in a thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -108,7 +108,7 @@ class Crowd:
 
 
 def test_of_many_servers_one_listens(place: str) -> None:
-    """In each round, over a dead socket or over nothing; the others are told, the path leads to it, and goes with it."""
+    """In each round one server listens; the others fail, and the socket is removed."""
     for number in range(ROUNDS):
         if number % 2 and not os.path.lexists(place):
             leave(place)
@@ -117,7 +117,7 @@ def test_of_many_servers_one_listens(place: str) -> None:
 
 @pytest.mark.usefixtures("_together")
 def test_who_finds_the_same_dead_socket_does_not_remove_the_next(place: str) -> None:
-    """However long a server takes between finding a dead socket and binding its own, nobody comes between."""
+    """However slow a server is between check and bind, no other one comes between."""
     _one_of_many(place)
 
 
@@ -139,7 +139,7 @@ def _one_of_many(place: str) -> None:
 def test_a_server_that_ends_leaves_its_successors_socket(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when that has got the very inode of its own, which a file system may give away again at once."""
+    """This holds even if the other socket has the same inode, reused by the file system."""
     lstat = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: _with_inode(lstat(path), 7))
     old, new = Address(f"unix:{place}"), Address(f"unix:{place}")
@@ -223,7 +223,7 @@ def test_the_folder_is_free_again(place: str) -> None:
 
 
 def test_a_socket_listens_before_it_is_handed_over(place: str) -> None:
-    """Or another server would take it for dead; a loop that then refuses it leaves nothing behind."""
+    """A socket listens before its path exists; a loop that refuses it leaves nothing."""
 
     class Loop:
         async def create_unix_server(self, *_: object, sock: socket.socket, **__: object) -> None:
@@ -240,7 +240,7 @@ def test_a_socket_listens_before_it_is_handed_over(place: str) -> None:
 
 
 def test_a_port_that_is_taken_is_told_once() -> None:
-    """The address, the reason in the words of the system, and the next step: nothing of it twice."""
+    """The error has the address, the system's reason and the next step, once each."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""Calls without a socket: every value survives, every method is in the table or has its reason, and nothing else runs."""
+"""Calls without a socket: every value survives, and only listed methods run."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def public(kind: str) -> set[str]:
 
 
 def test_every_public_method_is_called_or_has_its_reason() -> None:
-    """A method that is added to contexts or blobs is answered by the server as well, or it is said why not."""
+    """Every method of contexts and blobs is served, or has a reason why not."""
     assert {kind: LOCAL[kind] for kind in REASONS} == {
         "contexts": Contexts, "context": Context, "view": View, "chain": Chain, "open": OpenTurn, "blobs": Blobs,
     }  # fmt: skip
@@ -194,7 +194,7 @@ WRITING = {
 
 
 def test_what_writes_is_said_to_write() -> None:
-    """The methods that change something, and no others, are done by the writer; a wrong one would hold up the readers."""
+    """Exactly the methods that change something run on the writer."""
     found = {
         (kind, name, how)
         for kind, methods in CALLS.items()
@@ -238,7 +238,7 @@ def test_what_a_call_comes_to(
 
 
 def test_a_scan_goes_on_as_one(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages of an iteration over the whole store are scans as well, those of any other are not; closing is none."""
+    """Pages of an iteration over the whole store are scans; other pages are not."""
     with server.thread.write():
         for _ in range(600):
             server.thread.contexts.create()
@@ -282,7 +282,7 @@ def kinds_of(value: object) -> object:
 @given(VALUE)
 @example([1.5, float("inf"), b"", [b"a", (b"a",)], True, "\ud800", "é"])
 def test_a_value_survives(value: object) -> None:
-    """What is packed is unpacked as the same, types included, through text that any encoding takes."""
+    """Packed values are unpacked unchanged, with their types, through any encoding."""
     parts: list[Any] = []
     told = json.dumps(pack(value, parts, stand_in))
     assert told.isascii()
@@ -475,7 +475,7 @@ def requests(draw: st.DrawFn) -> tuple[str, object, str, dict[str, Any]]:
 def test_whatever_is_asked_is_answered_or_refused(
     server: Server, request: tuple[str, object, str, dict[str, Any]]
 ) -> None:
-    """Any arguments to any method give an answer or one of our errors, and never a fault in a program."""
+    """Any arguments to any method cause a result or an eventq error."""
     contexts = server.thread.contexts
     if not list(contexts):
         main = contexts.create("main")
@@ -530,7 +530,7 @@ def chain_pages(server: Server, chain: list[Any]) -> list[list[Turn]]:
 
 
 def test_pages_of_4_mib(server: Server) -> None:
-    """A page of a chain ends with the payload that completes 4 MiB, as a page that is read at home."""
+    """A page of a chain ends with the payload that completes 4 MiB, as locally."""
     data = [os.urandom(size << 20) for size in (1, 1, 1, 3, 9, 1)]
     context = server.thread.contexts.create()
     for one in data:
@@ -543,7 +543,7 @@ def test_pages_of_4_mib(server: Server) -> None:
 
 
 def test_pages_of_an_iteration_of_4_mib(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of any other iteration ends before it is longer than 4 MiB, unless one item is; nothing is lost there."""
+    """Other pages end before 4 MiB, unless one item is longer; nothing is lost."""
     data = [bytes([size]) * (size << 20) for size in (1, 1, 1, 3, 9, 1)]
     monkeypatch.setattr(Blobs, "stream", lambda self, name: iter(data))
     found = pages(server, server.ask("blobs", None, "stream", HASH))
@@ -552,7 +552,7 @@ def test_pages_of_an_iteration_of_4_mib(server: Server, monkeypatch: pytest.Monk
 
 
 def test_pages_of_long_types(server: Server) -> None:
-    """What is told of the turns of a page is bounded as well, however it is escaped; payloads are not needed for that."""
+    """The JSON of a page is bounded however it is escaped, without reading payloads."""
     context = server.thread.contexts.create()
     for _ in range(30):
         context.append(NewTurn("x", type_id="\U0001f600" * 65_536))
@@ -574,7 +574,7 @@ def test_a_page_fits_into_a_frame(server: Server, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_page_of_a_chain_keeps_nothing(server: Server) -> None:
-    """However many chains with large turns are begun, the server holds nothing of them once it has answered."""
+    """The server keeps nothing of unfinished chains, however large their turns."""
     context = server.thread.contexts.create()
     for _ in range(12):
         context.append(os.urandom(3 * MIB))
@@ -589,7 +589,7 @@ def test_a_page_of_a_chain_keeps_nothing(server: Server) -> None:
 
 
 def test_a_suspended_iteration_holds_a_page_at_most(server: Server) -> None:
-    """Of open turns with the longest of types an iteration that nobody goes on with holds the numbers."""
+    """An abandoned iteration of open turns keeps only their numbers."""
     context = server.thread.contexts.create()
     with server.thread.write():
         for number in range(60):
@@ -647,7 +647,7 @@ def many(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_no_more_than_16_cursors(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 17th iteration is refused, with what to do, and one that has ended or was closed makes room."""
+    """The 17th iteration is refused with a hint; an ended or closed one makes room."""
     closed = many(server, monkeypatch)
     numbers = [server.ask("contexts", None, "list")[1][0] for _ in range(MOST_CURSORS)]
     why = "16 iterations are under way on this connection - end or close one of them"
@@ -668,7 +668,7 @@ def test_no_more_than_16_cursors(server: Server, monkeypatch: pytest.MonkeyPatch
 
 
 def test_closing_during_a_call(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is closed while a call runs does not wait for it; what it held is let go when it ends."""
+    """Closing a connection does not wait for a running call, which then cleans up."""
     closed = many(server, monkeypatch)
     server.ask("contexts", None, "list")
     within, go_on = threading.Event(), threading.Event()
@@ -707,7 +707,7 @@ linux = pytest.mark.skipif(NO_PROC, reason="needs /proc to see nameless files")
 
 @linux
 def test_an_upload_is_used_once(server: Server) -> None:
-    """Bytes that were sent ahead are what the call stores; then they are gone, whether it did or not."""
+    """Uploaded bytes are used by one call, and dropped whether it succeeds or not."""
     here = os.listdir(server.thread.layout.run)
     blob = server.ask("blobs", None, "put", server.upload(b"abc", b"", b"def"))
     assert server.thread.blobs.get(blob.hash) == b"abcdef"
@@ -726,7 +726,7 @@ def test_an_upload_is_used_once(server: Server) -> None:
 
 @linux
 def test_no_more_than_8_uploads(server: Server) -> None:
-    """The ninth upload is refused, with what to do; one that was dropped or used makes room; closing drops them all."""
+    """The ninth upload is refused with a hint; dropping or using one makes room."""
     uploads = [server.upload(b"x") for _ in range(MOST_UPLOADS)]
     why = "8 uploads are under way on this connection - use or drop one of them first"
     with pytest.raises(LogicError, match=why):
@@ -798,7 +798,7 @@ def test_a_payload_from_an_upload(server: Server, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def small(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Give a server whose answers have room for 10,000 bytes, with a chain of turns of 1, 3,000, 3,000, 20,000 and 2 bytes."""
+    """Return a server with replies up to 10,000 bytes, and a chain of turns around that."""
     context = server.thread.contexts.create("x")
     for size in (1, 3000, 3000, 20_000, 2):
         context.append(os.urandom(size))
@@ -840,7 +840,7 @@ LARGE_PAGES: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("call", LARGE_PAGES, ids=str)
 def test_pages_that_do_not_fit(unread: Server, call: tuple[Any, ...]) -> None:
-    """A page or a turn that would be too large is refused, with what to do, and its payloads are not read."""
+    """A page or turn that is too large is refused with a hint; payloads are not read."""
     why = r"the (page|payload) is too large .* - ask .* stream"
     with pytest.raises(TooLargeError, match=why) as caught:
         unread.ask(*call)
@@ -848,7 +848,7 @@ def test_pages_that_do_not_fit(unread: Server, call: tuple[Any, ...]) -> None:
 
 
 def test_many_turns(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page has no more turns than the limit, counted as they are there, in steps: a limit alone is no fault."""
+    """A page has at most `limit` turns; a high limit alone is no error."""
     context = server.thread.contexts.create()
     with server.thread.write():
         for _ in range(700):
@@ -893,7 +893,7 @@ def test_limits_that_are_none(server: Server, limit: Any) -> None:
 
 
 def test_a_long_payload_in_a_chain(unread: Server) -> None:
-    """A chain is given up to the turn whose payload fits into no answer; there, where it would be read, is the error."""
+    """A chain is returned up to a turn that is too large, which raises the error."""
     home = list(unread.thread.contexts.get("x").at(3).replay())
     assert unread.ask("chain", [5, 0, 5, True, None], "page") == [0, home]
     assert unread.ask("chain", [5, 1, 5, True, None], "page") == [0, home[1:]]
@@ -918,7 +918,7 @@ def test_a_chain_stands_still(server: Server) -> None:
 
 
 def test_a_long_blob(unread: Server) -> None:
-    """A blob that is too large for an answer is refused unread; it can be streamed, and one that is not there is None."""
+    """A blob that is too large for a reply is refused unread; it can be streamed."""
     blobs = unread.thread.blobs
     long = next(blob for blob in blobs if blob.size == 20_000)
     why = r"the blob is too large \(20000 bytes, the limit is 10000\) - use 'stream'"
@@ -960,7 +960,7 @@ def made(kind: type[EventqError]) -> EventqError:
 
 @pytest.mark.parametrize("name", sorted(ERRORS))
 def test_an_error_survives(name: str) -> None:
-    """Every class comes back as itself, with its words, attributes and text; the wire knows six codes."""
+    """Every error class is restored with its text and attributes; the wire has six codes."""
     error = made(ERRORS[name])
     sent = failure(error, as_json=True)
     assert sent.code == (error.wire_code if error.wire_code in (400, 404, 409, 413, 422) else 500)
@@ -1004,7 +1004,7 @@ def test_the_codes() -> None:
     "name", ["Unheard", "Exception", "SystemExit", "eventq.errors.LogicError", "__class__", ""]
 )
 def test_an_error_of_no_known_class(code: int, kind: type, name: str) -> None:
-    """A plain sentence, and a class that is not in the table, become the nearest class of the code."""
+    """A plain sentence or an unknown class becomes the nearest class of its code."""
     again = raised(Failure(code, "it failed - do this"))
     assert (type(again), again.what, again.fix) == (kind, "it failed", "do this")
     assert str(again) == "it failed - do this"
@@ -1040,7 +1040,7 @@ def test_nothing_but_the_known_is_set() -> None:
 
 
 def test_an_error_with_a_long_name_is_told_whole() -> None:
-    """An error whose text is beyond the limit is cut within its texts, so that it is still read as what it is."""
+    """An overlong error is cut within its texts, and keeps its class."""
     for letter in ("x", "\ud800", "😀"):
         error = ConflictError(letter * 70_000, letter * 70_000, 5)
         sent = failure(error, as_json=True)

@@ -1,4 +1,4 @@
-"""A connection: the same calls give the same as at home, whatever the server or the way to it do in between."""
+"""A connection: calls return the same as locally, even after lost connections."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def connection(serve: Callable[..., Served]) -> Iterator[Connection]:
 
 
 def plain(value: Any) -> Any:
-    """Give what can be compared: what stands for something as its kind and id, an iterator as what it gives."""
+    """Return what can be compared: kinds and ids of objects, the items of iterators."""
     name = type(value).__name__.removeprefix("Remote")
     if isinstance(value, Diff):
         return [value.ancestor, plain(value.mine), plain(value.theirs)]
@@ -376,7 +376,7 @@ BODIES = [of_contexts, of_appending, of_reading, of_open_turns, of_blobs, of_lar
 def test_the_same_as_at_home(
     body: Callable[[Any], Iterator[Any]], clock: Clock, tmp_path: Any
 ) -> None:
-    """Every call gives the same over a connection as on the thread itself: values, their types, and errors with all of theirs."""
+    """Every call returns the same as locally: values, types and errors."""
     found: list[list[Any]] = []
     for place in ("home", "away"):
         path = eventq.init(tmp_path / place)
@@ -403,7 +403,7 @@ def test_the_same_as_at_home(
 def test_damage_is_told_where_it_is(
     path: str, serve: Callable[..., Served], raw: apsw.Connection
 ) -> None:
-    """A damaged payload is the same error, at the same turn and after the same turns, and so is what verify says."""
+    """A damaged payload is the same error, after the same turns, and so is `verify`."""
     with eventq.open(path) as thread:
         context = thread.contexts.create("main")
         hashes = [context.append(f"turn {number}").hash for number in range(600)]
@@ -430,7 +430,7 @@ def test_damage_is_told_where_it_is(
 
 
 def test_methods_look_like_those_at_home(connection: Connection) -> None:
-    """Each method has the name, the words and the signature of the local one, and one that is not there is not there."""
+    """Each method has the local one's name, docstring and signature."""
     for kind, methods in CALLS.items():
         for name in ("__iter__",) if kind == "chain" else methods if kind in LOCAL else ():
             mine, local = getattr(remote.REMOTE[kind], name), getattr(LOCAL[kind], name)
@@ -454,7 +454,7 @@ def test_what_it_is_called(connection: Connection) -> None:
 def test_what_is_of_another_connection(
     connection: Connection, serve: Callable[..., Served], path: str
 ) -> None:
-    """A context of another connection or of a thread is refused, rather than taken for one with the same number."""
+    """A context of another connection or of a thread is refused."""
     mine = connection.contexts.create("x")
     with connect(serve().url) as other, eventq.open(path) as thread:
         assert other.contexts.head(1) == 0
@@ -465,7 +465,7 @@ def test_what_is_of_another_connection(
 
 
 def test_long_names(connection: Connection) -> None:
-    """Names as long as they may be, of any characters, have room in a call; what has none is refused in clear words."""
+    """The longest names fit into a call; anything longer is refused clearly."""
     context = connection.contexts.create("x")
     for letter in ("x", "é", "😀"):
         new = NewTurn("y", type_id=letter * 65_536)
@@ -547,7 +547,7 @@ def test_a_socket_with_a_path(serve: Callable[..., Served], tmp_path: Any) -> No
 
 
 def test_a_server_who_has_too_many_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket with a path whose queue is full is tried again until there is room in it, or the time is over."""
+    """A UNIX socket with a full queue is retried until there is room, or a timeout."""
     address = f"{tmp_path}/s"
     with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
         server.bind(address)
@@ -733,7 +733,7 @@ def test_the_first_words(peer: Peer) -> None:
 
 
 def test_a_connection_that_was_closed_in_between(peer: Peer) -> None:
-    """A call on a connection that the server has closed meanwhile goes over another one, a write too."""
+    """A call after the server closed the connection uses a new one, even a write."""
     with peer.connect() as connection:
         context = connection.contexts.get("main")
         assert connection.session_id == 1
@@ -760,7 +760,7 @@ class File(io.BytesIO):
 
 
 def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
-    """An iteration and an upload end with their connection, with an error that says so; nothing else is taken for them."""
+    """An iteration and an upload end with their connection, with a clear error."""
     with_contexts(peer.thread, 600)
     with peer.connect() as connection:
         items = iter(connection.contexts)
@@ -790,7 +790,7 @@ def test_what_was_begun_on_a_lost_connection(peer: Peer) -> None:
 def test_a_connection_that_breaks_under_a_call(
     peer: Peer, fault: Callable[[socket.socket, Frame], object]
 ) -> None:
-    """What reads is asked once more; what writes is not, and nobody says that it was or was not done."""
+    """A read is repeated; a write is not, and its error leaves the outcome open."""
     peer.faults = dict.fromkeys((2, 5, 7, 9), fault)
     with peer.connect() as connection:
         context = connection.contexts.get("main")  # the second request and, again, the fourth
@@ -858,7 +858,7 @@ def test_a_refused_frame(peer: Peer) -> None:
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
-    """What a server says of a frame that it does not read to its end is the error; without words it is sent once more."""
+    """The server's message about an unread frame is raised; without one, the call is repeated."""
     ends: list[socket.socket] = []
 
     def refuse() -> None:
@@ -952,7 +952,7 @@ CHAIN = [3, 0, 3, True, None]
     ],
 )  # fmt: skip
 def test_an_answer_of_the_wrong_type(peer: Peer, call: Callable[[Any], object], told: str) -> None:
-    """Where Python itself looks at an answer, or a loop depends on it, one of the wrong type is malformed."""
+    """A result of the wrong type is malformed where Python or a loop depends on it."""
     peer.faults = {2: reply(told)}
     with peer.connect() as connection, pytest.raises(Malformed):
         call(connection)
@@ -960,7 +960,7 @@ def test_an_answer_of_the_wrong_type(peer: Peer, call: Callable[[Any], object], 
 
 
 def test_a_server_that_does_not_answer(peer: Peer) -> None:
-    """A reply that does not come in time is not waited for, and what reads is not asked again; nor is a late one taken."""
+    """A late reply is not waited for, nor repeated, nor taken for another."""
     go_on = threading.Event()
     late = lambda mine, frame: (go_on.wait(60), saying("late", None)(mine, frame))  # noqa: E731
     peer.faults = {2: late, 4: late}
@@ -979,7 +979,7 @@ def test_a_server_that_does_not_answer(peer: Peer) -> None:
 def closed_under(
     connection: Connection, call: Callable[[], object], reached: threading.Event
 ) -> list[BaseException]:
-    """Close a connection while another thread is in the middle of a call, and give what that call raised."""
+    """Close a connection during another thread's call; return what the call raised."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -1024,7 +1024,7 @@ class Silent:
     ],
 )
 def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], object]) -> None:
-    """A call that is under way in another thread ends at once, says that the connection is closed, and connects no more."""
+    """A call interrupted by `close` ends at once, with ClosedError, and never reconnects."""
     with_contexts(peer.thread, 600, turns=600)
     silent = Silent()
     peer.faults = {number: silent}
@@ -1042,7 +1042,7 @@ def test_closing_under_a_call(peer: Peer, number: int, call: Callable[[Any], obj
 def test_closing_while_connecting(
     peer: Peer, within: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that connects anew, whether its HELLO is on its way or it has no socket yet, ends as well."""
+    """A call that is reconnecting ends as well."""
     silent = Silent()
     peer.faults = {2: silent} if within else {}
     connection = peer.connect()
@@ -1074,7 +1074,7 @@ def test_closing_while_connecting(
 def test_closing_at_the_beginning_of_a_call(
     peer: Peer, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is closed just before it is looked at, or where nobody answers, is closed and nothing else."""
+    """A connection that is closed just before a look is closed, without another error."""
     with_contexts(peer.thread, 600)
     connection = peer.connect()
     items = iter(connection.contexts)
@@ -1164,7 +1164,7 @@ def fail() -> None:
 
 
 def test_a_file_that_fails(peer: Peer) -> None:
-    """A file that fails in the middle leaves nothing, at the server neither, and the error is its own."""
+    """A file that fails half-way leaves nothing on the server, and raises its own error."""
     with peer.connect() as connection:
         for call in (connection.blobs.put, connection.contexts.get("main").append):
             with pytest.raises(OSError, match="Input/output error"):
@@ -1189,7 +1189,7 @@ def test_large_bytes_go_ahead(peer: Peer) -> None:
 @pytest.mark.parametrize("size", [1, 4 * MIB, 4 * MIB + 1])
 @pytest.mark.parametrize("by", [1, -1, -(1 << 40)])
 def test_large_bytes_of_another_size_than_was_declared(peer: Peer, size: int, by: int) -> None:
-    """However the bytes go, and however wrong the number is, the error is that of a thread and nothing is stored."""
+    """For any transfer and any wrong number, the error is the local one; nothing is stored."""
     with peer.connect() as connection:
         context = connection.contexts.create()
         for give in (bytes, lambda n: io.BytesIO(bytes(n))):
@@ -1203,7 +1203,7 @@ def test_large_bytes_of_another_size_than_was_declared(peer: Peer, size: int, by
 
 
 def test_an_iteration_that_breaks_under_a_call(peer: Peer) -> None:
-    """An iteration whose connection breaks while its next page is awaited is not asked for on another connection."""
+    """An iteration is not continued on another connection."""
     with_contexts(peer.thread, 600)
     peer.faults = {3: silently}
     with peer.connect() as connection:
@@ -1236,7 +1236,7 @@ def test_memory_is_bounded(peer: Peer) -> None:
 
 
 def test_an_iteration_that_is_dropped(peer: Peer) -> None:
-    """An iterator that is closed or let go of, begun or not, is forgotten by the server with the next call."""
+    """A closed or dropped iterator is dropped on the server with the next call."""
     with_contexts(peer.thread, 1100)
     with peer.connect() as connection:
         for drop in range(3):
@@ -1259,7 +1259,7 @@ def test_an_iteration_that_is_dropped(peer: Peer) -> None:
 
 
 def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
-    """A connection that breaks while the server is told of a dropped iterator had the call after it not sent yet."""
+    """A connection that breaks while an iterator is dropped has not sent the next call."""
     with_contexts(peer.thread, 1100)
     peer.faults = {3: silently}
     with peer.connect() as connection:
@@ -1272,7 +1272,7 @@ def test_what_is_dropped_takes_no_call_with_it(peer: Peer) -> None:
 def test_a_second_connection_that_breaks_under_a_call(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that was not sent is sent again; when that breaks too, nobody knows whether it was done."""
+    """An unsent write is sent again; if that breaks too, the outcome is unknown."""
     ask, broken = client.Link.ask, iter([True])
 
     def asked(link: Any, request: Any) -> Any:
@@ -1306,7 +1306,7 @@ def test_an_error_ends_an_iteration(peer: Peer) -> None:
     ],
 )
 def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a payload is damaged or a turn is lost, a chain gives as much as at home before it says so."""
+    """With damage anywhere, a chain yields as much as locally before the error."""
     monkeypatch.setattr("eventq.wire.rpc.PAGE_BYTES", MIB // 4)  # a sixteenth, of the sizes as well
     monkeypatch.setitem(Turns.payloads.__kwdefaults__, "limit", MIB // 4)  # type: ignore[arg-type]
     context = peer.thread.contexts.get("main")
@@ -1341,7 +1341,7 @@ def test_damage_in_a_chain(peer: Peer, sizes: list[int], monkeypatch: pytest.Mon
 
 
 def test_a_chain_whose_connection_breaks(peer: Peer) -> None:
-    """A chain has nothing begun at the server: it goes on over another connection, as of the same overlay."""
+    """A chain has no state on the server: it continues on another connection."""
     context = peer.thread.contexts.get("main")
     with_contexts(peer.thread, 0, turns=700)
     home = list(context.replay())
@@ -1361,7 +1361,7 @@ def test_a_chain_whose_connection_breaks(peer: Peer) -> None:
 
 
 def test_a_scan_is_asked_again(peer: Peer) -> None:
-    """What looks through the whole store reads, and is asked once more when the connection breaks."""
+    """A scan of the whole store is a read, and repeated when the connection breaks."""
     peer.faults = {2: silently}
     with peer.connect() as connection:
         assert connection.blobs.verify() == []
@@ -1392,7 +1392,7 @@ def test_after_close(peer: Peer) -> None:
 
 
 def test_after_a_fork(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a forked process the connection is refused, even while the parent uses it, and closing leaves it to its opener."""
+    """In a forked process a connection is refused; the parent keeps using it."""
     connection = peer.connect()
     context = connection.contexts.get("main")
     pid = os.getpid()
@@ -1428,7 +1428,7 @@ def test_several_threads(connection: Connection) -> None:
 def test_two_connections_see_each_other(
     connection: Connection, serve: Callable[..., Served]
 ) -> None:
-    """What one connection has stored another one reads, and a head that moved meanwhile is a conflict with the actual one."""
+    """One connection reads what another stored; a moved head is a conflict."""
     mine = connection.contexts.create("x")
     with connect(connection.url) as other:
         theirs = other.contexts.get("x")

@@ -1,4 +1,4 @@
-"""The protocol without a socket: its exact bytes, what hostile ones do, and who may send what when."""
+"""The protocol without a socket: exact bytes, hostile ones, and states."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_reply_is_these_bytes(
 
 
 def test_every_message_has_its_vectors() -> None:
-    """The table has eleven requests, ours is one more; each of them, and of the replies, is spelled out twice above."""
+    """The table has eleven requests and eventq's own; each has a vector above."""
     assert [int(kind) for kind in Type] == [*range(1, 12), 64, 255]
     assert sorted(REQUESTS) == [*range(1, 12), 64]
     assert sorted(REPLIES) == [*range(1, 12), 64, 255]
@@ -288,7 +288,7 @@ def test_every_message_has_its_vectors() -> None:
 
 
 def test_the_fixtures_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
-    """What stock clients send is decoded, and encoded again to the same bytes; each is a vector of its kind."""
+    """A stock client's frames are decoded, and encoded to the same bytes."""
     cases = [(str(v[2]), v[0], v[1], bytes.fromhex(v[3])) for v in ASKED]
     if os.path.isdir(FIXTURES):
         names = sorted(name for name in os.listdir(FIXTURES) if name.endswith(".json"))
@@ -338,7 +338,7 @@ def test_a_request_survives(message: Request, req_id: int) -> None:
 @settings(deadline=None)
 @given(EXCHANGE, U64)
 def test_a_reply_survives(exchange: tuple[Request, Reply], req_id: int) -> None:
-    """What is encoded is decoded to the same reply, and its frame carries the request's type or ERROR."""
+    """An encoded reply is decoded unchanged; its frame has the request's type or ERROR."""
     request, reply = exchange
     kind = type_of(request)
     data = encode_reply(reply, req_id, kind)
@@ -434,7 +434,7 @@ def test_a_request_that_does_not_fit(message: Request, name: str) -> None:
 
 
 def test_a_call_of_as_many_parts_as_there_may_be() -> None:
-    """A call and its answer have parts up to the limit; one more, though there are bytes for it, is malformed."""
+    """A call has parts up to the limit; one more is malformed."""
     parts = (b"",) * MAX_PARTS
     call, called = Call("", parts), Called("", parts)
     assert settled(decode_request(frame_of(encode_request(call, 1)))) == call
@@ -520,7 +520,7 @@ LIMITS: list[tuple[Callable[[int], Request], int, str]] = [
 def test_a_field_has_its_limit(
     make: Callable[[int], Request], most: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text or a key of just its limit goes through; one byte more is a 413 that names it, at both ends."""
+    """A text or key at its limit passes; one byte more is a 413 that names it."""
     largest = make(most)
     assert settled(decode_request(frame_of(encode_request(largest, 1)))) == largest
     why = rf"the {name} is too large \({most + 1} bytes"
@@ -556,7 +556,7 @@ def test_the_limits_are_these() -> None:
 
 
 def test_no_frame_is_longer_than_the_limit() -> None:
-    """A payload of 64 MiB is sent and read; one byte more is refused, with the number and type of the frame."""
+    """A payload of 64 MiB passes; one byte more is refused, with number and type."""
     data = bytes(MAX_FRAME - 4)
     frame = frame_of(encode_reply(BlobBytes(data), 7, 9))
     assert len(frame.payload) == MAX_FRAME
@@ -661,7 +661,7 @@ def test_the_field_at_fault_is_named() -> None:
 )
 @pytest.mark.parametrize("extra", [0, 1, 30])
 def test_a_length_is_not_believed(type: int, payload: str, at: int, width: int, extra: int) -> None:
-    """A length beyond what is there, by one or by four billion, is malformed, and nothing is allocated for it."""
+    """A length beyond the frame is malformed, and nothing is allocated for it."""
     body = bytearray(bytes.fromhex(payload)) + bytes(extra)
     left = len(body) - at - width
     for length in (left + 1, (1 << 8 * width) - 1):
@@ -673,7 +673,7 @@ def test_a_length_is_not_believed(type: int, payload: str, at: int, width: int, 
 @pytest.mark.parametrize("payloads", [False, True])
 @pytest.mark.parametrize("count", [1, 2, MOST32])
 def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
-    """A reply that claims more turns than it has bytes for is malformed, and nothing is allocated for them."""
+    """A reply with more turns than bytes is malformed, and nothing is allocated."""
     for kind, head in ((6, b""), (8, bytes(4))):
         least = 76 if payloads else 72
         left = min(count, 2) * least - 1
@@ -684,7 +684,7 @@ def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, MOST32])
 def test_a_count_of_parts_is_not_believed(count: int) -> None:
-    """A call, or its answer, that claims more parts than it has bytes for is malformed, and nothing is allocated."""
+    """A call with more parts than bytes is malformed, and nothing is allocated."""
     left = 4 * min(count, 2) - 1
     for decode in both_ways(struct.pack("<II", 0, count) + bytes(left)):
         with malformed(f"CALL: count is {count}, and {left} bytes are left"):
@@ -713,7 +713,7 @@ def test_text_is_utf8(decode: Callable[[], object], name: str) -> None:
 def test_flags_that_are_not_in_the_table(
     type: int, flags: int, message: Request, payload: str
 ) -> None:
-    """A flag that is not that of a root, or not on an append, means nothing, each of the sixteen bits and all of them."""
+    """Flags other than an append's root are ignored, each bit and all of them."""
     body = bytes.fromhex(payload)
     for bits in [1 << bit for bit in range(16)] + [MOST16]:
         if type != 5 or not bits & 1 or flags & 1:
@@ -757,7 +757,7 @@ def test_any_number_but_0_asks_for_payloads(number: int) -> None:
 
 
 def test_a_payload_does_not_come_compressed() -> None:
-    """A turn of a reply whose payload comes along and says to be compressed is malformed; without it, it may say so."""
+    """A payload marked as compressed is malformed; without a payload the mark is valid."""
     body = b"\1\0\0\0" + bytes(32) + b"\1" + bytes(39)
     with pytest.raises(Malformed, match="compression is 1 though the payload comes along"):
         decode_reply(Frame(6, 0, 1, body + bytes(4)), 6, payloads=True)
@@ -806,7 +806,7 @@ def _is_yes(kind: int, encoded: bytes, body: bytes) -> bool:
 def test_any_bytes_give_a_message_or_a_known_error(
     given: tuple[int, int, bytes], payloads: bool
 ) -> None:
-    """Whatever a frame holds, decoding gives a message that is encoded to the same bytes, but for what may be said in several ways, or a known error."""
+    """Any frame decodes to a message that encodes to the same bytes, or to a known error."""
     kind, flags, body = given
     try:
         request = decode_request(Frame(kind, flags, 1, body))
@@ -834,7 +834,7 @@ STREAM = b"".join(raw(one.type, one.flags, one.req_id, bytes(one.payload)) for o
 
 
 def test_one_byte_at_a_time_is_as_good_as_all() -> None:
-    """The frames are the same whether the stream comes whole or byte by byte, and each comes with its last byte."""
+    """Frames are the same whether the stream arrives whole or byte by byte."""
     reader = Reader()
     reader.feed(STREAM)
     assert list(reader.frames()) == WHOLE
@@ -855,7 +855,7 @@ def test_one_byte_at_a_time_is_as_good_as_all() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.lists(st.integers(0, 4), min_size=14))
 def test_a_stream_cut_anywhere(cuts: list[int], takes: list[int]) -> None:
-    """Wherever the stream is cut, and whenever frames are taken, they are the same, and `pending` counts the rest."""
+    """Frames are the same for any cuts of the stream; `pending` counts the rest."""
     places = [0, *sorted(cuts), len(STREAM)]
     reader = Reader()
     found: list[Frame] = []
@@ -875,7 +875,7 @@ def test_a_stream_cut_anywhere(cuts: list[int], takes: list[int]) -> None:
 
 
 def test_a_peer_that_reads_what_is_needed_reads_no_more() -> None:
-    """`needs` is the rest of the header, then of the frame, then 0: reading just that much never holds two frames."""
+    """`needs` is the rest of the header, then of the frame, then 0."""
     reader = Reader()
     at, asked = 0, []
     found: list[Frame] = []
@@ -896,7 +896,7 @@ def test_a_peer_that_reads_what_is_needed_reads_no_more() -> None:
 
 
 def test_a_frame_that_is_too_long() -> None:
-    """A header beyond the limit is refused at once, with its type and number; those before it come, nothing after."""
+    """A header beyond the limit is refused at once; frames before it are returned."""
     good = raw(4, 0, 1, bytes(8))
     reader = Reader()
     reader.feed(good + struct.pack("<IHHQ", MAX_FRAME + 1, 11, 0, 77)[:-1])
@@ -916,7 +916,7 @@ def test_a_frame_that_is_too_long() -> None:
 
 
 def test_the_limit_is_exact_and_can_be_moved() -> None:
-    """A payload of just the limit is taken, one byte more is not; a limit that was raised holds for the next frame."""
+    """The limit itself passes, one byte more does not; a raised limit holds from then on."""
     reader = Reader(limit=8)
     reader.feed(raw(4, 0, 1, bytes(8)))
     assert reader.next() == Frame(4, 0, 1, bytes(8))
@@ -933,7 +933,7 @@ def test_the_limit_is_exact_and_can_be_moved() -> None:
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 64))
 @example([struct.pack("<IHHQ", MOST32, 5, 0, 1), b"x"], MAX_FRAME)
 def test_any_bytes_give_frames_or_too_long(parts: list[bytes], limit: int) -> None:
-    """Whatever comes, the reader gives frames within the limit, waits, or says that one is too long."""
+    """For any bytes, the reader returns frames within the limit, waits, or raises TooLong."""
     reader = Reader(limit)
     data = b""
     for part in parts:
@@ -965,7 +965,7 @@ def test_a_header_allocates_nothing() -> None:
 
 
 def test_memory_is_that_of_one_frame() -> None:
-    """A long frame in small pieces takes its own length and the spare room of a growing buffer; no copy is made of it."""
+    """A long frame in small pieces takes its own length and a growing buffer's spare room."""
     piece = bytes(1 << 16)
     tracemalloc.start()
     reader = Reader()
@@ -993,7 +993,7 @@ def test_what_was_given_out_is_not_kept() -> None:
 
 
 def test_a_backlog_shrinks_as_it_is_worked_off() -> None:
-    """Of frames that are taken one by one, those that were taken hold no more memory than those that were not."""
+    """Frames that were taken hold no more memory than frames that were not."""
     reader = Reader()
     reader.feed(raw(9, 0, 1, bytes(84)) * 1000)
     for taken in range(1, 1000):
@@ -1003,14 +1003,14 @@ def test_a_backlog_shrinks_as_it_is_worked_off() -> None:
 
 
 def test_the_time_is_linear() -> None:
-    """A backlog of 400,000 small frames is worked off; shifting it for each would take longer than a test may."""
+    """A backlog of 400,000 small frames is processed in linear time."""
     reader = Reader()
     reader.feed(raw(4, 0, 1, bytes(8)) * 400_000)
     assert sum(1 for _ in reader.frames()) == 400_000
 
 
 def test_a_view_is_its_own_memory() -> None:
-    """A payload cannot be written to, and stays as it is whatever comes after it or becomes of the buffer fed."""
+    """A payload is read-only, and unaffected by what follows it."""
     one, two = raw(11, 0, 1, A + b"\x03\0\0\0abc"), raw(11, 0, 2, B + b"\x03\0\0\0xyz")
     for data in (one, one + two, two + one):
         fed = bytearray(data)
@@ -1035,7 +1035,7 @@ THEN = {"locked": {1: "ready"}, "new": {1: "ready"}, "ready": {}, "closing": {}}
 
 
 def test_the_tables_are_exact() -> None:
-    """The states of both sides, and every step between them, are these; each leads to a state that there is."""
+    """The states and steps of both sides are exactly these, and consistent."""
     assert SERVER == {
         "locked": {"hello": "ready", "too long": "closing"},
         "new": {"hello": "ready", "request": "new", "too long": "closing"},
@@ -1054,7 +1054,7 @@ def test_the_tables_are_exact() -> None:
 @pytest.mark.parametrize("type", EVERY)
 @pytest.mark.parametrize("state", sorted(MAY))
 def test_every_request_in_every_state(state: str, type: int) -> None:
-    """In each state just these requests may come; `allow` changes nothing, `received` goes on, a refusal stays."""
+    """Each state allows exactly these requests; `allow` changes nothing."""
     session = Session()
     session.state = state
     if type in MAY[state]:
@@ -1071,7 +1071,7 @@ def test_every_request_in_every_state(state: str, type: int) -> None:
 
 
 def test_where_a_session_starts_and_ends() -> None:
-    """Without a token it starts open, with one locked; from every state a frame that is too long closes it for good."""
+    """The initial state depends on the token; a frame that is too long closes for good."""
     assert Session().state == "new"
     assert Session(token_required=True).state == "locked"
     for state in SERVER:
@@ -1090,7 +1090,7 @@ def asked(kind: int) -> Request:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_reply_to_every_request(kind: int) -> None:
-    """A request is answered by a frame of its number and its type, or ERROR, and by no other; then it is broken."""
+    """Only a frame with a request's number and type, or ERROR, answers it."""
     for other in EVERY:
         pairing = Pairing()
         pairing.sent(5, asked(kind))
@@ -1105,7 +1105,7 @@ def test_every_reply_to_every_request(kind: int) -> None:
 
 
 def test_a_reply_that_nobody_waits_for() -> None:
-    """A reply to another number, out of turn or to nothing at all, breaks the connection, and broken it stays."""
+    """A reply to another number, or to nothing, breaks the connection for good."""
     idle, other, turn, spent = Pairing(), Pairing(), Pairing(), Pairing()
     other.sent(0, GetHead(1))
     turn.sent(1, GetHead(1))
@@ -1137,7 +1137,7 @@ def test_a_pairing_knows_who_asked_for_payloads() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(YES, st.sampled_from(KINDS)), max_size=60))
 def test_replies_come_in_the_order_of_the_requests(steps: list[tuple[bool, int]]) -> None:
-    """However requests and replies take turns, each reply goes to the oldest request, and the state says whether one waits."""
+    """For any order, each reply answers the oldest request, and the state is right."""
     pairing, waiting = Pairing(), list[tuple[int, int]]()
     for number, (send, kind) in enumerate(steps):
         if send or not waiting:
@@ -1172,7 +1172,7 @@ def pump(data: bytes, sizes: list[int]) -> list[Frame]:
 def test_two_peers_understand_each_other(
     exchanges: list[tuple[Request, Reply]], sizes: list[int], token_required: bool
 ) -> None:
-    """Requests that are pipelined arrive as they were sent, and so do the replies, each to its own request."""
+    """Pipelined requests and replies arrive in order."""
     if token_required:
         exchanges = [(Hello(1, "t", '{"token":"x"}'), Welcome(1)), *exchanges]
     pairing, session = Pairing(), Session(token_required=token_required)
@@ -1192,7 +1192,7 @@ def test_two_peers_understand_each_other(
 
 
 def test_the_module_touches_nothing() -> None:
-    """The protocol imports no socket, clock, thread or database: only how bytes, values and errors are made."""
+    """The protocol imports no socket, clock, thread or database."""
     with open(str(frames.__file__), encoding="utf-8") as file:
         tree = ast.parse(file.read())
     found = {

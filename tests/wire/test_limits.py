@@ -1,4 +1,4 @@
-"""What a server allows: how many, how much, how long; who may speak, where it listens, and how it ends."""
+"""Limits of a server: connections, bytes, time, tokens, addresses, and its end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def code(reply: object) -> int:
 
 
 def too_long(peer: Peer) -> int:
-    """Give the number of the request that is refused as too long, with which the connection ends."""
+    """Return the number of the request that is refused as too long."""
     (told,) = peer.rest()
     assert (told.type, bytes(told.payload[:4])) == (Type.ERROR, struct.pack("<I", 413))
     return told.req_id
@@ -111,7 +111,7 @@ def held_writer(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def not_reading(served: Served, until: Until, *asked: Message) -> tuple[Peer, Any]:
-    """Give a peer that asks, for a blob of 4 MiB among others, and does not read, and its connection."""
+    """Return a peer that requests several blobs and does not read, and its connection."""
     peer = served.peer(SO_RCVBUF=4096)
     assert isinstance(peer.ask(PutBlob(BIG_HASH, BIG)), BlobPut)
     peer.send(*asked)
@@ -148,7 +148,7 @@ def short_of(data: bytes, bytes_kept: int) -> bytes:
 def test_a_frame_beyond_the_limit_is_answered_and_ends_the_connection(
     kind: int, more: bytes, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came before it is answered, then 413 with its id, then at once the end; nothing after it is done."""
+    """Earlier requests are answered, then 413 with its id; nothing later is done."""
     monkeypatch.setattr(server, "LINGER_SECONDS", 2 * DEADLINE)
     served = serve(frame=2000)
     peer = served.peer()
@@ -204,7 +204,7 @@ def test_a_peer_that_never_hangs_up_is_cut_off(
 
 @pytest.mark.parametrize("cut", [1, 15, 16, 17, 60])
 def test_a_peer_that_ends_within_a_frame_is_told(cut: int, serve: Serve) -> None:
-    """Half a frame and then the end: all before it is answered, then an error that belongs to no request."""
+    """Half a frame before the end: earlier requests are answered, then an error."""
     peer = serve().peer()
     peer.send(CreateContext(0))
     peer.socket.sendall(short_of(b"x" * 1000, cut))
@@ -215,7 +215,7 @@ def test_a_peer_that_ends_within_a_frame_is_told(cut: int, serve: Serve) -> None
 
 @pytest.mark.parametrize("cut", [3, 16, 200, SMALL + 100])
 def test_half_a_frame_is_not_waited_for_forever(cut: int, serve: Serve, until: Until) -> None:
-    """When no more of it comes for so long it ends with an error; what has come is held, not what was announced."""
+    """A frame that stops arriving ends with an error; only received bytes count."""
     served = serve()
     peer = served.peer()
     whole = BIG[: 4 * SMALL]
@@ -247,7 +247,7 @@ def test_a_frame_that_trickles_has_its_end(serve: Serve, until: Until) -> None:
 
 
 def test_headers_hold_nothing(serve: Serve, until: Until) -> None:
-    """Frames that are announced and do not come take no room from anybody, however long they are and how many."""
+    """Announced frames that do not arrive take no memory."""
     served = serve()
     for _ in range(20):
         served.peer().socket.sendall(frame(5, b"", length=MAX_FRAME))
@@ -258,7 +258,7 @@ def test_headers_hold_nothing(serve: Serve, until: Until) -> None:
 
 
 def test_large_requests_leave_room_for_small_ones(serve: Serve) -> None:
-    """When large ones and slow readers hold all that they may, or more, small requests and HELLO are still answered."""
+    """With slow readers at the limit, small requests and HELLO are still answered."""
     served = serve()
     limit = served.server.limits.in_flight
     served.server.budget.take(2 * limit, force=True)
@@ -296,7 +296,7 @@ def furnish(peer: Peer) -> None:
 
 
 def flood(served: Served, until: Until, asked: Message) -> list[Peer]:
-    """Give a dozen peers that ask three times for 4 MiB and read nothing, once all of them stand."""
+    """Return a dozen peers that request three times 4 MiB and read nothing."""
     peers = [served.peer(SO_RCVBUF=1 << 16) for _ in range(12)]
     for peer in peers:
         peer.send(*[asked] * 3)
@@ -323,7 +323,7 @@ LONG: dict[str, Message] = {
 def test_a_long_reply_waits_for_memory_before_it_is_read(
     asked: Message, serve: Serve, until: Until, made: list[int]
 ) -> None:
-    """Peers that ask for more than all may hold, and do not read, have nothing made in vain; each reply comes once."""
+    """Peers that do not read cause no wasted work; each reply is built once."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     other = served.peer()
     furnish(other)
@@ -385,7 +385,7 @@ def test_a_reply_that_finds_no_memory_in_time_is_refused(
 def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reading that is under way when its peer goes does not stand in the queue, where nobody looks after it."""
+    """A running read is not queued for memory after its peer leaves."""
     gate, began, stat = threading.Event(), threading.Event(), Blobs.stat
 
     def slowly(self: Blobs, name: Any) -> Any:
@@ -413,7 +413,7 @@ def test_who_hung_up_before_it_asks_for_memory_waits_for_none(
 
 
 def test_who_hangs_up_waits_for_no_memory(serve: Serve, until: Until, made: list[int]) -> None:
-    """What waits is served in order; a peer that has gone is left out, and nothing is read for it."""
+    """Waiting reads are served in order, and skipped if their peer has left."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     first, second, third = (served.peer() for _ in range(3))
     furnish(third)
@@ -475,7 +475,7 @@ SHORT: dict[str, Message] = {
 def test_small_requests_do_not_stand_behind_long_ones(
     long: str, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While all who read long replies are busy, heads and the like are answered, and appends are done."""
+    """While all readers are busy with long replies, short requests are answered."""
     gate, began, get = threading.Event(), [], Blobs.get
 
     def slowly(self: Blobs, name: Any) -> bytes | None:
@@ -502,7 +502,7 @@ def test_small_requests_do_not_stand_behind_long_ones(
 
 
 def test_what_reads_is_taken_a_few_at_a_time(serve: Serve, until: Until) -> None:
-    """Readings of one peer are done one after the other: to take more of them ahead would only keep others waiting."""
+    """Reads of one peer run one after the other."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     furnish(peer)
@@ -573,7 +573,7 @@ def test_a_frame_that_comes_slowly_is_taken(serve: Serve, until: Until) -> None:
 
 
 def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Until) -> None:
-    """While others hold the memory it is 500 before it is read; the next requests work, and later this one too."""
+    """A read without memory is refused with 500; later requests work."""
     served = serve(frame=5 << 20, in_flight=10 << 20 | 1024)
     holder, peer = served.peer(), served.peer()
     holder.socket.sendall(short_of(BIG, len(BIG)))
@@ -592,7 +592,7 @@ def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Un
 
 
 def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
-    """Once all of it has come and was dropped, nothing is waited for any more; before that it is."""
+    """A dropped frame is waited for only until it has arrived."""
     served = serve(frame=5 << 20, in_flight=10 << 20 | 1024)
     holder = served.peer()
     holder.socket.sendall(short_of(BIG, len(BIG)))
@@ -613,7 +613,7 @@ def test_a_frame_that_was_skipped_is_over(serve: Serve, until: Until) -> None:
 
 
 def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
-    """What is read without asking is refused as well when nothing is left, and the connection lives on."""
+    """A refused read leaves the connection open."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     with filled(served, 191):
@@ -625,7 +625,7 @@ def test_small_requests_find_no_room_either(serve: Serve, until: Until) -> None:
 def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many peers send more than is done at once, the rest of it waits with them, and is taken in its turn."""
+    """Excess requests wait at their peers, and are served in turn."""
     gate = threading.Event()
 
     def slowly(*_: object) -> Head:
@@ -653,7 +653,7 @@ def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
 
 
 def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Until) -> None:
-    """Of what nobody knows yet, that is: the rest of a frame that was let in, or is dropped, comes as fast as ever."""
+    """A frame that is let in, or dropped, is read at full speed."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer = served.peer()
     connection = served.connection()
@@ -685,7 +685,7 @@ def test_little_is_read_where_half_of_the_memory_is_held(serve: Serve, until: Un
 def test_a_refusal_that_finds_no_room_is_the_last_for_now(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing is left, no peer is read on while a refusal waits for its turn: all of them take memory, too."""
+    """Without memory, a peer is not read while a refusal waits."""
     gate = held_writer(monkeypatch)
     served = serve(frame=5 << 20, in_flight=12 << 20)
     room = served.server.budget
@@ -704,7 +704,7 @@ def test_a_refusal_that_finds_no_room_is_the_last_for_now(
 
 
 def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until) -> None:
-    """Where there is room for a request and none for its reply, the peer is told so; later it works."""
+    """A request whose reply finds no memory is refused; later it works."""
     served = serve(frame=5 << 20, in_flight=12 << 20)
     peer, short = served.peer(), BIG[: SMALL // 2]
     assert isinstance(peer.ask(PutBlob(blake3(short).digest(), short)), BlobPut)
@@ -721,7 +721,7 @@ def test_a_short_reply_that_finds_no_room_is_refused(serve: Serve, until: Until)
 
 
 def test_a_peer_that_never_reads_is_dropped(serve: Serve, until: Until) -> None:
-    """One that asks for megabytes and takes none is cut off in time, and what was kept for it is freed."""
+    """A peer that does not read is cut off in time, and its memory freed."""
     served = serve()
     not_reading(served, until, *[GetBlob(BIG_HASH)] * 20)
     held = served.server.budget.held
@@ -748,7 +748,7 @@ def test_a_peer_that_reads_late_gets_all(serve: Serve, until: Until) -> None:
 
 
 def half_read(served: Served, until: Until) -> tuple[Peer, Any]:
-    """Give a peer that has not read all of its replies, yet so much that the server goes on, and its connection."""
+    """Return a peer with unread replies below the limit, and its connection."""
     peer = served.peer(SO_RCVBUF=4096)
     connection = served.connection()
     mine = connection._transport.get_extra_info("socket")
@@ -779,7 +779,7 @@ def room(peer: Peer, other: socket.socket) -> bool:
 def test_replies_keep_their_order_whoever_sends_them(
     count: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reply that is sent by the thread that made it overtakes no part of one that the busy loop has yet to send."""
+    """A reply sent by its own thread overtakes no queued part of another."""
     gate, busy, go, reached = (threading.Event() for _ in range(4))
     do, send_now = jobs.Writer._do, server.Connection.send_now
     made: list[object] = []
@@ -845,7 +845,7 @@ def test_a_peer_that_ended_and_never_reads_is_dropped_too(serve: Serve, until: U
 def test_a_peer_that_is_far_ahead_is_read_no_further(
     message: Message, serve: Serve, until: Until
 ) -> None:
-    """While its replies are not read the server stops reading; once they are it goes on, to the last request."""
+    """While replies are unread the server stops reading; then it continues."""
     served = serve()
     peer, connection = not_reading(served, until, CreateContext(0), GetBlob(BIG_HASH))
     count = 100_000
@@ -868,7 +868,7 @@ def test_a_peer_that_is_far_ahead_is_read_no_further(
 
 
 def test_requests_that_are_refused_are_not_kept(serve: Serve, until: Until) -> None:
-    """However long they were: while their errors wait for a peer that does not read, they take next to nothing."""
+    """Refused requests take next to no memory, whatever their length."""
     served = serve()
     peer, connection = not_reading(served, until, GetBlob(BIG_HASH))
     before = served.server.budget.held
@@ -885,7 +885,7 @@ def test_requests_that_are_refused_are_not_kept(serve: Serve, until: Until) -> N
 def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
     skipped: bool, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a frame that waits behind a server that reads no further has all of its time when it does again."""
+    """The time limit of half a frame starts again when the server reads again."""
     monkeypatch.setattr(server, "AHEAD", 2 if skipped else 1)
     gate = held_writer(monkeypatch)
     served = serve(frame=1 << 20, in_flight=3 << 20)
@@ -983,7 +983,7 @@ def test_a_connection_that_waits_for_its_reply_is_not_silent(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_idle_peers_cost_no_thread_and_busy_ones_are_served(path: str) -> None:
-    """Of 250 connections 200 are silent and 50 at work: all are served, by as many threads as one connection takes."""
+    """250 connections, 50 of them active, are served by the usual number of threads."""
     with Process(path) as process, ExitStack() as stack:
         first = stack.enter_context(process.peer())
         first.ask(CreateContext(0))
@@ -1016,7 +1016,7 @@ def test_idle_peers_cost_no_thread_and_busy_ones_are_served(path: str) -> None:
 
 
 def test_nothing_is_answered_before_the_token(serve: Serve) -> None:
-    """Without it, or with another one, all is 409, and nothing is done; with it the same connection is served."""
+    """Without the right token everything is 409; with it the connection works."""
     served = serve(token="sesame")
     peer = served.peer()
     for message in (GetHead(1), CreateContext(0), (77, b""), (4, b""), Hello(), (1, b""), Hello(1, "open"),
@@ -1031,7 +1031,7 @@ def test_nothing_is_answered_before_the_token(serve: Serve) -> None:
 @pytest.mark.parametrize("token", ["sesame", "é ü", "x" * 1000])
 @pytest.mark.parametrize("where", ["meta", "tag"])
 def test_a_token_stands_in_meta_or_in_the_tag(token: str, where: str, serve: Serve) -> None:
-    """Both are taken, and requests may follow in the same send; a later HELLO needs it again, and locks nobody out."""
+    """HELLO and requests may share a send; a later HELLO needs the token again."""
     peer = serve(token=token).peer()
     right = Hello(1, token) if where == "tag" else Hello(1, "me", json.dumps({"token": token}))
     assert peer.talk([right, CreateContext(0)]) == [Welcome(1, 1), Head(1, 0, 0)]
@@ -1040,7 +1040,7 @@ def test_a_token_stands_in_meta_or_in_the_tag(token: str, where: str, serve: Ser
 
 
 def test_little_is_read_before_the_token(serve: Serve) -> None:
-    """A frame longer than a HELLO can be ends the connection of who has not shown the token; then any length goes."""
+    """Before the token, a frame longer than a HELLO ends the connection."""
     served = serve(token="sesame")
     stranger, peer = served.peer(), served.peer()
     stranger.socket.sendall(frame(11, b"", 5, length=HELLO_BYTES + 1))
@@ -1084,7 +1084,7 @@ def test_a_peer_that_showed_the_token_has_all_the_time(serve: Serve) -> None:
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0"])
 def test_a_token_is_required_where_other_machines_reach(listen: str, path: str) -> None:
-    """Without one such an address is refused, with the next step; on this machine alone none is needed."""
+    """A public address without a token is refused with a hint; a local one is not."""
     why = "can be reached from other machines - set EVENTQ_TOKEN or give --token, or listen"
     with pytest.raises(UsageError, match=why):
         Server(path, listen)
@@ -1171,7 +1171,7 @@ def _has_ipv6() -> bool:
 
 
 def test_ipv6_is_served_and_told_in_brackets(serve: Serve, path: str) -> None:
-    """The address that is told can be connected to as it is; a machine without IPv6 says that it has none."""
+    """The printed address can be connected to; without IPv6 the error says so."""
     if not _has_ipv6():
         with pytest.raises(LogicError, match=r"cannot listen on|is no host"):
             Server(path, "[::1]:0").run()
@@ -1195,7 +1195,7 @@ def test_each_reply_goes_out_at_once(serve: Serve) -> None:
 def test_a_server_that_stops_answers_what_was_begun(
     serve: Serve, path: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends that the writer has are answered and then the connection ends; idle peers are let go; no new ones come."""
+    """At the end pending appends are answered, idle peers closed, new ones refused."""
     with eventq.open(path) as thread:
         thread.contexts.create()
     gate = held_writer(monkeypatch)
@@ -1225,7 +1225,7 @@ def test_a_server_that_stops_answers_what_was_begun(
 
 @pytest.mark.parametrize("ahead", [0, 100_000])
 def test_a_server_that_stops_takes_no_reply_back(ahead: int, serve: Serve, until: Until) -> None:
-    """What was asked before is answered as a whole, though the peer has sent more than the server reads."""
+    """Earlier requests are answered in full, even if the peer has sent more."""
     served = serve()
     peer, connection = not_reading(served, until, GetBlob(BIG_HASH))
     more = frame(77, b"") * ahead
@@ -1263,7 +1263,7 @@ def test_a_server_that_stops_waits_so_long_and_no_longer(
 def test_a_signal_ends_a_server_under_load(
     number: int, wanted: int, unix: bool, path: str, tmp_path: Path
 ) -> None:
-    """All that was acknowledged is there, the exit code says which signal it was, and the socket is removed."""
+    """Acknowledged data is stored, the exit code names the signal, the socket is removed."""
     with eventq.open(path) as thread:
         thread.contexts.create()
     place = tmp_path / "s.sock"
@@ -1308,7 +1308,7 @@ def test_a_server_says_where_it_listens(path: str) -> None:
 
 
 def test_the_command_passes_on_what_it_was_told(path: str) -> None:
-    """Limits, token and keys; the token also from the environment, and a peer without it is refused."""
+    """Limits, token and keys on the command line; the token from the environment, too."""
     with Process(path, "--ignore-keys", "--frame", "2000", "--in-flight", "8000", "--connections", "2", "--idle", "60.5",
                  EVENTQ_TOKEN="sesame") as process, process.peer() as peer:  # fmt: skip
         assert code(peer.ask(CreateContext(0))) == 409
@@ -1385,7 +1385,7 @@ def test_a_command_for_no_thread_says_so(tmp_path: Path) -> None:
 
 
 def test_many_files_may_be_open() -> None:
-    """The limit of open files is raised so far that all connections have one, within what the system allows."""
+    """The limit of open files is raised as needed, as far as the system allows."""
     code_ = (
         "import resource, sys\nfrom eventq.wire.server import _raise_file_limit\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
@@ -1404,7 +1404,7 @@ def test_many_files_may_be_open() -> None:
 def test_a_server_that_stops_does_not_wait_for_a_lock(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another process keeps from being done is not done: the server ends in its time, and answers nothing."""
+    """A blocked writer does not delay the end; its requests are not answered."""
     monkeypatch.setattr(server, "DRAIN_SECONDS", 0.2)
     served = serve()
     peer = served.peer()
@@ -1427,7 +1427,7 @@ def test_a_server_that_stops_does_not_wait_for_a_lock(
 
 
 def test_a_thread_that_is_moved_is_served_where_it_was(serve: Serve, path: str) -> None:
-    """With its directory gone all is refused, and nothing stored; with another thread there, that one is served."""
+    """With its directory gone all is refused; a new thread there is served."""
     served = serve()
     peer = served.peer()
     asked: list[Message] = [CreateContext(0), append(1, b"x"), GetHead(1)]
@@ -1468,7 +1468,7 @@ def test_a_scan_is_in_nobodys_way(
 def test_what_is_under_way_counts_as_ahead(
     serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer has so many requests waiting and under way together, so that others have their turn."""
+    """A peer has a limited number of pending requests."""
     gate = held_writer(monkeypatch)
     served = serve()
     peer = served.peer()

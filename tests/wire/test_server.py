@@ -1,4 +1,4 @@
-"""What the server answers to each message of the protocol, over a real socket: its replies, its refusals, its order."""
+"""The reply of the server to each message, over a real socket, in order."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def peer(serve: Serve) -> Peer:
 
 @pytest.fixture
 def told(peer: Peer) -> Peer:
-    """Give a client of a thread with turns 1 and 2 in context 1, and turn 3, after turn 1, in context 2."""
+    """Return a client: turns 1 and 2 in context 1, and turn 3, after 1, in context 2."""
     head = Head(1, 0, 0)
     assert peer.talk([CreateContext(0), append(1, ONE), append(1, TWO), ForkContext(1), append(2, SIDE)]) == [
         head, Appended(1, 1, 0, hashed(ONE)), Appended(1, 2, 1, hashed(TWO)), Head(2, 1, 0),
@@ -128,7 +128,7 @@ def counts(raw: apsw.Connection) -> dict[str, int]:
 
 
 def test_a_hello_opens_a_numbered_session(serve: Serve) -> None:
-    """Each HELLO, at any time, gives another session id from 1 on, and the version; its payload may be empty."""
+    """Each HELLO returns another session id, and the version; its payload may be empty."""
     served = serve()
     first, second = served.peer(), served.peer()
     assert first.ask(Hello()) == Welcome(1, 1)
@@ -147,7 +147,7 @@ def test_what_a_hello_says_of_its_sender_is_free(meta: str, peer: Peer) -> None:
 
 
 def test_contexts_are_numbered_and_begin_where_they_are_told(told: Peer) -> None:
-    """CTX_CREATE and CTX_FORK give id, head and depth: of an empty context, or of one at any turn."""
+    """CTX_CREATE and CTX_FORK return id, head and depth."""
     asked: dict[Message, Head] = {
         CreateContext(0): Head(3, 0, 0),
         ForkContext(0): Head(4, 0, 0),
@@ -167,7 +167,7 @@ def test_turns_count_from_one_and_roots_have_depth_nought(told: Peer) -> None:
 
 
 def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
-    """The turn goes after the parent that is told, on the chain or not, and the head is the new turn."""
+    """A turn follows the given parent, and becomes the head."""
     assert told.ask(append(1, b"after one", 1)) == Appended(1, 4, 1, hashed(b"after one"))
     assert told.ask(GetHead(1)) == Head(1, 4, 1)
     assert last(told) == [ONE, b"after one"]
@@ -177,7 +177,7 @@ def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
 
 
 def test_what_is_said_of_a_turn_is_kept(peer: Peer) -> None:
-    """Type, version, encoding, length and hash come back as they were given, at their extremes too."""
+    """Type, version, encoding, length and hash are returned as sent, even at extremes."""
     most = (1 << 32) - 1
     peer.ask(CreateContext(0))
     peer.ask(append(1, b"x", type_id="é/Ü", type_version=most, encoding=most))
@@ -191,7 +191,7 @@ def test_what_is_said_of_a_turn_is_kept(peer: Peer) -> None:
 
 
 def test_the_last_turns_come_oldest_first(told: Peer) -> None:
-    """GET_LAST gives as many as are asked for, all where there are fewer, none for 0 or for an empty context."""
+    """GET_LAST returns as many turns as requested and available."""
     both = (turn(1, 0, 0, ONE), turn(2, 1, 1, TWO))
     told.ask(CreateContext(0))
     asked = [(1, 2), (1, 1), (1, (1 << 32) - 1), (1, 0), (3, 5), (3, 0)]
@@ -226,7 +226,7 @@ def test_turns_from_a_depth_come_with_the_heads_depth(told: Peer) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
-    """Backwards by GET_BEFORE and forwards by GET_RANGE_BY_DEPTH, without a gap or a repeat, past a fork's base."""
+    """GET_BEFORE and GET_RANGE_BY_DEPTH page without a gap or a repeat."""
     peer.ask(CreateContext(0))
     peer.talk([append(1, b"%d" % number) for number in range(11)])
     peer.ask(ForkContext(7))
@@ -251,7 +251,7 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
 
 
 def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
-    """PUT_BLOB says whether the bytes are new, also to what turns hold; GET_BLOB gives bytes of either."""
+    """PUT_BLOB reports whether the bytes are new; GET_BLOB returns any blob."""
     long = b"x" * 100_000
     for data, new in ((b"", True), (b"", False), (long, True), (long, False), (TWO, False)):
         assert told.ask(PutBlob(hashed(data), data)) == BlobPut(hashed(data), new)
@@ -260,7 +260,7 @@ def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
 
 
 def test_blobs_that_were_put_stay(peer: Peer, path: str) -> None:
-    """A collection without grace leaves them: their owner is `wire`, once however often they are put."""
+    """A collection keeps wire blobs: the pin `wire` exists once."""
     digest = hashed(b"kept")
     peer.talk([PutBlob(digest, b"kept"), PutBlob(digest, b"kept")])
     with eventq.open(path) as thread:
@@ -273,7 +273,7 @@ def test_blobs_that_were_put_stay(peer: Peer, path: str) -> None:
 
 
 def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str) -> None:
-    """A patch shows with its own length and hash; of a hidden payload nothing is left but the turn."""
+    """A patch has its own length and hash; a hidden payload is empty."""
     with eventq.open(path) as thread:
         thread.contexts.patch(1, b"mended")
         thread.contexts.tombstone(2)
@@ -379,7 +379,7 @@ def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
 def test_a_large_append_that_is_refused_leaves_nothing_for_long(
     told: Peer, raw: apsw.Connection, path: str
 ) -> None:
-    """A payload of several MiB to a context or after a turn that is unknown is neither turn nor blob."""
+    """A large payload to an unknown context or turn stores nothing."""
     data = random.Random(2).randbytes(3 << 20)
     before = counts(raw)
     for message in (append(99, data), append(1 << 63, data), append(1, data, 99)):
@@ -408,7 +408,7 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(
 def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Payloads beyond a frame are 413, and none was loaded; without them, or with fewer, there is an answer."""
+    """Payloads beyond a frame are 413, and not loaded; fewer turns work."""
     monkeypatch.setattr(handlers, "MAX_FRAME", frame_size := 10_000)
     peer.ask(CreateContext(0))
     peer.talk([append(1, b"%04d" % number * 100) for number in range(30)])
@@ -435,7 +435,7 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
 def test_turns_are_the_same_in_however_many_steps(
     peer: Peer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows that end at a step, within one and beyond the root come whole, in order, and as they are patched."""
+    """Windows at and around step boundaries are complete, in order, and patched."""
     monkeypatch.setattr(handlers, "STEP", 7)
     peer.ask(CreateContext(0))
     data = [b"%d" % number for number in range(30)]
@@ -489,7 +489,7 @@ def test_a_turn_that_is_not_there_is_damage(
 
 
 def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> None:
-    """Two turns of 40 MiB do not fit into one reply, and each alone does; what is not asked for is not counted."""
+    """Two turns of 40 MiB do not fit into one reply, each alone does."""
     peer.ask(CreateContext(0))
     for number in range(2):
         assert isinstance(peer.ask(compressed(b"%d" % number * (40 << 20))), Appended)
@@ -531,7 +531,7 @@ def test_too_many_turns_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch)
     "data", [b"", b"x", b"text " * 1000, random.Random(3).randbytes(3 << 20), bytes(8 << 20)]
 )
 def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
-    """It is stored as it is when it is not compressed: what is read has compression 0, and the bytes."""
+    """An incompressible payload is stored and returned uncompressed."""
     peer.ask(CreateContext(0))
     sizeless = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(data)
     for number, packed in enumerate((zstd(data), sizeless, zstd(data, 19))):
@@ -551,7 +551,7 @@ KEYS = [
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
 def test_a_key_stands_for_one_turn(key: bytes, told: Peer) -> None:
-    """The same bytes again give the first turn, other bytes or another type 409; another context is free."""
+    """A repeated key returns the first turn, or 409 if the turn differs."""
     first = Appended(1, 4, 2, hashed(b"keyed"))
     assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
     told.ask(append(1, b"between"))
@@ -584,7 +584,7 @@ def test_a_key_outlives_connection_and_server(serve: Serve) -> None:
 
 
 def test_keys_are_ignored_where_they_are_hashes(serve: Serve) -> None:
-    """By the server's choice, whatever a peer says, or by that of one connection, which may change its mind."""
+    """Keys are ignored by the server's option, or by a connection's HELLO."""
     ignored, told = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     served = serve(keys=False)
     peer = served.peer()
@@ -668,7 +668,7 @@ def test_an_append_again_keeps_the_root_of_the_first(told: Peer, path: str) -> N
 
 
 def conversation(chance: random.Random, length: int) -> list[Message]:
-    """Give requests of all kinds, good and bad, over contexts and turns that the earlier ones have made."""
+    """Return good and bad requests of all kinds, on existing contexts and turns."""
     contexts, turns = 1, 0
     asked: list[Message] = [CreateContext(0)]
     while len(asked) < length:
@@ -726,7 +726,7 @@ def test_replies_come_in_order_however_the_requests_come(
 
 
 def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
-    """In one send: keys hold for the appends before a HELLO that says otherwise, and not for those after it."""
+    """A HELLO about keys affects only the appends after it, even in one send."""
     peer.ask(CreateContext(0))
     one, off = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
     found = peer.talk([one, GetHead(1), one, off, one, GetHead(1), Hello(), one])
@@ -735,7 +735,7 @@ def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
 
 
 def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
-    """A HELLO that asks for errors as JSON leaves those of earlier requests sentences, also of those in flight."""
+    """A HELLO about JSON errors affects only later requests."""
     told = Hello(meta='{"errors": "json"}')
     asked: list[Message] = [GetHead(9), GetHead(9), (77, b""), told, GetHead(9), (77, b"")]
     found = [reply.text if isinstance(reply, Failure) else "" for reply in peer.talk(asked)]
@@ -744,7 +744,7 @@ def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
 
 
 def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
-    """Of one connection each reading shows all appends that were sent before it, and none sent after it."""
+    """On one connection, a read sees exactly the appends sent before it."""
     peer.ask(CreateContext(0))
     asked: list[Message] = []
     for number in range(100):
@@ -760,7 +760,7 @@ def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
     "message", [(77, b""), (4, b""), Hello(), GetHead(1), append(1, b"x")], ids=repr
 )
 def test_no_number_of_requests_in_one_send_is_too_large(message: Message, peer: Peer) -> None:
-    """Thousands of requests of one kind, answered at once or not, are all answered, without anything else coming."""
+    """Thousands of requests of one kind are all answered."""
     peer.ask(CreateContext(0))
     assert len(peer.talk([message] * 2000)) == 2000
 
@@ -813,7 +813,7 @@ def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
     "beside", [True, False], ids=["as they lie there", "as they are said here"]
 )
 def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
-    """Each is sent twice, to a fresh thread and to one where it can succeed; both give the documented answer."""
+    """Each request, sent to two threads, gets the documented reply."""
     asked, flags = fixtures() if beside else (dict(LIKE_THEM), dict.fromkeys(LIKE_THEM))
     peer = serve(foreign_roots=True).peer()
     fresh = {
@@ -868,7 +868,7 @@ class Commits:
 
 
 def gather(served: Served, held: Commits, until: Until, *messages: Message) -> list[Peer]:
-    """Have the writer wait with one request, and send others, each of its own peer; then let it go on."""
+    """Block the writer, send other peers' requests, then unblock it."""
     first = served.peer()
     first.send(PutBlob(hashed(b"first"), b"first"))
     assert held.reached.wait(60)
@@ -884,7 +884,7 @@ def gather(served: Served, held: Commits, until: Until, *messages: Message) -> l
 def test_what_waits_at_once_is_committed_at_once(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends of forty peers that wait take one transaction; one of them that fails undoes itself alone."""
+    """Waiting appends of forty peers share a transaction; a failed one is undone alone."""
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
@@ -955,7 +955,7 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
 def test_a_step_that_the_disk_refuses_refuses_all_of_its_group(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite undoes a transaction when the disk is full: those of the group before and after the step are refused."""
+    """When a full disk undoes a transaction, its whole group is refused."""
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
@@ -1005,7 +1005,7 @@ def test_a_large_request_has_a_transaction_of_its_own(
 def test_a_group_is_bounded(
     name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many requests, or so many bytes of them, make a transaction; what is left makes the next."""
+    """A transaction is limited in requests and bytes; the rest is the next one."""
     monkeypatch.setattr(jobs, name, most)
     held, served = Commits(monkeypatch), serve()
     data = [b"%d" % number * 200 for number in range(12)]
@@ -1045,7 +1045,7 @@ def test_another_process_may_write_meanwhile(
 def test_readings_do_not_wait_for_writers(
     told: Peer, serve: Serve, raw: apsw.Connection, until: Until
 ) -> None:
-    """While another process holds the database and an append waits, other connections read, and new ones too."""
+    """While the database is locked and an append waits, other connections read."""
     served = serve()
     reader, writer = served.peer(), served.peer()
     raw.execute("BEGIN IMMEDIATE")
@@ -1068,7 +1068,7 @@ def test_readings_do_not_wait_for_writers(
 def test_a_store_that_is_busy_for_too_long_is_500(
     told: Peer, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codes that the protocol does not have become 500; nothing was stored, and the next append works."""
+    """Unknown codes become 500; nothing is stored, and the next append works."""
     monkeypatch.setattr("eventq.storage.sqlite.database.BUSY_SECONDS", 0.05)
     raw.execute("BEGIN IMMEDIATE")
     assert told.refused(append(1, b"x")) == BusyError.wire_code // 100 * 100

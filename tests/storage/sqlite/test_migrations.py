@@ -1,4 +1,4 @@
-"""The schema: numbered files, applied once each, to the same end from wherever a database starts."""
+"""The schema: numbered files, applied once each, with the same result from any start."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_the_files_are_numbered_without_gaps() -> None:
 
 
 def test_a_fresh_thread_has_every_migration(path: str) -> None:
-    """A fresh thread records each file by number and name, and carries version and mark in its header."""
+    """A fresh thread records each file, and has version and mark in its header."""
     assert records(path) == [(number, os.path.basename(name)) for number, name in migrate.files()]
     assert header(path) == (migrate.SCHEMA, migrate.APPLICATION_ID)
 
 
 def test_a_migrated_thread_has_the_schema_of_a_fresh_one(path: str, original: str) -> None:
-    """A thread of the older tool has, once opened, exactly a fresh thread's tables, records and header."""
+    """A thread of the older tool, once opened, has the schema and header of a fresh one."""
     eventq.open(original).close()
     assert schema(original) == schema(path)
     assert records(original) == records(path)

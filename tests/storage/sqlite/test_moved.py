@@ -1,4 +1,4 @@
-"""A thread whose directory is moved, or whose link leads elsewhere: no write is refused and stored all the same."""
+"""A moved thread, or a link to another: no refused write is stored."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_is_refused_is_not_stored(
     elsewhere: tuple[eventq.Thread, Callable[[], None], list[str]],
     write: Callable[[eventq.Thread, dict[str, Any]], object],
 ) -> None:
-    """Each write raises NotAThreadError, and neither the old place nor the new one holds any of it."""
+    """Each write raises NotAThreadError, and neither place contains any of it."""
     thread, leave, folders = elsewhere
     held = prepare(thread)
     leave()
@@ -131,7 +131,7 @@ def test_an_event_is_stored_once_by_who_tries_again(tmp_path: Path) -> None:
 def test_a_write_after_an_ack_is_as_durable_as_one_before(
     write: Callable[[eventq.Thread, dict[str, Any]], object], tmp_path: Path
 ) -> None:
-    """What an ack spares at its commit, no other commit does: but for acks, each waits for the disk."""
+    """The relaxed commit of an ack does not affect others: each waits for the disk."""
     with eventq.open(tmp_path / "thread", create=True) as thread:
         held, connection = prepare(thread), thread.database.connection
         thread.pop("w", 3)

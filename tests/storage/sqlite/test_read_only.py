@@ -1,4 +1,4 @@
-"""Reading changes nothing, no time of a file either: for root, whom no permission holds back, as for anybody."""
+"""Reading changes nothing, no file's time either, even as root."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture(params=["written", "left with a WAL", "a copy with a WAL", "without a WAL"])
 def shared(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the path of a thread that everybody may read, in each state that its files may be in."""
+    """Yield the path of a readable thread, in each state that its files may have."""
     before = os.umask(0o022)
     try:
         path = eventq.init(os.path.join(folder, "thread"), shared=True)
@@ -109,7 +109,7 @@ def read(path: str, user: int) -> None:
 @pytest.mark.parametrize("owner", [0, SOMEBODY])
 @pytest.mark.parametrize("user", [0, SOMEBODY])
 def test_reading_changes_no_file(shared: str, owner: int, user: int) -> None:
-    """Nothing is made, removed, changed, given to another owner or marked with another time by whoever reads."""
+    """A reader creates, removes and changes nothing, no owner and no time."""
     if AS_ROOT:
         for at, folders, files in os.walk(shared):
             for name in (".", *folders, *files):
@@ -151,7 +151,7 @@ def test_readers_beside_a_writer_in_one_process(path: str) -> None:
     not AS_ROOT, reason="only root can write what belongs to somebody else for them"
 )
 def test_what_root_writes_belongs_to_the_owner(folder: str) -> None:
-    """Root that writes into somebody's thread leaves them files they can write, whoever reads meanwhile."""
+    """Root that writes to another user's thread leaves files that the user can write."""
     paths = [eventq.init(os.path.join(folder, str(number))) for number in range(20)]
     other = eventq.init(os.path.join(folder, "other"))
     with eventq.open(other) as thread:

@@ -91,7 +91,7 @@ DAMAGED: dict[str, tuple[str, tuple[Any, ...]]] = {
 def test_damage_refuses_an_export(
     what: str, made: bool, source: eventq.Thread, tmp_path: Path
 ) -> None:
-    """An export of damage is an error, after which there is no folder, or the one that was there is empty."""
+    """An export of damaged data is an error, and leaves no folder, or an empty one."""
     for text in ("one", "two", "three"):
         source.artifacts.put(text.encode(), "bash")
         source.contexts.create(text).append(text)
@@ -107,7 +107,7 @@ def test_damage_refuses_an_export(
 
 @pytest.mark.parametrize("data", [b"bytes", b"%07d the quick brown\n" * 30_000 % (*range(30_000),)])
 def test_a_damaged_blob_is_named(data: bytes, source: eventq.Thread, tmp_path: Path) -> None:
-    """The error of an export names the blob that is damaged, also when it is one part of many that is."""
+    """The error of an export names the damaged blob, even if only a part is damaged."""
     source.contexts.create("main").append(data)
     breaks(source, NEWEST, b"\0")
     with pytest.raises(DamagedBlobError, match=blake3(data).hexdigest()):
@@ -147,7 +147,7 @@ DAMAGED_ARTIFACT: dict[str, tuple[str, Callable[[bytes], Any]]] = {
 def test_a_copy_of_a_damaged_artifact(
     source: eventq.Thread, other: eventq.Thread, how: str, chosen: Any
 ) -> None:
-    """An artifact whose bytes are damaged is an error; none arrives that says it is whole and is not."""
+    """A damaged artifact is an error; none arrives that claims to be whole."""
     source.contexts.create("main").append("artifact://0 artifact://1 artifact://2")
     for data in (b"sound", NOISE, b"sound too"):
         source.artifacts.put(data)
@@ -161,7 +161,7 @@ def test_a_copy_of_a_damaged_artifact(
 
 
 def test_a_session_with_a_blob_that_is_gone(source: eventq.Thread, tmp_path: Path) -> None:
-    """A blob that is not here any more is told once an entry, and the line has its ref; nothing is raised."""
+    """A missing blob is reported once per entry, and the line keeps its ref."""
     one, two = NOISE[:900], NOISE[900:1800]
     stored = f"blob:blake3:{blake3(one).hexdigest()}"
     file = tmp_path / "session.jsonl"
@@ -197,7 +197,7 @@ def test_a_tag_that_follows_from_its_type_takes_no_space(
 def test_what_is_only_read_is_read_by_connections_that_only_read(
     source: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
-    """An export and a copy of a thread that was opened to read open nothing of it to write, and leave every byte."""
+    """An export and a copy of a read-only thread open nothing for writing."""
     source.contexts.create("main").append("text")
     source.close()
     before = {name: data for name, data in tree(source.path).items() if not name.endswith("-shm")}
@@ -225,7 +225,7 @@ def test_what_is_only_read_is_read_by_connections_that_only_read(
 def test_reading_without_locks_beside_the_first_writer(
     source: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An export that reads without locks says so when somebody begins to write, and leaves nothing behind."""
+    """An export without locks fails if a writer appears, and leaves nothing behind."""
     source.contexts.create("main").append("text")
     path = str(tmp_path / "restored")
     ignored = shutil.ignore_patterns("*-shm")  # and so nobody has it open
@@ -252,7 +252,7 @@ def test_reading_without_locks_beside_the_first_writer(
 def test_a_source_of_an_older_schema(
     other: eventq.Thread, original: str, version: int, what: str
 ) -> None:
-    """A source of an older eventq that is only read is a StoreError that says what to do; opened to write it works."""
+    """A read-only source of an older version is a StoreError with a hint."""
     raw = apsw.Connection(os.path.join(original, "events.db"))
     for number, name in migrate.files()[:version]:
         with open(name) as file:

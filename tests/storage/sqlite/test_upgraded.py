@@ -1,4 +1,4 @@
-"""A newer eventq brings a thread up to date while older programs have it open: they say so, and advise nothing else."""
+"""A newer eventq migrates a thread that older programs have open: they say so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def upgrade(path: str, sql: str = "", version: int = migrate.SCHEMA + 1) -> None
 
 @pytest.fixture
 def held(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[eventq.Thread]:
-    """Yield a thread with an event, a consumer, a turn and a blob, that is open and has been used."""
+    """Yield an open, used thread with an event, a consumer, a turn and a blob."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
     with eventq.open(path) as thread:
         thread.push("self", "note", "x", key="k")
@@ -98,7 +98,7 @@ def test_a_thread_that_was_brought_up_to_date_says_so(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
-    """A thread that is open to read says the same, whether it reads through the shared memory or the file alone."""
+    """A read-only thread says the same, with or without shared memory."""
     if not shared:
         held.database.connection.wal_checkpoint()
         held.close()
@@ -114,7 +114,7 @@ def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
 
 
 def test_what_still_works_goes_on(held: eventq.Thread) -> None:
-    """A newer eventq that only adds to the schema keeps nobody from working: no call looks at the version first."""
+    """A migration that only adds to the schema stops nobody."""
     upgrade(held.path, "CREATE TABLE tomorrow (x); ALTER TABLE events ADD COLUMN more TEXT")
     held.push("self", "note", "y")
     held.push("self", "note", "z", key="l")
@@ -132,7 +132,7 @@ def test_what_still_works_goes_on(held: eventq.Thread) -> None:
 def test_the_fault_of_a_filter_is_still_the_filters(
     held: eventq.Thread, text: str, upgraded: bool
 ) -> None:
-    """A filter that names an unknown column, or fails for another reason of its own, is refused as a filter."""
+    """A filter with an unknown column, or another fault, is refused as a filter."""
     if upgraded:
         upgrade(held.path)
     with pytest.raises(FilterError):
@@ -140,7 +140,7 @@ def test_the_fault_of_a_filter_is_still_the_filters(
 
 
 def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> None:
-    """What fails only after the commit, the look for work, is a line in the journal: the subscription is there."""
+    """A failure after the commit is a line in the journal: the subscription is stored."""
     upgrade(held.path, COLUMN.format("events", "content"))
     held.subscribe("v", "true", filter="content = 'x'")
     assert [known.consumer_id for known in held.subscriptions()] == ["w", "v"]
@@ -149,7 +149,7 @@ def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> N
 
 
 def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> None:
-    """Where the version is what it was, a missing table is damage: named, with no advice to begin anew."""
+    """With an unchanged version, a missing table is damage, and named."""
     upgrade(held.path, "DROP TABLE subscriptions", migrate.SCHEMA)
     with pytest.raises(
         DamagedError, match=r"lacks a table or a column \(no such table: subscriptions\) - restore"
@@ -159,7 +159,7 @@ def test_a_table_that_somebody_removed_is_no_upgrade(held: eventq.Thread) -> Non
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_opening_what_a_newer_eventq_wrote(path: str, read_only: bool) -> None:
-    """Opened again by a program that is too old, the thread asks for a newer program, and stays as it is."""
+    """Opened again by an old program, the thread asks for a newer one, and does not change."""
     upgrade(path, TABLE.format("subscriptions"))
     with pytest.raises(
         DamagedError, match=rf"a newer eventq \(schema {migrate.SCHEMA + 1}\) - upgrade eventq"
@@ -170,7 +170,7 @@ def test_opening_what_a_newer_eventq_wrote(path: str, read_only: bool) -> None:
 def test_an_upgrade_while_an_older_program_migrates(
     original: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two programs that migrate an old thread at once the older one does not take the newer one's for its own."""
+    """Of two programs that migrate at once, the older does not mistake the newer's work."""
     apply = migrate.apply
 
     def overtaken(*given: object, **more: object) -> None:
