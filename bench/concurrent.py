@@ -73,7 +73,7 @@ def _racer(plan: Plan, name: str, seconds: float) -> Callable[[], Race]:
 
 
 def race(name: str, directory: str, seconds: float, processes: int = PROCESSES) -> Race:
-    """Have some processes of one contestant push, or append, into one directory for so long."""
+    """Let several processes of one contestant push or append to one directory for some time."""
     with ExitStack() as stack:
         children = [
             stack.enter_context(worker("push", name, directory, "full", synchronous="full"))

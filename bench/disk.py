@@ -59,7 +59,7 @@ class SlowDisk(apsw.VFS):
 
 @contextmanager
 def slow_disk() -> Iterator[SlowDisk]:
-    """Have such a disk under this process for as long; what was opened on it has to be closed before the end."""
+    """Put such a disk under this process; files opened on it must be closed before the end."""
     disk = SlowDisk()
     try:
         yield disk

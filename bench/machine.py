@@ -25,7 +25,7 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 def facts(folder: str) -> list[str]:
-    """Give what a reader of the results must know of the machine, a line each."""
+    """Return what a reader of the results must know of the machine, a line each."""
     return [
         f"Date: {dt.datetime.now(dt.UTC):%Y-%m-%d}",
         f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()} through apsw {apsw.apsw_version()}",
@@ -46,13 +46,13 @@ def _file_system(folder: str) -> str:
 
 
 def eventq(*words: str) -> list[str]:
-    """Give the command line of the installed `eventq`, or of the module where it is not installed."""
+    """Return the command line of the installed `eventq`, or else of the module."""
     script = os.path.join(os.path.dirname(PYTHON), "eventq")
     return [script, *words] if os.access(script, os.X_OK) else [PYTHON, "-m", "eventq", *words]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Give the environment for a child: this one, with `more`, without what changes eventq or Python.
+    """Return the environment of a child, with `more`, without variables of eventq or Python.
 
     Without compiled modules on the disk, for one, a command would take twice its time.
     """
@@ -161,7 +161,7 @@ class Child:
         self._watchdog.start()
 
     def __enter__(self) -> Self:
-        """Give the child."""
+        """Return the child."""
         return self
 
     def __exit__(
@@ -195,7 +195,7 @@ class Child:
         return line.decode().strip()
 
     def cpu_seconds(self) -> float | None:
-        """Give the processor time it has used, None where the system does not say it finely."""
+        """Return the processor time it has used, None where the system does not say it finely."""
         try:
             tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
             return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

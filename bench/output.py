@@ -37,7 +37,7 @@ def run(plan: Plan) -> Iterator[Row]:
 
 
 def _log(size: int) -> bytes:
-    """Give log lines of words and numbers, which zstd makes a bit less than a half of."""
+    """Return log lines of words and numbers, which zstd makes a bit less than a half of."""
     rng = random.Random(1)
     words = [
         "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 10)))

@@ -160,7 +160,7 @@ PEERS: dict[str, Callable[[str, str], Contestant]] = {
 
 
 def installed(place: Callable[[str], str]) -> dict[str, str]:
-    """Give for each peer why it cannot be measured, or "" when it can."""
+    """Return for each peer why it cannot be measured, or "" when it can."""
     found = {}
     for name, peer in PEERS.items():
         try:

@@ -28,7 +28,7 @@ class Sample:
         return median(self.values)
 
     def __str__(self) -> str:
-        """Give median, lowest and highest."""
+        """Return median, lowest and highest."""
         low, high = min(self.values), max(self.values)
         if low == high:
             return f"{figure(low)} {self.unit}".strip()
@@ -47,7 +47,7 @@ class Row:
     met: bool | None = None
 
     def __str__(self) -> str:
-        """Give the line in Markdown."""
+        """Return the line in Markdown."""
         ratio = "" if self.ratio is None else f"{self.ratio:.2f} x"
         met = "" if self.met is None else "yes" if self.met else "**no**"
         return f"| {self.what} | {self.measured} | {self.raw} | {ratio} | {self.target} | {met} |"
@@ -78,7 +78,7 @@ def _judge(value: float, least: float, most: float, unit: str) -> tuple[str, boo
 
 
 def figure(value: float) -> str:
-    """Give a number with three significant digits and thousands set apart."""
+    """Return a number with three significant digits and thousands set apart."""
     if value >= 1_000:
         return f"{value:,.0f}"
     for edge, digits in ((100, 0), (10, 1), (1, 2)):
@@ -88,6 +88,6 @@ def figure(value: float) -> str:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Give the value that a share of the values does not exceed."""
+    """Return the value that a share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

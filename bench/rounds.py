@@ -34,7 +34,7 @@ class Plan:
         return quick if self.quick else full
 
     def place(self, name: str) -> str:
-        """Give the path of a new directory, which is not made."""
+        """Return the path of a new directory, which is not made."""
         return os.path.join(tempfile.mkdtemp(dir=self.folder), name)
 
     def clear(self) -> None:
@@ -57,7 +57,7 @@ class Plan:
 
 
 def rate(call: Callable[[int], object], count: int, events: int = 0) -> Callable[[], float]:
-    """Give a task that calls `call(count)` and gives how many events a second that was (`count` unless said)."""
+    """Return a task that calls `call(count)` and returns the events per second."""
 
     def task() -> float:
         start = time.perf_counter()
@@ -68,7 +68,7 @@ def rate(call: Callable[[int], object], count: int, events: int = 0) -> Callable
 
 
 def p50(call: Callable[[], object], count: int) -> Callable[[], float]:
-    """Give a task that calls some times and gives the time in the middle, in ms."""
+    """Return a task that calls some times and gives the time in the middle, in ms."""
 
     def task() -> float:
         taken = []

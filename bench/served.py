@@ -49,7 +49,7 @@ FLOOR = ("bench.served",)
 
 
 def serve_slowed(sync: float) -> tuple[str, ...]:
-    """Give the server on a disk where a sync takes so many seconds."""
+    """Return the server on a disk where a sync takes so many seconds."""
     return "bench.disk", str(sync), *_SERVE
 
 
@@ -69,7 +69,7 @@ class Served:
         self.url = f"eventq://{host}:{port}"
 
     def __enter__(self) -> Self:
-        """Give the server."""
+        """Return the server."""
         return self
 
     def __exit__(self, *what: object) -> None:
@@ -77,7 +77,7 @@ class Served:
         self._child.__exit__(None, None, None)
 
     def resident_mb(self) -> float:
-        """Give what it holds in memory now."""
+        """Return what it holds in memory now."""
         lines = (
             Path(f"/proc/{self._child.process.pid}/status").read_text(encoding="utf-8").splitlines()
         )
@@ -131,7 +131,7 @@ class Line:
 
 
 def append_of(context_id: int, ready: Ready) -> AppendTurn:
-    """Give the request that appends a payload, whose hash was made before."""
+    """Return the request that appends a payload, whose hash was made before."""
     payload, digest = ready
     return AppendTurn(context_id, 0, "message", 1, 0, 0, len(payload), digest, payload)
 
@@ -149,7 +149,7 @@ class WireTurns(TurnStore):
         self.context_id = self.line.ask(CreateContext(0), Head).context_id
 
     def ready(self) -> Ready:
-        """Give another payload and its hash."""
+        """Return another payload and its hash."""
         payload = self._payloads.next()
         return payload, blake3(payload).digest()
 

@@ -35,7 +35,7 @@ class Payloads:
         self._count = 0
 
     def next(self, size: int = SIZE) -> bytes:
-        """Give another one."""
+        """Return another one."""
         self._count += 1
         at = self._chance.randrange(len(self._text) - size)
         mark = b"%x.%x " % (self._chance.getrandbits(60), self._count)
@@ -55,7 +55,7 @@ class TurnStore(Contestant):
             self.append(self._payloads.next())
 
     def times(self, count: int) -> list[float]:
-        """Give how long each of some appends took, in ms."""
+        """Return how long each of some appends took, in ms."""
         taken = []
         for _ in range(count):
             payload = self._payloads.next()

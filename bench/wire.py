@@ -124,7 +124,7 @@ def _normal(plan: Plan, stack: ExitStack) -> Tasks:
 
 
 def _slowed(plan: Plan, stack: ExitStack) -> Tasks:
-    """Give the same on the disk that rates are asked of, made of the one that there is."""
+    """Return the same on the disk that rates are asked of, made of the one that there is."""
     disk = stack.enter_context(slow_disk())
     with closing(RawTurns(plan.place("bare"), "full")) as bare:
         disk.slow_to(DISK, bare, plan.size(80, 20))  # about as many as fill a WAL
@@ -179,7 +179,7 @@ def _share(rounds: Sequence[Sequence[float]], share: float = 0.5) -> Sample:
 
 
 def _rate(rounds: Sequence[Sequence[float]]) -> Sample:
-    """Give the appends a second of one who appends one turn after the other."""
+    """Return the appends a second of one who appends one turn after the other."""
     return Sample([len(taken) * 1_000 / sum(taken) for taken in rounds], "/s")
 
 

@@ -75,7 +75,7 @@ class Clock:
         self.at = at
 
     def __call__(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.at
 
     def move(self, seconds: float) -> None:
@@ -110,13 +110,13 @@ def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def path(_pristine: str, tmp_path: Path) -> str:
-    """Give the path of a fresh thread that nobody has opened, and that may be broken."""
+    """Return the path of a fresh thread that nobody has opened, and that may be broken."""
     return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
 
 @pytest.fixture
 def thread(path: str) -> Iterator[eventq.Thread]:
-    """Give a fresh thread; it must check out when the test is over."""
+    """Return a fresh thread; it must check out when the test is over."""
     with eventq.open(path) as opened:
         yield opened
     with eventq.open(path) as again:
@@ -125,7 +125,7 @@ def thread(path: str) -> Iterator[eventq.Thread]:
 
 @pytest.fixture
 def raw(path: str) -> Iterator[apsw.Connection]:
-    """Give a plain connection to the database of the fresh thread, to look and to break things."""
+    """Return a plain connection to the fresh thread's database, to read and break things."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     connection.set_busy_timeout(30_000)
     yield connection
@@ -178,7 +178,7 @@ def write_as_original(path: str, name: str, first: int, last: int) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Give eventq a clock that stands at 2026-03-18T10:30:00.123Z until it is moved."""
+    """Return a clock for eventq that stays at 2026-03-18T10:30:00.123Z until it is moved."""
     made = Clock(1773829800.1234)
     monkeypatch.setattr(system, "now", made)
     return made
@@ -186,7 +186,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> str:
-    """Give a named pipe for a command to wait at: `read x <gate`."""
+    """Return a named pipe for a command to wait at: `read x <gate`."""
     made = str(tmp_path / "gate")
     os.mkfifo(made)
     return made
@@ -194,7 +194,7 @@ def gate(tmp_path: Path) -> str:
 
 @pytest.fixture
 def until() -> Until:
-    """Give the one way to wait: for a condition, with a generous deadline."""
+    """Return the one way to wait: for a condition, with a generous deadline."""
 
     def wait(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds

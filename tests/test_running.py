@@ -66,7 +66,7 @@ def ignoring() -> None:
 
 
 def runs(pid: int) -> bool:
-    """Say whether a process runs; one that nobody has waited for yet does not."""
+    """Return whether a process runs; one that nobody has waited for yet does not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] not in b"ZX"

@@ -37,7 +37,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[eventq.Thread]:
-    """Give a second fresh thread; it must check out when the test is over."""
+    """Return a second fresh thread; it must check out when the test is over."""
     with eventq.open(eventq.init(tmp_path / "other")) as opened:
         yield opened
         assert opened.check() == []
@@ -45,7 +45,7 @@ def other(tmp_path: Path) -> Iterator[eventq.Thread]:
 
 @pytest.fixture
 def context(thread: Thread) -> Context:
-    """Give an empty context of a thread that must check out."""
+    """Return an empty context of a thread that must check out."""
     return thread.contexts.create("main")
 
 
@@ -53,7 +53,7 @@ def context(thread: Thread) -> Context:
 def memory(
     request: pytest.FixtureRequest, thread: Thread, quick: None
 ) -> Iterator[Thread | Connection]:
-    """Give the contexts and blobs of a fresh thread: at home, and by way of a server."""
+    """Return the contexts and blobs of a fresh thread: at home, and by way of a server."""
     if request.param == "local":
         yield thread
         return
@@ -68,13 +68,13 @@ def memory(
 
 @pytest.fixture
 def stored(raw: apsw.Connection) -> Callable[[], Tables]:
-    """Give a function that returns every row of the engine, to see that a call changed nothing."""
+    """Return a function that returns every row, to check that a call changed nothing."""
     return lambda: dump(raw)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Give an empty folder."""
+    """Return an empty folder."""
     made = tmp_path / "folder"
     made.mkdir()
     return str(made)

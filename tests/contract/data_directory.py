@@ -104,5 +104,5 @@ class CxdbDirectory:
         return turn_id
 
     def attach(self, turn_id: int, root: bytes) -> None:
-        """Give a turn the root of a file tree."""
+        """Attach the root of a file tree to a turn."""
         self._add("fs/roots.idx", _sealed(struct.pack("<Q32s", turn_id, root)))

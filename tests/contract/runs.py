@@ -54,7 +54,7 @@ STOPS: dict[str, Callable[[Run], object]] = {
 
 
 def stop(run: Run, status: str) -> None:
-    """Give a run a status."""
+    """Set the status of a run."""
     if status in STOPS:
         STOPS[status](run)
 

@@ -57,7 +57,7 @@ Pair = namedtuple("Pair", "a b")  # noqa: PYI024
 
 
 def nested(depth: int, inner: Any = None) -> Any:
-    """Give a value with so many boxes in one another, arrays and objects by turns."""
+    """Return a value with so many boxes in one another, arrays and objects by turns."""
     for level in range(depth):
         inner = [inner] if level % 2 else {"a": inner}
     return inner
@@ -380,7 +380,7 @@ def test_apply_takes_texts_as_bytes_and_values_as_they_are() -> None:
 
 @pytest.fixture
 def rules(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Give the known rules, which are as before when the test is over."""
+    """Return the known rules, which are as before when the test is over."""
     known = dict(canonical._RULES)
     monkeypatch.setattr(canonical, "_RULES", known)
     return known

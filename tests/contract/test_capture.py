@@ -32,7 +32,7 @@ SOON = 120.0
 
 
 def files() -> list[str]:
-    """Give what this process has open."""
+    """Return what this process has open."""
     names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     return sorted(os.readlink(name) for name in names if os.path.lexists(name))
 

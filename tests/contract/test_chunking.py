@@ -35,7 +35,7 @@ def text(size: int, seed: int = 0) -> bytes:
 
 
 def fed(pieces: list[bytes | memoryview]) -> list[bytes]:
-    """Give the chunks of a stream that comes in such pieces."""
+    """Return the chunks of a stream that comes in such pieces."""
     chunker = Chunker()
     chunks = [bytes(chunk) for piece in pieces for chunk in chunker.feed(piece)]
     return chunks + [bytes(chunk) for chunk in chunker.end()]

@@ -48,22 +48,22 @@ def added(found: Imported) -> tuple[Any, ...]:
 
 
 def blobs(thread: eventq.Thread) -> set[str]:
-    """Give the hashes of all blobs."""
+    """Return the hashes of all blobs."""
     return {one.hash for one in thread.blobs}
 
 
 def names(*raw: bytes) -> set[str]:
-    """Give the hashes of bytes."""
+    """Return the hashes of bytes."""
     return {blake3(data).hexdigest() for data in raw}
 
 
 def of(thread: eventq.Thread, name: str) -> list[bytes | None]:
-    """Give the payloads of a context."""
+    """Return the payloads of a context."""
     return [one.payload for one in thread.contexts.get(name).replay()]
 
 
 def artifacts(thread: eventq.Thread) -> dict[str, Any]:
-    """Give what every artifact is, and its bytes."""
+    """Return what every artifact is, and its bytes."""
     return {
         one.artifact_id: (
             one.tool, one.status, one.size, one.lines, one.hash, one.created_at_ms,
@@ -74,7 +74,7 @@ def artifacts(thread: eventq.Thread) -> dict[str, Any]:
 
 
 def held(thread: eventq.Thread) -> tuple[Any, ...]:
-    """Give the artifacts, outputs and blobs."""
+    """Return the artifacts, outputs and blobs."""
     return artifacts(thread), outputs(thread), blobs(thread)
 
 

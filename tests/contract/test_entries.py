@@ -66,12 +66,12 @@ class Shelf(dict[str, bytes]):
 
 @pytest.fixture
 def shelf() -> Shelf:
-    """Give an empty shelf."""
+    """Return an empty shelf."""
     return Shelf()
 
 
 def image(data: Any, **more: Any) -> dict[str, Any]:
-    """Give an image block."""
+    """Return an image block."""
     return {"type": "image", "mimeType": "image/png", "data": data, **more}
 
 
@@ -81,7 +81,7 @@ def units(text: str) -> int:
 
 
 def nested(levels: int, inner: Any = None) -> Any:
-    """Give a value of so many boxes in one another."""
+    """Return a value of so many boxes in one another."""
     for level in range(levels):
         inner = [inner] if level % 2 else {"a": inner}
     return inner
@@ -804,7 +804,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) 
 
 
 def boxes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Give arrays and objects, some of them images."""
+    """Return arrays and objects, some of them images."""
     picture = st.builds(
         lambda data, more: {**more, "type": "image", "data": data},
         TEXTS,
@@ -831,7 +831,7 @@ QUICK = settings(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Say whether two values are the same JSON, in order, types and spelling."""
+    """Return whether two values are the same JSON, in order, types and spelling."""
     return json.dumps(left) == json.dumps(right)
 
 

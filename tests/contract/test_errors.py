@@ -35,7 +35,7 @@ EXPECTED = {
 
 
 def classes() -> dict[str, type[errors.EventqError]]:
-    """Give every class of the tree by name."""
+    """Return every class of the tree by name."""
     return {
         name: c
         for name, c in vars(errors).items()
@@ -44,7 +44,7 @@ def classes() -> dict[str, type[errors.EventqError]]:
 
 
 def facts(found: type[errors.EventqError]) -> tuple[str, int, int]:
-    """Give parent, exit code and wire code."""
+    """Return parent, exit code and wire code."""
     return found.__bases__[0].__name__, found.exit_code, found.wire_code
 
 

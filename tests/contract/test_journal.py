@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def log(path: str) -> str:
-    """Give the path of the log."""
+    """Return the path of the log."""
     return os.path.join(path, "logs", "thread.log")
 
 
 def lines(path: str) -> list[str]:
-    """Give the lines of a file of the thread."""
+    """Return the lines of a file of the thread."""
     with open(log(path), encoding="utf-8", newline="") as file:
         return file.read().split("\n")[:-1]
 

@@ -96,13 +96,13 @@ GAVE = {
 
 
 def said(run: Run, role: str) -> list[tuple[str, str]]:
-    """Give the messages of a role as pairs."""
+    """Return the messages of a role as pairs."""
     return [(message["role"], message["content"]) for message in run.messages(role, "go on")]
 
 
 @pytest.fixture
 def old(thread: eventq.Thread, tmp_path: Path) -> Run:
-    """Give the run that the older eventq made."""
+    """Return the run that the older eventq made."""
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(PACK))) as archive:
         archive.extractall(tmp_path / "pack", filter="data")
     thread.import_pack(str(tmp_path / "pack"))

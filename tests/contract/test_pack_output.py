@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("quick", "ticking")
 
 
 def artifacts(thread: eventq.Thread) -> dict[str, Any]:
-    """Give what every artifact is that comes over with it."""
+    """Return what every artifact is that comes over with it."""
     return {
         one.artifact_id: (
             one.tool, one.status == "sealed", one.size, one.lines, one.hash, one.created_at_ms,
@@ -52,7 +52,7 @@ def held(thread: eventq.Thread) -> tuple[Any, ...]:
 
 
 def statuses(thread: eventq.Thread) -> list[str]:
-    """Give the statuses of the artifacts."""
+    """Return the statuses of the artifacts."""
     return [one.status for one in thread.artifacts]
 
 
@@ -79,7 +79,7 @@ def fill(thread: eventq.Thread) -> None:
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
-    """Give the objects of `eventq.ndjson`, but for the hashes at its end."""
+    """Return the objects of `eventq.ndjson`, but for the hashes at its end."""
     with open(folder / "eventq.ndjson", "rb") as file:
         return [one for line in file if "sums" not in (one := json.loads(line))]
 
@@ -103,18 +103,18 @@ def pack(
 def artifact(
     number: Any = 0, tool: Any = "bash", status: Any = "sealed", at: Any = AT, **more: Any
 ) -> dict[str, Any]:
-    """Give the line of an artifact."""
+    """Return the line of an artifact."""
     return {"artifact": number, "tool": tool, "status": status, "created_at_ms": at, **more}
 
 
 def output(name: Any, data: bytes, version: Any = 1, at: Any = AT) -> dict[str, Any]:
-    """Give the line of an output."""
+    """Return the line of an output."""
     hashed = blake3(data).hexdigest()
     return {"output": name, "version": version, "blob": hashed, "created_at_ms": at}
 
 
 def added(found: Imported) -> tuple[Any, ...]:
-    """Give the numbers of blobs, artifacts and outputs, and the notes."""
+    """Return the numbers of blobs, artifacts and outputs, and the notes."""
     return found.blobs, found.artifacts, found.outputs, found.notes
 
 
@@ -181,7 +181,7 @@ def test_importing_twice_adds_nothing(
 
 
 def renumbered(*pairs: tuple[int, int]) -> list[str]:
-    """Give the notes of artifacts that got other numbers."""
+    """Return the notes of artifacts that got other numbers."""
     return [
         f"artifact {one} is artifact {here} here: artifact://{one} in a text means another"
         for one, here in pairs

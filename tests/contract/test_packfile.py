@@ -48,7 +48,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def blob(raw: bytes, codec: int = 0) -> BlobRecord:
-    """Give the record of a blob."""
+    """Return the record of a blob."""
     stored = zstandard.ZstdCompressor().compress(raw) if codec else raw
     return BlobRecord(blake3(raw).digest(), codec, len(raw), stored)
 
@@ -63,7 +63,7 @@ HEAD = HeadRecord(1, 0x0102030405060708, 3, 4, 5)
 
 
 def turns(count: int) -> list[TurnRecord]:
-    """Give some turns, all different."""
+    """Return some turns, all different."""
     return [
         TurnRecord(n, n - 1, n, 0, 9, blake3(b"%d" % n).digest(), 0, 1773829800123 + n)
         for n in range(1, count + 1)
@@ -621,7 +621,7 @@ def test_a_long_blob_is_read(tmp_path: Path) -> None:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give a list that fills with how many bytes each read gave."""
+    """Return a list that fills with how many bytes each read gave."""
     got: list[int] = []
     real = packfile._Source.read
 

@@ -76,7 +76,7 @@ class Fresh:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Fresh]:
-    """Give a maker of fresh threads."""
+    """Return a maker of fresh threads."""
     made = Fresh(tmp_path)
     yield made
     made.close()
@@ -148,7 +148,7 @@ def fill(thread: eventq.Thread, tick: Callable[[], None]) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Give the files of the pack of a thread that holds some of everything."""
+    """Return the files of the pack of a thread that holds some of everything."""
     at = [BORN / 1000]
 
     def tick() -> None:
@@ -164,7 +164,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def pack(whole: dict[str, bytes], tmp_path: Path) -> Path:
-    """Give a copy of that pack, to break."""
+    """Return a copy of that pack, to break."""
     folder = tmp_path / "pack"
     folder.mkdir()
     for name, data in whole.items():

@@ -55,14 +55,14 @@ LEVELS = {
 
 
 def prefix(module: str) -> str:
-    """Give the entry of LEVELS that a module stands under."""
+    """Return the entry of LEVELS that a module stands under."""
     found = [name for name in LEVELS if module == name or module.startswith(name + ".")]
     assert found, f"{module} stands at no level"
     return max(found, key=len)
 
 
 def modules() -> dict[str, str]:
-    """Give name and path of every module but the package itself."""
+    """Return name and path of every module but the package itself."""
     found = {}
     for folder, _, names in os.walk(PACKAGE):
         for name in names:

@@ -41,7 +41,7 @@ def spell(tokens: list[str | int]) -> str:
 
 
 def leaves(value: Any, tokens: tuple[str | int, ...] = ()) -> list[tuple[list[str | int], Any]]:
-    """Give every value within a value, with the tokens that lead to it."""
+    """Return every value within a value, with the tokens that lead to it."""
     found: list[tuple[list[str | int], Any]] = [([*tokens], value)]
     pairs: Any = (
         value.items()

@@ -25,7 +25,7 @@ def fill(thread: eventq.Thread, count: int = 10) -> None:
 
 
 def ids(events: Iterable[eventq.Event]) -> list[int]:
-    """Give the ids of events."""
+    """Return the ids of events."""
     return [event.id for event in events]
 
 
@@ -170,7 +170,7 @@ PUSH = "import sys, eventq\nwith eventq.open(sys.argv[1]) as t: t.push('other pr
 
 
 def take(events: Iterator[eventq.Event], count: int) -> list[int]:
-    """Give the ids of the next events."""
+    """Return the ids of the next events."""
     return [next(events).id for _ in range(count)]
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def main(memory: Memory) -> Context:
-    """Give a context with two turns, at home and by way of a server."""
+    """Return a context with two turns, at home and by way of a server."""
     made = memory.contexts.create("main")
     made.append("one")
     made.append("two")

@@ -71,7 +71,7 @@ VECTORS = {
 
 @pytest.fixture
 def run(thread: Thread) -> Run:
-    """Give a run without steps, with id 1, whose start is turn 1."""
+    """Return a run without steps, with id 1, whose start is turn 1."""
     return thread.runs.start("solve", "the task", system={"coder": "You code."})
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def run(thread: Thread) -> Run:
-    """Give a run without steps, with id 1, whose start is turn 1."""
+    """Return a run without steps, with id 1, whose start is turn 1."""
     system = {"coder": "You code.", "tester": "You test."}
     return thread.runs.start("solve", "the task", system=system)
 

@@ -45,24 +45,24 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def spell(entry: Any) -> bytes:
-    """Give an entry as session files have it."""
+    """Return an entry as session files have it."""
     return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "surrogatepass"
     )
 
 
 def lines(*entries: Any) -> bytes:
-    """Give a session file of entries, and of lines that are bytes already."""
+    """Return a session file of entries, and of lines that are bytes already."""
     return b"".join((one if isinstance(one, bytes) else spell(one)) + b"\n" for one in entries)
 
 
 def pixels(seed: int, size: int = 900) -> bytes:
-    """Give the bytes of an image that no other seed has."""
+    """Return the bytes of an image that no other seed has."""
     return random.Random(seed).randbytes(size)
 
 
 def image(seed: int, size: int = 900) -> dict[str, Any]:
-    """Give an image block."""
+    """Return an image block."""
     return {
         "type": "image",
         "mimeType": "image/png",
@@ -71,7 +71,7 @@ def image(seed: int, size: int = 900) -> dict[str, Any]:
 
 
 def says(text: str, *images: Any, **more: Any) -> dict[str, Any]:
-    """Give an entry of a message, with images."""
+    """Return an entry of a message, with images."""
     return {
         "type": "message",
         "message": {"role": "user", "content": [{"type": "text", "text": text}, *images]},
@@ -96,7 +96,7 @@ def load(
 
 
 def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) -> bytes:
-    """Give the session file that comes out; no blob may be missing unless told."""
+    """Return the session file that comes out; no blob may be missing unless told."""
     warnings: list[str] = []
     found = b"".join(thread.sessions.lines(context, warn=warnings.append))
     assert missing or warnings == []
@@ -104,22 +104,22 @@ def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) 
 
 
 def turns(thread: eventq.Thread, context: int | str) -> list[Turn]:
-    """Give the turns of a context."""
+    """Return the turns of a context."""
     return list(thread.contexts.get(context).replay())
 
 
 def kinds(thread: eventq.Thread, context: int | str) -> list[str]:
-    """Give the types of the turns of a context."""
+    """Return the types of the turns of a context."""
     return [turn.type_id for turn in turns(thread, context)]
 
 
 def payloads(thread: eventq.Thread, context: int | str) -> list[bytes]:
-    """Give the payloads of the turns of a context."""
+    """Return the payloads of the turns of a context."""
     return [turn.payload or b"" for turn in turns(thread, context)]
 
 
 def state(thread: eventq.Thread) -> list[Any]:
-    """Give all that an import could add."""
+    """Return all that an import could add."""
     infos = list(thread.contexts)
     return [
         [(one, turns(thread, one.context_id), list(thread.contexts.history(one.context_id))) for one in infos],
@@ -244,7 +244,7 @@ def is_session(data: bytes) -> bool:
 
 
 def fetched(thread: eventq.Thread) -> None:
-    """Have the blobs that random entries may name."""
+    """Store the blobs that random entries may name."""
     thread.blobs.pin(thread.blobs.put(STORED).hash, "test")
     thread.blobs.pin(thread.blobs.put(MENTIONED).hash, "test")
 
@@ -291,7 +291,7 @@ def test_any_file_comes_back(small: None, thread: eventq.Thread, data: bytes, cu
 
 
 def url_of(length: int) -> tuple[bytes, bytes]:
-    """Give a data URL of a length, and the digits of its ref."""
+    """Return a data URL of a length, and the digits of its ref."""
     url = b"data:image/png;base64," + b"A" * (length - 22)
     return url, blake3(url).hexdigest().encode()
 
@@ -885,7 +885,7 @@ def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path:
 
 
 def foreign(data: bytes) -> str:
-    """Give the ref that another tool has for bytes."""
+    """Return the ref that another tool has for bytes."""
     return f"blob:sha256:{hashlib.sha256(data).hexdigest()}"
 
 
@@ -899,12 +899,12 @@ def shelf(tmp_path: Path, *blobs: bytes) -> str:
 
 
 def holds(ref: str, *more: str) -> dict[str, Any]:
-    """Give an entry with images that are refs."""
+    """Return an entry with images that are refs."""
     return {"content": [{"type": "image", "data": one} for one in (ref, *more)], "after": 1}
 
 
 def encoded(data: bytes) -> str:
-    """Give an image as an entry has it."""
+    """Return an image as an entry has it."""
     return base64.b64encode(data).decode()
 
 

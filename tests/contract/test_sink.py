@@ -82,13 +82,13 @@ class Kept:
 
 
 def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """Give the bytes cut at these places."""
+    """Return the bytes cut at these places."""
     places = sorted({min(cut, len(data)) for cut in cuts})
     return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 def sanitized(*chunks: bytes | str) -> bytes:
-    """Give what the sanitizer makes of a stream."""
+    """Return what the sanitizer makes of a stream."""
     made = Sanitizer()
     return b"".join([*(made.feed(chunk) for chunk in chunks), made.end()])
 
@@ -96,7 +96,7 @@ def sanitized(*chunks: bytes | str) -> bytes:
 def view(
     data: bytes, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS, step: int = 0
 ) -> bytes:
-    """Give what a window shows of a stream, given at once or in steps."""
+    """Return what a window shows of a stream, given at once or in steps."""
     window = Window(spill, head, columns)
     for at in range(0, len(data), step or len(data) or 1):
         window.push(data[at : at + (step or len(data))])
@@ -119,7 +119,7 @@ def capture(
 
 
 def model_sanitize(data: bytes, swallowed: int) -> bytes:
-    """Give the text of a stream, a character at a time."""
+    """Return the text of a stream, a character at a time."""
     text = data.decode(errors="replace")
     out, at = [], 0
 
@@ -159,7 +159,7 @@ def model_sanitize(data: bytes, swallowed: int) -> bytes:
 
 
 def shorten(data: bytes, limit: int) -> bytes:
-    """Give as many of the first characters as fit."""
+    """Return as many of the first characters as fit."""
     kept = b""
     for char in data.decode():
         if len(kept) + len(char.encode()) > limit:
@@ -169,7 +169,7 @@ def shorten(data: bytes, limit: int) -> bytes:
 
 
 def shorten_left(data: bytes, limit: int) -> bytes:
-    """Give as many of the last characters as fit."""
+    """Return as many of the last characters as fit."""
     kept = b""
     for char in reversed(data.decode()):
         if len(kept) + len(char.encode()) > limit:
@@ -179,7 +179,7 @@ def shorten_left(data: bytes, limit: int) -> bytes:
 
 
 def model_cap(data: bytes, columns: int) -> tuple[bytes, int]:
-    """Give the stream with its lines cut, and the number of bytes left out."""
+    """Return the stream with its lines cut, and the number of bytes left out."""
     capped, lines = 0, []
     for whole in data.split(b"\n"):
         line = whole
@@ -192,13 +192,13 @@ def model_cap(data: bytes, columns: int) -> tuple[bytes, int]:
 
 
 def model_tail(data: bytes, limit: int) -> bytes:
-    """Give the longest tail of whole lines, or else of whole characters."""
+    """Return the longest tail of whole lines, or else of whole characters."""
     begins = [at for at in range(len(data) - limit, len(data)) if data[at - 1 : at] == b"\n"]
     return data[begins[0] :] if begins else shorten_left(data, limit)
 
 
 def model_view(data: bytes, spill: int, head: int) -> bytes:
-    """Give what is shown of a stream whose lines are cut."""
+    """Return what is shown of a stream whose lines are cut."""
     if len(data) <= spill:
         return data
     limit = min(head, spill // 2) if spill >= 80 else 0
@@ -215,7 +215,7 @@ def model_view(data: bytes, spill: int, head: int) -> bytes:
 
 
 def shorten_head(data: bytes, limit: int) -> bytes:
-    """Give as many of the first characters as fit, of a stream that is long."""
+    """Return as many of the first characters as fit, of a stream that is long."""
     return shorten(data[: limit + 3].decode(errors="ignore").encode(), limit)
 
 
@@ -234,7 +234,7 @@ class Outcome(NamedTuple):
 def model(
     data: bytes, spill: int, head: int, columns: int, *, keep: bool, swallowed: int
 ) -> Outcome:
-    """Give what a sink should give, from the whole stream."""
+    """Return what a sink should give, from the whole stream."""
     clean = model_sanitize(data, swallowed)
     cut, capped = model_cap(clean, columns)
     return Outcome(
@@ -246,7 +246,7 @@ def model(
 
 
 def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, keep: bool) -> Outcome:
-    """Give what a sink gives for chunks; what it said beforehand must have been true."""
+    """Return what a sink gives for chunks; what it said beforehand must have been true."""
     kept, seen = Kept(), list[str]()
     sink = OutputSink(
         kept.open, spill=spill, head=head, columns=columns, on_chunk=seen.append, keep=keep

@@ -41,13 +41,13 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def context(memory: Memory) -> Context:
-    """Give an empty context, at home and by way of a server."""
+    """Return an empty context, at home and by way of a server."""
     return memory.contexts.create("main")
 
 
 @pytest.fixture
 def home(thread: Thread) -> Context:
-    """Give an empty context of this process."""
+    """Return an empty context of this process."""
     return thread.contexts.create("main")
 
 
@@ -517,7 +517,7 @@ class Tree:
 
 @pytest.fixture
 def tree(memory: Memory) -> Tree:
-    """Give branches with known chains, at home and by way of a server."""
+    """Return branches with known chains, at home and by way of a server."""
     return Tree(memory)
 
 

@@ -194,7 +194,7 @@ def test_arguments_of_the_wrong_kind(thread: Thread) -> None:
 
 @pytest.fixture
 def filled(path: str) -> str:
-    """Give the path of a thread with five events that is sound."""
+    """Return the path of a thread with five events that is sound."""
     return fill(path)
 
 

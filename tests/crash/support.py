@@ -193,7 +193,7 @@ class PowerVFS(apsw.VFS):
         super().__init__(name, BASE)
 
     def disk(self, path: str) -> _Disk:
-        """Give the shadow of a file."""
+        """Return the shadow of a file."""
         return self.disks.setdefault(path, _Disk(path))
 
     def xOpen(self, name: Any, flags: list[int]) -> _DiskFile:  # noqa: N802
@@ -287,14 +287,14 @@ def kill(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def copy(template: str, path: str) -> str:
-    """Give a fresh copy of a thread that nobody has open."""
+    """Return a fresh copy of a thread that nobody has open."""
     shutil.rmtree(path, ignore_errors=True)
     shutil.copytree(template, path)
     return path
 
 
 def mirror_lines(path: str) -> list[str]:
-    """Give the lines of the mirror, rotated files first."""
+    """Return the lines of the mirror, rotated files first."""
     names = [n for n in os.listdir(path) if n.startswith("events-") and n.endswith(".jsonl")]
 
     def first(name: str) -> int:
@@ -311,7 +311,7 @@ def mirror_lines(path: str) -> list[str]:
 
 
 def contents(path: str) -> list[str]:
-    """Give the content of every event of a thread."""
+    """Return the content of every event of a thread."""
     with eventq.open(path) as thread:
         return [event.content for event in thread.peek(limit=None)]
 
@@ -343,14 +343,14 @@ def some_of(count: int, edge: int, step: int) -> list[int]:
 
 @pytest.fixture
 def vfs() -> Iterator[FaultyVFS]:
-    """Give the faulty file layer, unarmed."""
+    """Return the faulty file layer, unarmed."""
     made = FaultyVFS("faulty")
     yield made
     made.unregister()
 
 
 def numbers(seed: int, count: int, low: float, high: float) -> Iterator[float]:
-    """Give moments, spread evenly over their logarithm, the same for a seed."""
+    """Return moments, spread evenly over their logarithm, the same for a seed."""
     chance = random.Random(seed)
     for _ in range(count):
         yield low * (high / low) ** chance.random()

@@ -29,7 +29,7 @@ IDLE = {
 
 
 def touches(event: str, function: Any) -> bool:
-    """Say whether a call may change a file: one of the system, of files, or of SQLite."""
+    """Return whether a call may change a file: one of the system, of files, or of SQLite."""
     if event != "c_call" or function.__name__ in IDLE:
         return False
     owner = function.__module__ or type(function.__self__).__module__
@@ -98,7 +98,7 @@ def subscribe(path: str) -> None:
 
 @pytest.fixture
 def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give a thread with seven events whose mirror is in three files, for copying."""
+    """Return a thread with seven events whose mirror is in three files, for copying."""
     monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
     monkeypatch.setattr(journal, "ROTATE_LINES", 6)
     monkeypatch.setattr(journal, "_SHORTEST", 1)

@@ -25,7 +25,7 @@ OLD = [f"old {n}" for n in range(1, 6)]
 
 @pytest.fixture
 def template(tmp_path: Path) -> str:
-    """Give a thread with five events and a consumer that acked two, for copying."""
+    """Return a thread with five events and a consumer that acked two, for copying."""
     path = eventq.init(tmp_path / "template")
     with eventq.open(path) as thread:
         for text in OLD:

@@ -98,7 +98,7 @@ def victims(
 
 
 def yield_check(path: str) -> None:
-    """See to it that the thread checks out as it was left, and after the next push."""
+    """Check that the thread checks out as it was left, and after the next push."""
     with eventq.open(path, read_only=True) as thread:
         assert [f for f in thread.check() if "run 'eventq mirror rebuild'" not in f] == []
     sound(path, before=False)

@@ -101,7 +101,7 @@ WORKS = {work.__name__: work for work in (append, append_text, put, put_file, gc
 
 
 def rows(thread: eventq.Thread, table: str) -> int:
-    """Give how many rows a table has."""
+    """Return how many rows a table has."""
     return int(thread.database.one(f"SELECT count(*) FROM {table}"))
 
 

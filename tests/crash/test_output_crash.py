@@ -259,7 +259,7 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 def lines(size: int) -> bytes:
-    """Give the first bytes of what LINES writes."""
+    """Return the first bytes of what LINES writes."""
     return b"".join(b"line %010d\n" % n for n in range(size // 16 + 1))[:size]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def vfs() -> Iterator[PowerVFS]:
-    """Give the file layer that knows what has reached the disk."""
+    """Return the file layer that knows what has reached the disk."""
     made = PowerVFS("power")
     yield made
     made.unregister()

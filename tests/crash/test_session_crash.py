@@ -28,7 +28,7 @@ NAMED = f"blob:sha256:{hashlib.sha256(FOREIGN).hexdigest()}"
 
 
 def entry(text: str, *data: str) -> bytes:
-    """Give a line with images."""
+    """Return a line with images."""
     images = [{"type": "image", "mimeType": "image/png", "data": one} for one in data]
     message = {"type": "message", "content": [{"type": "text", "text": text}, *images]}
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

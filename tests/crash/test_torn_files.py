@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def texts() -> list[str]:
-    """Give contents whose lines take every shape that a tear can hit."""
+    """Return contents whose lines take every shape that a tear can hit."""
     return [
         "plain", "ümläut ☃ 🜲", 'quotes " and \\', "line\nbreak", '{"id":99,"created_at":', "x" * 30, "",
     ]  # fmt: skip

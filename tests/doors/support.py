@@ -169,7 +169,7 @@ def objects(*words: str, given: str | bytes | None = None) -> list[dict[str, Any
 
 
 def refused(code: int, says: str, done: Done) -> None:
-    """Hold that a command failed with a sentence."""
+    """Check that a command failed with a sentence."""
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("Error: ")
     assert says in done.err

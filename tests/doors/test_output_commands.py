@@ -111,7 +111,7 @@ def without_stdin(*words: str) -> Done:
 
 
 def _powerless() -> None:
-    """Have what is executed next obey permissions, also as root."""
+    """Make the next program obey permissions, even as root."""
     if os.geteuid() == 0:
         for right in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
             ctypes.CDLL(None).prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP

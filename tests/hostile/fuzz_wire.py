@@ -94,34 +94,34 @@ class Tape:
         self._at = 0
 
     def more(self) -> bool:
-        """Say whether it goes on."""
+        """Return whether it goes on."""
         return self._at < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """Give the next bytes, as far as there are any."""
+        """Return the next bytes, as far as there are any."""
         self._at += count
         return self._data[self._at - count : self._at]
 
     def below(self, count: int) -> int:
-        """Give a number from 0 on, of one byte."""
+        """Return a number from 0 on, of one byte."""
         return (self.take(1) or b"\0")[0] % count
 
     def one(self, of: Sequence[Given]) -> Given:
-        """Give one of several."""
+        """Return one of several."""
         return of[self.below(len(of))]
 
     def often(self, usual: int = 8) -> bool:
-        """Say yes, but for one in so many; at the end of the tape always."""
+        """Return False once in so many calls, else True; always True at the end of the tape."""
         return self.below(usual) != usual - 1
 
     def number(self) -> int:
-        """Give a number of up to 64 bits."""
+        """Return a number of up to 64 bits."""
         if self.often(4):
             return self.below(6)
         return self.one(NUMBERS) if self.often() else int.from_bytes(self.take(8), "little")
 
     def data(self) -> bytes:
-        """Give bytes, of which a few may have become many."""
+        """Return bytes, of which a few may have become many."""
         some = self.take(self.below(48))
         return some if self.often() else (some or b"\0") * self.one((100, 1000, 3000))
 
@@ -232,7 +232,7 @@ def _which(tape: Tape, kind: str) -> Any:
 
 
 def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
-    """Give an argument that is likely to be right, or not."""
+    """Return an argument that is likely to be right, or not."""
     if not tape.often(6):
         return _odd(tape, parts)
     if name == "payload" and tape.below(4) == 1:
@@ -259,7 +259,7 @@ def _part(tape: Tape, parts: list[bytes]) -> Any:
 
 
 def _odd(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
-    """Give any value."""
+    """Return any value."""
     match tape.below(8):
         case 0:
             return tape.number()
@@ -293,7 +293,7 @@ MAKERS: tuple[Callable[[Tape], frames.Request], ...] = (
 
 
 def _frame(tape: Tape, req_id: int) -> bytes:
-    """Give the bytes of a frame, right or nearly so."""
+    """Return the bytes of a frame, right or nearly so."""
     try:
         data = bytearray(frames.encode_request(tape.one(MAKERS)(tape), req_id))
     except EventqError:  # a value that nobody can send
@@ -354,12 +354,12 @@ class Transport(asyncio.Transport):
         self.wrote_eof = self.closing = self.gone = self.aborted = self.paused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Give a socket that can be duplicated."""
+        """Return a socket that can be duplicated."""
         assert (name, default) == ("socket", None)
         return self
 
     def dup(self) -> Socket:
-        """Give the duplicate."""
+        """Return the duplicate."""
         return Socket(self)
 
     def write(self, data: Any) -> None:
@@ -387,11 +387,11 @@ class Transport(asyncio.Transport):
             self._end()
 
     def get_write_buffer_size(self) -> int:
-        """Give how much waits."""
+        """Return how much waits."""
         return self.buffered
 
     def is_closing(self) -> bool:
-        """Say whether it was closed."""
+        """Return whether it was closed."""
         return self.closing
 
     def pause_reading(self) -> None:
@@ -493,7 +493,7 @@ class World:
             self.check()
 
     def work(self, *whom: Hand) -> bool:
-        """Have jobs done and their replies sent; say whether there were any."""
+        """Run jobs and send their replies; return whether there were any."""
         done = [one.work(self.thread) for one in whom]
         for group in filter(None, done):
             self.soon.append(lambda group=group: server._hand_out(group))  # type: ignore[misc]
@@ -517,7 +517,7 @@ class World:
         self.run()
 
     def check(self) -> None:
-        """Hold that memory is bounded, and accounted for."""
+        """Check that memory is bounded, and accounted for."""
         held = 0
         for connection in self.server.connections:
             jobs = [*connection._waiting, *connection._running]
@@ -544,7 +544,7 @@ class World:
 
 
 def _furnish(thread: eventq.Thread) -> None:
-    """Give a thread two contexts of turns, a blob, overlays, and an open turn."""
+    """Store two contexts of turns, a blob, patches and an open turn in a thread."""
     main = thread.contexts.create("main")
     for text in ("one", "two", "three"):
         main.append(text)
@@ -640,7 +640,7 @@ class Peer:
         return True
 
     def refused(self, got: list[Frame]) -> bool:
-        """Say whether the connection ended with a frame that is too long."""
+        """Return whether the connection ended with a frame that is too long."""
         failure = _failure(got[-1]) if got and got[-1].type == Type.ERROR else None
         return failure is not None and failure.code == 413
 
@@ -662,7 +662,7 @@ class Asked:
 
 
 def _parsed(data: bytes) -> Iterator[Asked]:
-    """Give the requests in a stream, by the table of the protocol and nothing else."""
+    """Return the requests in a stream, by the table of the protocol and nothing else."""
     at = 0
     while len(data) - at >= HEADER.size:
         length, kind, flags, req_id = HEADER.unpack_from(data, at)
@@ -691,7 +691,7 @@ def _failure(frame: Frame) -> Failure:
 
 
 def _words(failure: Failure) -> str:
-    """Give what an error says, in whichever form."""
+    """Return what an error says, in whichever form."""
     told = rpc._parsed(failure.text)
     return str(told["what"]) if told else failure.text
 
@@ -733,7 +733,7 @@ _world: list[World] = []
 
 
 def feed(data: bytes) -> None:
-    """Have peers do to a server what an input says, and hold that the server does as it should."""
+    """Run peers against a server as an input says, and check its behaviour."""
     if not _world:
         _world.append(World())
     world, tape = _world[0], Tape(data)
@@ -806,7 +806,7 @@ def _act(world: World, tape: Tape, peer: Peer, most: int) -> None:
 
 
 def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
-    """Have everything answered, hang up, and look at what is left."""
+    """Let everything be answered, hang up, and check what is left."""
     for peer in peers:
         peer.read()
         peer.eof = True
@@ -848,7 +848,7 @@ def _answer(tape: Tape) -> frames.Reply:
 
 
 def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
-    """Give what an answer tells, which may be what was asked for."""
+    """Return what an answer tells, which may be what was asked for."""
     match tape.below(12):
         case 0:
             return {"context": tape.number()}
@@ -915,7 +915,7 @@ REPLIERS: tuple[tuple[Type, Callable[[Tape], frames.Reply]], ...] = (
 
 
 def _script(tape: Tape) -> Iterator[bytes]:
-    """Give what a server says over one connection, a piece for each request that comes."""
+    """Return what a server says over one connection, a piece for each request that comes."""
     yield frames.encode_reply(_greeting(tape), 1, Type.HELLO) if tape.often(16) else _said(tape, 1)
     number = 2
     while tape.more() and tape.below(16) != 15:
@@ -928,7 +928,7 @@ def _script(tape: Tape) -> Iterator[bytes]:
 
 
 def _said(tape: Tape, number: int) -> bytes:
-    """Give what is said to a request: a reply, right or nearly so, none or several."""
+    """Return what is said to a request: a reply, right or nearly so, none or several."""
     if not tape.often(24):
         return tape.take(tape.below(64))
     kind, make = tape.one(REPLIERS)
@@ -967,7 +967,7 @@ class Scripted(socket.socket):
             self.server.send(said)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Give what the server said; it hangs up on who waits for more."""
+        """Return what the server said; it hangs up on who waits for more."""
         if self.server.fileno() >= 0 and not select.select([self], [], [], 0)[0]:
             self.server.close()
         return super().recv(size, flags)
@@ -979,7 +979,7 @@ class Scripted(socket.socket):
 
 
 def _sockets(tape: Tape) -> Callable[[], socket.socket]:
-    """Give the opener of connections to a server that follows a script."""
+    """Return the opener of connections to a server that follows a script."""
     left = 3
 
     def reach() -> socket.socket:
@@ -1061,7 +1061,7 @@ def feed_client(data: bytes) -> None:
 
 
 def _sound(error: EventqError) -> None:
-    """Hold that an error can be told, and that nobody waited for it."""
+    """Check that an error can be told, and that nobody waited for it."""
     assert str(error)
     assert "no reply came within" not in str(error), "the client waits for what is not coming"
 
@@ -1093,7 +1093,7 @@ def _removed_in_the_end(folder: str) -> subprocess.Popen[bytes]:
 
 
 def _instrument(atheris: Any, value: Any, module: str) -> None:
-    """Have atheris see which lines of a function, or of the methods of a class, are run."""
+    """Instrument a function, or the methods of a class, for atheris."""
     functions = vars(value).values() if isinstance(value, type) else [value]
     for one in [getattr(function, "fget", function) for function in functions]:
         if getattr(one, "__module__", None) == module and hasattr(one, "__code__"):

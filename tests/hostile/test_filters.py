@@ -62,7 +62,7 @@ Fenced = Callable[..., FilterSandbox]
 
 @pytest.fixture
 def fenced(tmp_path: Path) -> Iterator[Fenced]:
-    """Give a maker of fences: around a store of the contents, or the rows, that are given."""
+    """Return a maker of fences: around a store of the contents, or the rows, that are given."""
     made: list[FilterSandbox] = []
 
     def make(*contents: str, rows: list[Any] | None = None) -> FilterSandbox:
@@ -77,13 +77,13 @@ def fenced(tmp_path: Path) -> Iterator[Fenced]:
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], apsw.Connection]:
-    """Give the opener of a small store."""
+    """Return the opener of a small store."""
     return _store(tmp_path_factory.mktemp("filters") / "events.db", EVENTS)
 
 
 @pytest.fixture(scope="module")
 def fence(connect: Callable[[], apsw.Connection]) -> Iterator[FilterSandbox]:
-    """Give a fence around the small store."""
+    """Return a fence around the small store."""
     fence = FilterSandbox(connect)
     yield fence
     fence.close()
@@ -91,7 +91,7 @@ def fence(connect: Callable[[], apsw.Connection]) -> Iterator[FilterSandbox]:
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilterSandbox]:
-    """Give a fence around a store with contents made to hurt."""
+    """Return a fence around a store with contents made to hurt."""
     contents = ["a" * (8 << 20), "ab" * 1000, "'" * 100_000, "[" * 100_000]
     rows = [(*EVENTS[0][:4], content) for content in contents]
     fence = FilterSandbox(_store(tmp_path_factory.mktemp("big") / "events.db", rows))
@@ -100,13 +100,13 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilterSandbox]:
 
 
 def ids(fence: FilterSandbox, text: str) -> list[int]:
-    """Give the ids that match."""
+    """Return the ids that match."""
     fence.check(text)
     return [row[0] for row in fence.page(text, 0, 1 << 62, 1000)[0]]
 
 
 def refused(fence: FilterSandbox, text: str) -> FilterError:
-    """Give the error with which a filter is refused at once."""
+    """Return the error with which a filter is refused at once."""
     with pytest.raises(FilterError) as caught:
         fence.check(text)
     error = caught.value
@@ -454,7 +454,7 @@ def test_bombs_are_stopped(big: FilterSandbox, text: str) -> None:
 
 # What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks at the clock.
 def most(*values: str) -> str:
-    """Give the largest of values, compared with one that none is."""
+    """Return the largest of values, compared with one that none is."""
     return f"max({', '.join(values)}) = 5"
 
 
@@ -491,7 +491,7 @@ class Ticks:
 
 @pytest.fixture
 def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
-    """Have the filters look at such a clock."""
+    """Make the filters use such a clock."""
     clock = Ticks()
     monkeypatch.setattr(fence_module, "thread_time", clock)
     return clock
@@ -544,7 +544,7 @@ def test_each_json_guard_writes_its_argument_once() -> None:
 def walked(
     fence: FilterSandbox, text: str, last: int, limit: int, room: int
 ) -> tuple[list[int], list[int]]:
-    """Give the ids that pages have, upwards and, as lines, downwards."""
+    """Return the ids that pages have, upwards and, as lines, downwards."""
     up, at = [], 0
     while at < last:
         page, at = fence.page(text, at, last, limit, max_bytes=room)

@@ -33,7 +33,7 @@ TARGETS = {"server": (fuzz_wire.feed, 60_000), "client": (fuzz_wire.feed_client,
 
 
 def long_tape(flags: int, seed: int, size: int) -> bytes:
-    """Give an input that is longer than hypothesis makes them."""
+    """Return an input that is longer than hypothesis makes them."""
     return bytes([flags]) + Random(seed).randbytes(size)
 
 
@@ -91,7 +91,7 @@ def test_an_input_that_did_harm_does_none(name: str) -> None:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Give a server without sockets and threads."""
+    """Return a server without sockets and threads."""
     made = World()
     with made.thread.write():
         yield made
@@ -165,7 +165,7 @@ def _frames(data: bytes) -> list[frames.Frame]:
 
 
 def asking(*said: bytes) -> client.Connection:
-    """Give a client of a server that says this: hello, and a reply to each request."""
+    """Return a client of a server that says this: hello, and a reply to each request."""
     hello = frames.encode_reply(frames.Welcome(1), 1, Type.HELLO)
     return client.Connection(
         "unix:nowhere", lambda: Scripted(iter([hello, *said])), token="", reply_seconds=20
@@ -173,7 +173,7 @@ def asking(*said: bytes) -> client.Connection:
 
 
 def called(number: int, told: str) -> bytes:
-    """Give the answer to a call."""
+    """Return the answer to a call."""
     return frames.encode_reply(Called(told), number, Type.CALL)
 
 

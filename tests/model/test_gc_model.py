@@ -33,7 +33,7 @@ class Payload(bytes):
     """Bytes that a report shows in short."""
 
     def __repr__(self) -> str:
-        """Give the beginning and the length."""
+        """Return the beginning and the length."""
         return f"<{self[:8]!r}, {len(self)} bytes>"
 
 
@@ -112,7 +112,7 @@ class Model:
             turn = self.turns[turn].parent
 
     def alive(self, grace: float) -> tuple[set[int], set[str]]:
-        """Give the turns and the blobs that something leads to."""
+        """Return the turns and the blobs that something leads to."""
         since = self.now - int(grace * 1000) + (grace == 0)
         roots = {head for head in self.heads.values() if head}
         for at, old, new in self.log:
@@ -159,17 +159,17 @@ class Machine(Beside):
         system.now = lambda: self.model.now / 1000 + 0.0005
 
     def refs(self, picks: list[int]) -> list[str]:
-        """Give the hashes of some blobs that can be seen."""
+        """Return the hashes of some blobs that can be seen."""
         seen = sorted(digest for digest in self.model.blobs if self.model.visible(digest))
         return [seen[pick % len(seen)] for pick in picks if seen]
 
     def turn(self, pick: int) -> int:
-        """Give some turn, 0 for none."""
+        """Return some turn, 0 for none."""
         turns = [0, *self.model.turns]
         return turns[pick % len(turns)]
 
     def context(self, pick: int) -> int:
-        """Give some context, making the first."""
+        """Return some context, making the first."""
         if not self.model.heads:
             self.create(0)
         heads = list(self.model.heads)

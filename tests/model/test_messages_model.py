@@ -76,17 +76,17 @@ class Done:
 
 
 def canonical(value: object) -> str:
-    """Give canonical JSON by the means of the standard library."""
+    """Return canonical JSON by the means of the standard library."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def joined(*parts: str) -> str:
-    """Give the non-empty ones with a blank line between."""
+    """Return the non-empty ones with a blank line between."""
     return "\n\n".join(filter(None, parts))
 
 
 def summed(steps: list[Done], cap: int | None) -> str:
-    """Give the summary of some steps."""
+    """Return the summary of some steps."""
     if not steps:
         return ""
     lines = ["## What Happened Since Your Last Turn"]
@@ -104,12 +104,12 @@ def summed(steps: list[Done], cap: int | None) -> str:
 
 
 def answer(step: Done) -> dict[str, str]:
-    """Give the message of what a role put out."""
+    """Return the message of what a role put out."""
     return {"role": "assistant", "content": canonical({"meta": step.meta, "content": step.content})}
 
 
 def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messages:
-    """Give the messages that the contract asks for, from all that was done."""
+    """Return the messages that the contract asks for, from all that was done."""
     frozen = SYSTEM.get(role, "")
     given = [{"role": "system", "content": joined(frozen, TASK)}]
     begin = max((at for at, done in enumerate(chain) if done.compact is not None), default=0)
@@ -128,7 +128,7 @@ def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messag
 
 
 def compacted(chain: list[Done]) -> int:
-    """Give the number of the step that carries the last compaction, 0 for none."""
+    """Return the number of the step that carries the last compaction, 0 for none."""
     return max((done.number for done in chain if done.compact is not None), default=0)
 
 
@@ -239,7 +239,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Thread]:
-    """Give one thread for all histories: each is a run of its own."""
+    """Return one thread for all histories: each is a run of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTQ_SYNCHRONOUS", "off")
         patch.setenv("EVENTQ_NOTIFIER", "none")
@@ -403,7 +403,7 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def rows(thread: Thread) -> dict[str, list[Any]]:
-    """Give every row of every table."""
+    """Return every row of every table."""
     names = thread.database.run("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
     return {name: thread.database.run(f'SELECT * FROM "{name}"') for (name,) in names}
 

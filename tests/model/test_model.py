@@ -67,24 +67,24 @@ class Row:
 
 
 def one_of(column: str, values: list[str]) -> st.SearchStrategy[Filter]:
-    """Give the filters that compare a column with a value."""
+    """Return the filters that compare a column with a value."""
     return st.sampled_from(values).map(
         lambda v: Filter(f"{column} = '{v}'", lambda e: getattr(e, column) == v)
     )
 
 
 def both(one: Filter, other: Filter) -> Filter:
-    """Give AND."""
+    """Return a conjunction."""
     return Filter(f"({one.sql}) AND ({other.sql})", lambda e: one.test(e) and other.test(e))
 
 
 def either(one: Filter, other: Filter) -> Filter:
-    """Give OR."""
+    """Return a disjunction."""
     return Filter(f"{one.sql} OR {other.sql}", lambda e: one.test(e) or other.test(e))
 
 
 def negated(one: Filter) -> Filter:
-    """Give NOT."""
+    """Return a negation."""
     return Filter(f"NOT ({one.sql})", lambda e: not one.test(e))
 
 

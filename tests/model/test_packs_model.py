@@ -42,14 +42,14 @@ def all_turns(thread: eventq.Thread) -> list[TurnCopy]:
 
 @pytest.fixture
 def folder() -> Iterator[str]:
-    """Give a folder for all the threads of one test."""
+    """Return a folder for all the threads of one test."""
     made = tempfile.mkdtemp()
     yield made
     shutil.rmtree(made)
 
 
 def fresh(folder: str) -> eventq.Thread:
-    """Give a fresh thread."""
+    """Return a fresh thread."""
     return eventq.open(eventq.init(os.path.join(tempfile.mkdtemp(dir=folder), "thread")))
 
 
@@ -96,7 +96,7 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    """Give every file of a folder."""
+    """Return every file of a folder."""
     found = {}
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:
@@ -105,7 +105,7 @@ def contents(folder: str) -> dict[str, bytes]:
 
 
 def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
-    """Give every turn with what is above it, ids left out."""
+    """Return every turn with what is above it, ids left out."""
     found: dict[int, tuple[Any, ...]] = {0: ()}
     for turn in all_turns(thread):
         found[turn.turn] = (hash(found[turn.parent]), turn[2:])
@@ -118,7 +118,7 @@ def payloads(thread: eventq.Thread) -> set[tuple[bytes, int, int]]:
 
 
 def rooted(thread: eventq.Thread) -> set[tuple[int, bytes]]:
-    """Give the time of every turn with a root, and that."""
+    """Return the time of every turn with a root, and that."""
     with thread.database.read() as moment:
         roots = list(moment.copies.select(None).roots())
     return {(thread.contexts.turn(turn, payload=False).created_at_ms, root) for turn, root in roots}

@@ -54,7 +54,7 @@ class Model:
         return found[::-1]
 
     def shown(self, turn: int, as_of: int | None = None) -> Shown:
-        """Give what a reading shows of a turn."""
+        """Return what a reading shows of a turn."""
         payload: bytes | None = self.payloads[turn]
         applied = 0
         for seq, (which, over) in enumerate(self.overlays[:as_of], 1):
@@ -89,7 +89,7 @@ class Model:
 
 
 def seen(turn: Turn) -> Shown:
-    """Give what a turn shows."""
+    """Return what a turn shows."""
     assert turn.tombstone == (turn.payload is None)
     return turn.turn_id, turn.parent_turn_id, turn.depth, turn.patch, turn.payload
 
@@ -105,11 +105,11 @@ class Machine(Beside):
         self.create(0.0)
 
     def some_turn(self, share: float) -> int:
-        """Give one of the turns that there are, or 0."""
+        """Return one of the turns that there are, or 0."""
         return int(share * (len(self.model.parents) + 1))
 
     def some_context(self, share: float) -> int:
-        """Give one of the contexts that there ever were; 0 is none."""
+        """Return one of the contexts that there ever were; 0 is none."""
         return int(share * (self.model.newest + 1))
 
     def handle(self, context: int) -> Context | None:
@@ -428,7 +428,7 @@ def test_the_library_reads_no_more(quick: None, thread: Thread) -> None:
 
 
 def work(thread: Thread, turn_id: int, depth: int) -> int:
-    """Give the number of steps that SQLite's machine takes to find an ancestor."""
+    """Return the number of steps that SQLite's machine takes to find an ancestor."""
     steps = [0]
 
     def count() -> bool:

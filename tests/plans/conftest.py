@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def traced(
     request: pytest.FixtureRequest, path: str, full: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Traced]:
-    """Give a traced thread with all that `full` has, with and without what ANALYZE finds out."""
+    """Return a traced thread with all that `full` has, with and without what ANALYZE finds out."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     copy(full, path)
     made = opened(path, analysed=request.param == "analysed")

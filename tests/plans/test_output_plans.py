@@ -56,7 +56,7 @@ def bad(sql: str, step: str) -> bool:
 
 
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
-    """Give what artifacts and outputs are used by."""
+    """Return what artifacts and outputs are used by."""
     artifacts, outputs, areas = thread.artifacts, thread.outputs, thread.database
     writer = artifacts.allocate()
     sha256 = hashlib.sha256(b"output 7").hexdigest()
@@ -101,7 +101,7 @@ NAMES = [
 
 
 def scans(traced: Traced, call: Callable[[], object]) -> list[tuple[str, str]]:
-    """Give the steps of a call that read what they need not."""
+    """Return the steps of a call that read what they need not."""
     return [(sql, step) for sql, step in traced.of(call) if bad(sql, step)]
 
 

@@ -39,7 +39,7 @@ class Traced:
         return True
 
     def of(self, call: Callable[[], object]) -> list[tuple[str, str]]:
-        """Give statement and plan step of everything that a call runs."""
+        """Return statement and plan step of everything that a call runs."""
         self.statements.clear()
         call()
         assert self.statements
@@ -48,7 +48,7 @@ class Traced:
         ]
 
     def plan(self, sql: str, bindings: Any = None) -> list[str]:
-        """Give the steps of a statement's plan."""
+        """Return the steps of a statement's plan."""
         if sql.split(maxsplit=1)[0] in (
             "BEGIN",
             "COMMIT",
@@ -109,7 +109,7 @@ def bad(step: str) -> bool:
 
 
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
-    """Give what is run once a push, a pop or a dispatch."""
+    """Return what is run once a push, a pop or a dispatch."""
     store, consumers, notifier = thread.database, thread.consumers, thread.notifier
     last = thread.last_id()
     return {

@@ -47,7 +47,7 @@ ATTEMPT = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (
 def traced(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Traced]:
-    """Give a traced thread with six runs under way among 30,000 that are finished."""
+    """Return a traced thread with six runs under way among 30,000 that are finished."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTQ_SYNCHRONOUS", "off")
         patch.setenv("EVENTQ_NOTIFIER", "none")

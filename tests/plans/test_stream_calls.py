@@ -30,7 +30,7 @@ class Driver:
         self._count = count
 
     def __getattr__(self, name: str) -> Any:
-        """Give an attribute, and note a call that runs something."""
+        """Return an attribute, and note a call that runs something."""
         if name in ("execute", "executemany"):
             self._count.append(name)
         return getattr(self._inner, name)
@@ -55,7 +55,7 @@ class Calls:
 
 @pytest.fixture
 def calls(path: str, quick: None) -> Iterator[Calls]:
-    """Give a thread that counts; all that is used once is there already."""
+    """Return a thread that counts; all that is used once is there already."""
     with eventq.open(path) as thread:
         thread.artifacts.put(b"before")
         thread.outputs.put("before", "before")
@@ -64,7 +64,7 @@ def calls(path: str, quick: None) -> Iterator[Calls]:
 
 @pytest.fixture
 def sink(calls: Calls) -> OutputSink:
-    """Give a sink whose artifact has begun."""
+    """Return a sink whose artifact has begun."""
     made = OutputSink(lambda: calls.thread.artifacts.allocate("bash"))
     for _ in range(3):
         made.push(BLOCK)

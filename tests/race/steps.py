@@ -336,13 +336,13 @@ class Play:
         return None if actor is None or actor.done else "born"
 
     def ended(self) -> int:
-        """Give the number of children that have ended."""
+        """Return the number of children that have ended."""
         return sum(actor.done for actor in self._children.values())
 
     # --- the actors -----------------------------------------------------------------------------------------------
 
     def open(self) -> eventq.Thread:
-        """Give an open thread that nobody else uses now; opening takes longer than a whole play."""
+        """Return an open thread that is free now; opening takes longer than a play."""
         return self._stores.pop() if self._stores else eventq.open(self.path)
 
     def give_back(self, thread: eventq.Thread) -> None:
@@ -487,7 +487,7 @@ class Play:
 
 
 def inherit(lock: ConsumerLock) -> ConsumerLock:
-    """Give a lock as a forked process has it: the same locks, through descriptors of its own."""
+    """Return a lock as a forked process has it: the same locks, through descriptors of its own."""
     mine = copy.copy(lock)
     mine.guard, mine.fd = map(os.dup, lock.fds)
     return mine

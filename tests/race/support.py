@@ -86,7 +86,7 @@ class Box:
             file.write(HANDLER)
 
     def handler(self, mode: str = "all") -> str:
-        """Give the command of a handler that leaves traces."""
+        """Return the command of a handler that leaves traces."""
         return "exec " + " ".join(
             quote(word) for word in (sys.executable, self._handler, self.folder, mode)
         )
@@ -132,7 +132,7 @@ class Box:
         )
 
     def trace(self, word: str = "") -> list[str]:
-        """Give the traces that hold a word."""
+        """Return the traces that hold a word."""
         try:
             with open(os.path.join(self.folder, "trace"), encoding="utf-8") as file:
                 return [line for line in file.read().splitlines() if word in line.split()]
@@ -140,7 +140,7 @@ class Box:
             return []
 
     def journal(self, text: str = "") -> list[str]:
-        """Give the lines of the journal that hold a text."""
+        """Return the lines of the journal that hold a text."""
         folder = os.path.join(self.path, "logs")
         lines: list[str] = []
         for name in sorted(n for n in os.listdir(folder) if n.startswith("thread")):
@@ -149,11 +149,11 @@ class Box:
         return [line for line in lines if text in line]
 
     def consumer(self, name: str = "w") -> ConsumerInfo:
-        """Give what is known of a consumer."""
+        """Return what is known of a consumer."""
         return next(info for info in self.thread.info().subscriptions if info.consumer_id == name)
 
     def held(self, name: str = "w") -> bool:
-        """Say whether a supervisor looks after a consumer."""
+        """Return whether a supervisor looks after a consumer."""
         return locks.held(self.thread.layout.consumer(name))
 
     def quiet(self) -> bool:
@@ -175,7 +175,7 @@ class Box:
         until(lambda: not any(map(_is_dying, dying)), "what is dying has died")
 
     def supervisors(self) -> list[int]:
-        """Give the pids noted in the lock files."""
+        """Return the pids noted in the lock files."""
         found = []
         for name in os.listdir(os.path.join(self.path, "run")):
             with open(os.path.join(self.path, "run", name), encoding="utf-8") as file:
@@ -183,12 +183,12 @@ class Box:
         return found
 
     def handler_pid(self, name: str = "w") -> int:
-        """Give the pid of the handler that the lock file of a consumer names, 0 for none."""
+        """Return the pid of the handler that the lock file of a consumer names, 0 for none."""
         with open(self.thread.layout.consumer(name).lock, encoding="utf-8") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("handler")), 0)
 
     def all_handled(self, name: str = "w") -> bool:
-        """Say whether a consumer has acked everything."""
+        """Return whether a consumer has acked everything."""
         return self.consumer(name).last_acked_id == self.thread.last_id()
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ def _environment(pid: int) -> str:
 
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
-    """Give a box; at the end nothing runs any more, and the thread checks out."""
+    """Return a box; at the end nothing runs any more, and the thread checks out."""
     made = Box(str(tmp_path), "thread", monkeypatch)
     try:
         yield made

@@ -120,7 +120,7 @@ def test_each_version_is_given_once(thread: eventq.Thread) -> None:
 
 
 def expected(count: int) -> bytes:
-    """Give what LINES writes."""
+    """Return what LINES writes."""
     return b"".join(b"%06d " % n * 50 + b"\n" * (n % 3) for n in range(count))
 
 

@@ -57,7 +57,7 @@ def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None
 def watched(
     thread: eventq.Thread, consumer: str
 ) -> tuple[supervisor.Supervisor, supervisor.Watched]:
-    """Give a supervisor in this process, and what it knows of one consumer whose lock it holds."""
+    """Return a supervisor in this process, and its state of a consumer that it holds."""
     lock = ConsumerLock.take(thread.layout.consumer(consumer))
     assert lock is not None
     made = supervisor.Supervisor(thread.layout, thread.consumers, thread.journal, {consumer: lock})
@@ -324,7 +324,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def errors(path: str) -> list[str]:
-    """Give the lines of the journal that tell of a failure."""
+    """Return the lines of the journal that tell of a failure."""
     lines = Path(path, "logs", "thread.log").read_text().splitlines()
     return [line for line in lines if "[ERROR]" in line]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """Give a play about a fresh thread with one consumer, or what the test adds."""
+    """Return a play about a fresh thread with one consumer, or what the test adds."""
     made = Play(eventq.init(tmp_path / "thread"), monkeypatch)
     yield made
     made.close()

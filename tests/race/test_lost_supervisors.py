@@ -35,7 +35,7 @@ def open_gate(box: Box) -> None:
 
 
 def hang(box: Box, *consumers: str) -> None:
-    """Have a handler of each consumer hang with an event of the type `m`."""
+    """Make a handler of each consumer hang with an event of type `m`."""
     os.mkfifo(os.path.join(box.folder, "gate"))
     for name in consumers:
         box.thread.subscribe(name, box.handler("hang"), filter="type = 'm'")

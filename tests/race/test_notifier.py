@@ -38,7 +38,7 @@ def install(box: Box, body: str) -> str:
 
 
 def words(box: Box) -> list[str]:
-    """Give what the notifier was called with."""
+    """Return what the notifier was called with."""
     with open(os.path.join(box.folder, "words"), encoding="utf-8") as file:
         return file.read().splitlines()
 
@@ -91,7 +91,7 @@ def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: B
 
 
 def deferrals(box: Box) -> list[list[str]]:
-    """Give the deferred dispatches that are spawned from now on; none of them is really started."""
+    """Return the deferred dispatches spawned from now on; none is really started."""
     spawned: list[list[str]] = []
     real = system.spawn
 
@@ -373,7 +373,7 @@ ODD = [
 def odd(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Box]:
-    """Give a box whose thread has a path that a shell could misread."""
+    """Return a box whose thread has a path that a shell could misread."""
     made = Box(str(tmp_path), request.param, monkeypatch)
     yield made
     made.settle()

@@ -54,12 +54,12 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 def program(body: str) -> str:
-    """Give the program of one pusher."""
+    """Return the program of one pusher."""
     return FRAME + "".join(f"    {line}\n" for line in body.strip().splitlines())
 
 
 def mirror(box: Box) -> list[str]:
-    """Give all lines of the mirror in the order of their files."""
+    """Return all lines of the mirror in the order of their files."""
     names = [n for n in os.listdir(box.path) if n.startswith("events") and n.endswith(".jsonl")]
     files = []
     for name in names:

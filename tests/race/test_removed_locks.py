@@ -131,7 +131,7 @@ def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_
 
 @pytest.fixture
 def thread(tmp_path: Path) -> Iterator[eventq.Thread]:
-    """Give a thread whose locks are taken and removed in this process."""
+    """Return a thread whose locks are taken and removed in this process."""
     with eventq.open(tmp_path / "t", create=True) as made:
         yield made
 

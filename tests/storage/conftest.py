@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["sqlite"])
 def opened(path: str, quick: None) -> Iterator[eventq.Thread]:
-    """Give a fresh thread on each engine, to make what other areas hold."""
+    """Return a fresh thread on each engine, to make what other areas hold."""
     with eventq.open(path) as thread:
         yield thread
 
 
 @pytest.fixture
 def database(opened: eventq.Thread) -> Database:
-    """Give the database of a fresh thread on each engine."""
+    """Return the database of a fresh thread on each engine."""
     return opened.database
 
 
 @pytest.fixture
 def second(opened: eventq.Thread) -> Iterator[Database]:
-    """Give the same database, opened by somebody else."""
+    """Return the same database, opened by somebody else."""
     with eventq.open(opened.path) as thread:
         yield thread.database

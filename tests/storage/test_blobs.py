@@ -45,7 +45,7 @@ def long(parts: Sequence[bytes], pieces: Sequence[bytes] | None = None) -> Prepa
 
 @pytest.fixture
 def blobs(database: Database) -> Blobs:
-    """Give the blobs of a fresh thread."""
+    """Return the blobs of a fresh thread."""
     return database.blobs
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def contexts(database: Database) -> Contexts:
-    """Give contexts 1, with the turns 1 to 4, and 2, a fork at turn 2 with the turn 5."""
+    """Return contexts 1, with the turns 1 to 4, and 2, a fork at turn 2 with the turn 5."""
     database.contexts.create("one", None, None)
     for number in range(4):
         database.turns.append(1, new(b"%d" % number), AppendTo())

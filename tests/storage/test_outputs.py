@@ -19,13 +19,13 @@ LARGE = (1 << 62) - 1
 
 @pytest.fixture
 def outputs(database: Database) -> Outputs:
-    """Give the area."""
+    """Return the area."""
     return database.outputs
 
 
 @pytest.fixture
 def digests(opened: eventq.Thread) -> list[bytes]:
-    """Give the digests of three blobs."""
+    """Return the digests of three blobs."""
     return [bytes.fromhex(opened.blobs.put(b"blob %d" % n).hash) for n in range(3)]
 
 

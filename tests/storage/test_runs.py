@@ -52,7 +52,7 @@ def take(runs: Runs, run_id: int, turn: PreparedTurn | bytes, **more: Any) -> An
 
 @pytest.fixture
 def runs(database: Database, clock: Clock) -> Runs:
-    """Give the runs of a thread: 1 of a group, with a step, and 2 with a label."""
+    """Return the runs of a thread: 1 of a group, with a step, and 2 with a label."""
     database.runs.start(begin("one", group="g"))
     database.runs.start(begin("two", label="second"))
     assert take(database.runs, 1, b"a step").turn == 3

@@ -32,7 +32,7 @@ class Kind:
         self.owner = owner
 
     def seen_by(self, database: Database) -> Kind:
-        """Give the same stream in a database that somebody else has opened."""
+        """Return the same stream in a database that somebody else has opened."""
         area = database.open_turns if self.owner is None else database.artifacts
         return Kind(area, self.number, self.owner)
 
@@ -43,7 +43,7 @@ class Kind:
         return self.streams.append(self.number, self.growth(pieces), **guards)
 
     def growth(self, pieces: Sequence[bytes]) -> Growth:
-        """Give pieces as they are appended: those of open turns have no position."""
+        """Return pieces as they are appended: those of open turns have no position."""
         found = self.stored() if self.owner is not None else []
         position, newlines = len(found), b"".join(found).count(b"\n")
         made = []
@@ -59,25 +59,25 @@ class Kind:
         return self.streams.end(self.number, ending, growth, **guards)
 
     def size(self) -> int:
-        """Give how far it is."""
+        """Return how far it is."""
         return int(self.row().size)
 
     def row(self) -> Any:
-        """Give its row, or None."""
+        """Return its row, or None."""
         return self.streams.get(self.number)
 
     def stored(self) -> list[bytes]:
-        """Give the pieces."""
+        """Return the pieces."""
         return [bytes(piece.stored) for piece in pieces_from(self.streams, self.number)]
 
     def data(self) -> bytes:
-        """Give all bytes."""
+        """Return all bytes."""
         return b"".join(self.stored())
 
 
 @pytest.fixture
 def open_turn(opened: eventq.Thread) -> Kind:
-    """Give an empty open turn."""
+    """Return an empty open turn."""
     number = opened.database.open_turns.create(opened.contexts.create().id, "note", 2, 3)
     assert number is not None
     return Kind(opened.database.open_turns, number, None)
@@ -85,7 +85,7 @@ def open_turn(opened: eventq.Thread) -> Kind:
 
 @pytest.fixture(params=["open turn", "artifact"])
 def stream(request: pytest.FixtureRequest, database: Database, open_turn: Kind) -> Kind:
-    """Give an empty stream of each kind."""
+    """Return an empty stream of each kind."""
     if request.param == "open turn":
         return open_turn
     return Kind(database.artifacts, database.artifacts.create("tool", ME), ME)

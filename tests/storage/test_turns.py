@@ -30,7 +30,7 @@ def new(data: bytes, *refs: bytes, **more: Any) -> PreparedTurn:
 
 @pytest.fixture
 def turns(database: Database) -> Turns:
-    """Give the turns of a thread with two contexts: 1 is a chain of 40 turns, 2 branches off at 9.
+    """Return the turns of two contexts: 1 is a chain of 40 turns, 2 branches off at 9.
 
     Turn n is at depth n - 1; the branch goes on with turns 41 to 50.
     """

@@ -48,7 +48,7 @@ KINDS = {message: kind for kind, message in frames.REQUESTS.items()}
 
 
 def append(context_id: int, payload: bytes, parent: int = 0, **more: Any) -> AppendTurn:
-    """Give an append that is right, but for what is told otherwise."""
+    """Return an append that is right, but for what is told otherwise."""
     told: dict[str, Any] = {
         "type_id": "t", "type_version": 1, "encoding": 0, "compression": 0,
         "uncompressed_len": len(payload), "hash": blake3(payload).digest(), "payload": payload,
@@ -59,12 +59,12 @@ def append(context_id: int, payload: bytes, parent: int = 0, **more: Any) -> App
 def frame(
     kind: int, payload: bytes, req_id: int = 0, flags: int = 0, length: int | None = None
 ) -> bytes:
-    """Give the bytes of a frame, right or wrong."""
+    """Return the bytes of a frame, right or wrong."""
     return HEADER.pack(len(payload) if length is None else length, kind, flags, req_id) + payload
 
 
 def connected(address: str, **more: Any) -> socket.socket:
-    """Give a socket that is connected to a server."""
+    """Return a socket that is connected to a server."""
     unix = address.startswith("unix:")
     host, _, port = address.removeprefix("unix:").rpartition(":")
     made = socket.socket(
@@ -103,7 +103,7 @@ class Peer:
         self.socket.close()
 
     def framed(self, message: Message, flags: int | None = None) -> bytes:
-        """Give the frame of a message, and remember that a reply is due."""
+        """Return the frame of a message, and remember that a reply is due."""
         req_id = self.next_id
         self.next_id += 1
         if isinstance(message, tuple):
@@ -121,7 +121,7 @@ class Peer:
         self.socket.sendall(b"".join(self.framed(message) for message in messages))
 
     def raw(self) -> Frame:
-        """Give the next frame that comes."""
+        """Return the next frame that comes."""
         while (found := self.reader.next()) is None:
             data = self.socket.recv(1 << 20)
             assert data, "the server has hung up"
@@ -129,13 +129,13 @@ class Peer:
         return found
 
     def matched(self, found: Frame) -> Reply:
-        """Give the reply in a frame, which must answer the request that is next."""
+        """Return the reply in a frame, which must answer the request that is next."""
         req_id, kind, payloads = self.due.popleft()
         assert (found.req_id, found.flags) == (req_id, 0)
         return frames.decode_reply(found, kind, payloads)
 
     def reply(self) -> Reply:
-        """Give the next reply."""
+        """Return the next reply."""
         return self.matched(self.raw())
 
     def ask(self, message: Message, flags: int | None = None) -> Reply:
@@ -176,11 +176,11 @@ class Peer:
         return reply.code
 
     def lives(self) -> None:
-        """See to it that the next request is answered."""
+        """Check that the next request is answered."""
         assert isinstance(self.ask(GetHead(1)), (Head, Failure))
 
     def rest(self) -> list[Frame]:
-        """Give the frames that still come until the server hangs up."""
+        """Return the frames that still come until the server hangs up."""
         while data := self.socket.recv(1 << 20):
             self.reader.feed(data)
         found = list(self.reader.frames())
@@ -188,7 +188,7 @@ class Peer:
         return found
 
     def last_words(self) -> Failure:
-        """Give the error that ends the connection, and belongs to no request."""
+        """Return the error that ends the connection, and belongs to no request."""
         (told,) = self.rest()
         assert (told.type, told.req_id) == (Type.ERROR, 0)
         reply = frames.decode_reply(told, Type.ERROR)
@@ -234,11 +234,11 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Give what a client connects to."""
+        """Return what a client connects to."""
         return self.address if self.address.startswith("unix:") else f"eventq://{self.address}"
 
     def peer(self, **more: Any) -> Peer:
-        """Give another client; it is closed at the end."""
+        """Return another client; it is closed at the end."""
         made = Peer(self.address, **more)
         self._peers.append(made)
         return made
@@ -269,7 +269,7 @@ class Served:
         self.call(look)
 
     def connection(self) -> Any:
-        """Give the only connection there is, or is about to be."""
+        """Return the only connection there is, or is about to be."""
         limit = time.monotonic() + DEADLINE
         while not (found := self.call(lambda: list(self.server.connections))):
             assert time.monotonic() < limit, "nobody has connected"
@@ -317,7 +317,7 @@ class Process:
         self.process.communicate(timeout=DEADLINE)
 
     def peer(self) -> Peer:
-        """Give a client."""
+        """Return a client."""
         return Peer(self.address)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
@@ -329,7 +329,7 @@ class Process:
 
 @contextmanager
 def serving(path: str, until: Until) -> Iterator[Callable[..., Served]]:
-    """Give a function that serves a thread.
+    """Return a function that serves a thread.
 
     In the end all clients hang up: then no server holds anything for them, each stops, and the thread checks out.
     """

@@ -28,7 +28,7 @@ ROUNDS = 12
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """Give a path where a dead server has left its socket."""
+    """Return a path where a dead server has left its socket."""
     made = str(tmp_path / "s")
     leave(made)
     return made

@@ -100,7 +100,7 @@ RECORD = [
 
 @pytest.fixture
 def server(thread: Thread) -> Iterator[Server]:
-    """Give a server's side of a connection to a fresh thread."""
+    """Return a server's side of a connection to a fresh thread."""
     made = Server(thread)
     yield made
     made.calls.close()
@@ -156,7 +156,7 @@ class Stand:
 
 
 def stand_in(value: object) -> tuple[str, Any] | None:
-    """Say what a value stands for."""
+    """Return what a value stands for."""
     return (value.kind, value.which) if isinstance(value, Stand) else None
 
 
@@ -164,7 +164,7 @@ def stand_in(value: object) -> tuple[str, Any] | None:
 
 
 def public(kind: str) -> set[str]:
-    """Give the names of the public methods of a local class."""
+    """Return the names of the public methods of a local class."""
     methods = {name for name, one in vars(LOCAL[kind]).items() if callable(one)}
     found = {name for name in methods if not name.startswith("_")}
     if LOCAL[kind] is Context:
@@ -273,7 +273,7 @@ VALUE = st.recursive(
 
 
 def kinds_of(value: object) -> object:
-    """Give the types in a value, level by level: True equals 1, and 1 equals 1.0."""
+    """Return the types in a value, level by level: True equals 1, and 1 equals 1.0."""
     inside = value if isinstance(value, (list, tuple)) else ()
     return type(value), [kinds_of(one) for one in inside]
 
@@ -449,7 +449,7 @@ ODD: st.SearchStrategy[Any] = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, object, str, dict[str, Any]]:
-    """Give a call of some method of the table, with arguments of its names and of any kind."""
+    """Return a call of some method of the table, with arguments of its names and of any kind."""
     kind = draw(st.sampled_from(sorted(CALLS)))
     method = draw(st.sampled_from(sorted(CALLS[kind])))
     some = draw(st.sampled_from([0, 1, 2, 5, 99, (1 << 63) - 1]))
@@ -493,7 +493,7 @@ def test_whatever_is_asked_is_answered_or_refused(
 
 
 def pages(server: Server, answer: tuple[str, list[Any]]) -> list[list[Any]]:
-    """Give all pages of an iteration that has begun."""
+    """Return all pages of an iteration that has begun."""
     found = []
     while True:
         kind, (number, items) = answer
@@ -517,7 +517,7 @@ def test_pages_of_512_items(server: Server) -> None:
 
 
 def chain_pages(server: Server, chain: list[Any]) -> list[list[Turn]]:
-    """Give all pages of a chain, asked for one after the other."""
+    """Return all pages of a chain, asked for one after the other."""
     found = []
     head, start, end, payload, as_of = chain
     while True:
@@ -633,7 +633,7 @@ def test_an_error_comes_at_its_place(server: Server, monkeypatch: pytest.MonkeyP
 
 
 def many(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have an iterator of a thousand items that notes when it is closed."""
+    """Return an iterator of a thousand items that records when it is closed."""
     closed: list[int] = []
 
     def listed(self: Contexts, after: int = 0) -> Iterator[str]:
@@ -692,7 +692,7 @@ def test_closing_during_a_call(server: Server, monkeypatch: pytest.MonkeyPatch) 
 
 
 def files(server: Server) -> int:
-    """Give the number of files that this process has open and nobody can find."""
+    """Return the number of files that this process has open and nobody can find."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the one of the listing itself
@@ -808,7 +808,7 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 @pytest.fixture
 def unread(small: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Give such a server, on which reading a long payload is a fault."""
+    """Return such a server, on which reading a long payload is a fault."""
     load = Blobs.load
 
     def guarded(self: Blobs, wanted: Any) -> Any:
@@ -943,7 +943,7 @@ def test_an_answer_fits_into_a_frame(server: Server, monkeypatch: pytest.MonkeyP
 
 
 def made(kind: type[EventqError]) -> EventqError:
-    """Give an error of a class."""
+    """Return an error of a class."""
     known: dict[type, Callable[[], EventqError]] = {
         errors.FilterError: lambda: errors.FilterError("no", "a =\nb", 3),
         errors.AckError: lambda: errors.AckError(9, 4),

@@ -62,7 +62,7 @@ MISSING = "blob:blake3:" + "0" * 64
 
 @pytest.fixture
 def connection(serve: Callable[..., Served]) -> Iterator[Connection]:
-    """Give a connection to a server of a fresh thread."""
+    """Return a connection to a server of a fresh thread."""
     with connect(serve().url) as made:
         yield made
 
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def everything(items: Iterator[Any]) -> list[Any]:
-    """Give what an iterator gives, and the error that it ends with."""
+    """Return what an iterator gives, and the error that it ends with."""
     found: list[Any] = []
     try:
         found.extend(plain(item) for item in items)
@@ -97,12 +97,12 @@ def everything(items: Iterator[Any]) -> list[Any]:
 
 
 def told(error: EventqError) -> Any:
-    """Give all there is to an error but its `args`, which may be older than what it says."""
+    """Return all there is to an error but its `args`, which may be older than what it says."""
     return [type(error), str(error), vars(error), error.exit_code, error.wire_code]
 
 
 def seen(call: Callable[[], Any]) -> Any:
-    """Give what a call gives, or raises."""
+    """Return what a call gives, or raises."""
     try:
         return plain(call())
     except EventqError as error:
@@ -345,7 +345,7 @@ def of_blobs(memory: Any) -> Iterator[Any]:
 
 
 def of_large_bytes(memory: Any) -> Iterator[Any]:
-    """Give bytes and files that no single message holds, and promises that they break."""
+    """Return bytes and files that no single message holds, and promises that they break."""
     context, blobs = memory.contexts.create("main"), memory.blobs
     data = bytes(range(256)) * (20 << 10) + b"the end"  # 5 MiB
     yield lambda: blobs.put(data)
@@ -619,7 +619,7 @@ class Peer:
         self.sockets: list[socket.socket] = []
 
     def reach(self) -> socket.socket:
-        """Give the client's end of a new connection."""
+        """Return the client's end of a new connection."""
         mine, theirs = socket.socketpair()
         self.sockets.append(mine)
         self._runners.append(threading.Thread(target=self._serve, args=(mine,)))
@@ -627,7 +627,7 @@ class Peer:
         return theirs
 
     def connect(self, **options: Any) -> Connection:
-        """Give a connection to it."""
+        """Return a connection to it."""
         return Connection("eventq://peer:1", self.reach, **options)
 
     def cut(self) -> None:
@@ -716,7 +716,7 @@ def with_contexts(thread: Thread, count: int, *, turns: int = 0) -> None:
 
 @pytest.fixture
 def peer(thread: Thread) -> Iterator[Peer]:
-    """Give a peer with a fresh thread that has a context."""
+    """Return a peer with a fresh thread that has a context."""
     thread.contexts.create("main")
     made = Peer(thread)
     yield made
@@ -889,7 +889,7 @@ def test_a_frame_that_does_not_arrive(peer: Peer, refused: bool) -> None:
 
 
 def raw(type: int, req_id: int, payload: bytes) -> bytes:
-    """Give a frame."""
+    """Return a frame."""
     return struct.pack("<IHHQ", len(payload), type, 0, req_id) + payload
 
 
@@ -1222,7 +1222,7 @@ def test_memory_is_bounded(peer: Peer) -> None:
         left = 32 * MIB
 
         def read(self, size: int) -> bytes:
-            """Give the next MiB, or less."""
+            """Return the next MiB, or less."""
             size = min(size, MIB, self.left)
             self.left -= size
             return os.urandom(size)

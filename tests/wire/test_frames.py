@@ -205,7 +205,7 @@ ONE: dict[type, st.SearchStrategy[Reply]] = {
 
 @st.composite
 def answers(draw: st.DrawFn, request: Request) -> Reply:
-    """Give something that answers a request."""
+    """Return something that answers a request."""
     kind = REPLIES[type_of(request)]
     if draw(st.integers(0, 9)) == 0:
         return draw(FAILURE)
@@ -219,17 +219,17 @@ EXCHANGE = REQUEST.flatmap(lambda request: st.tuples(st.just(request), answers(r
 
 
 def type_of(request: Request) -> int:
-    """Give the type of a request, found another way than the code does."""
+    """Return the type of a request, found another way than the code does."""
     return next(number for number, kind in REQUESTS.items() if kind is type(request))
 
 
 def raw(type: int, flags: int, req_id: int, payload: bytes) -> bytes:
-    """Give a frame, made without the code under test."""
+    """Return a frame, made without the code under test."""
     return struct.pack("<IHHQ", len(payload), type, flags, req_id) + payload
 
 
 def frame_of(data: bytes) -> Frame:
-    """Give the one frame that some bytes are."""
+    """Return the one frame that some bytes are."""
     reader = Reader()
     reader.feed(data)
     (found,) = reader.frames()
@@ -238,7 +238,7 @@ def frame_of(data: bytes) -> Frame:
 
 
 def settled(message: One) -> One:
-    """Give a message whose views are bytes."""
+    """Return a message whose views are bytes."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
@@ -382,7 +382,7 @@ def malformed(why: str) -> Iterator[None]:
 
 
 def both_ways(body: bytes) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Give what decodes bytes as a call, and as the answer to one."""
+    """Return what decodes bytes as a call, and as the answer to one."""
     frame = Frame(64, 0, 1, body)
     return lambda: decode_request(frame), lambda: decode_reply(frame, 64)
 
@@ -783,7 +783,7 @@ VALID += [(v[2], 0, bytes.fromhex(v[4])) for v in ANSWERED]
 
 @st.composite
 def mutants(draw: st.DrawFn) -> tuple[int, int, bytes]:
-    """Give a sound payload with some bytes changed, cut out or put in."""
+    """Return a sound payload with some bytes changed, cut out or put in."""
     kind, flags, body = draw(st.sampled_from(VALID))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(body)))
@@ -793,7 +793,7 @@ def mutants(draw: st.DrawFn) -> tuple[int, int, bytes]:
 
 
 def _is_yes(kind: int, encoded: bytes, body: bytes) -> bool:
-    """Say whether a payload ends with a yes that is spelled otherwise than we do."""
+    """Return whether a payload ends with a yes that is spelled otherwise than we do."""
     size = {6: 4, 7: 4, 8: 4, 11: 1}.get(kind, 0)
     yes = (1).to_bytes(size, "little")
     spelled = bool(size) and body[-size:] not in (yes, bytes(size))
@@ -1084,7 +1084,7 @@ def test_where_a_session_starts_and_ends() -> None:
 
 
 def asked(kind: int) -> Request:
-    """Give some request of a type."""
+    """Return some request of a type."""
     return next(v[2] for v in ASKED if v[0] == kind)
 
 
@@ -1154,7 +1154,7 @@ def test_replies_come_in_the_order_of_the_requests(steps: list[tuple[bool, int]]
 
 
 def pump(data: bytes, sizes: list[int]) -> list[Frame]:
-    """Give the frames of a stream that comes in pieces of these sizes, over and over."""
+    """Return the frames of a stream that comes in pieces of these sizes, over and over."""
     reader = Reader()
     found: list[Frame] = []
     at = turn = 0

@@ -81,7 +81,7 @@ BIG_HASH = blake3(BIG).digest()
 
 
 def code(reply: object) -> int:
-    """Give the code of a failure, 0 for anything else."""
+    """Return the code of a failure, 0 for anything else."""
     return reply.code if isinstance(reply, Failure) else 0
 
 
@@ -99,7 +99,7 @@ def reset(peer: Peer) -> None:
 
 
 def held_writer(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Have the writers of servers wait, and give what lets them go on."""
+    """Block the writers of servers, and return what releases them."""
     gate, do = threading.Event(), jobs.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
@@ -136,7 +136,7 @@ def all_of(served: Served, condition: Callable[[Any], object]) -> bool:
 
 
 def short_of(data: bytes, bytes_kept: int) -> bytes:
-    """Give the beginning of the frame of a PUT_BLOB, with the header of the whole."""
+    """Return the beginning of the frame of a PUT_BLOB, with the header of the whole."""
     return frame(11, blake3(data).digest() + struct.pack("<I", len(data)) + data, 1)[:bytes_kept]
 
 
@@ -271,7 +271,7 @@ def test_large_requests_leave_room_for_small_ones(serve: Serve) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give the lengths of the long replies that the server makes, as it makes them."""
+    """Return the lengths of the long replies that the server makes, as it makes them."""
     lengths: list[int] = []
 
     def encode(reply: Reply, req_id: int, type: int = Type.ERROR) -> bytes:
@@ -285,7 +285,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def waiting(served: Served) -> int:
-    """Give how many readings wait for memory."""
+    """Return how many readings wait for memory."""
     return sum(one._parked is not None for one in list(served.server.connections))
 
 

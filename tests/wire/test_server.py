@@ -71,7 +71,7 @@ ONE, TWO, SIDE = b"one", b"two " * 100, b"aside"
 
 @pytest.fixture
 def peer(serve: Serve) -> Peer:
-    """Give a client of a server of the fresh thread."""
+    """Return a client of a server of the fresh thread."""
     return serve().peer()
 
 
@@ -87,39 +87,39 @@ def told(peer: Peer) -> Peer:
 
 
 def hashed(data: bytes) -> bytes:
-    """Give the hash of bytes."""
+    """Return the hash of bytes."""
     return blake3(data).digest()
 
 
 def turn(
     number: int, parent: int, depth: int, payload: bytes, *, included: bool = True
 ) -> WireTurn:
-    """Give a turn as it is read."""
+    """Return a turn as it is read."""
     return WireTurn(
         number, parent, depth, "t", 1, 0, 0, len(payload), hashed(payload), payload if included else None
     )  # fmt: skip
 
 
 def last(peer: Peer, context_id: int = 1, limit: int = 100) -> list[Any]:
-    """Give the payloads of a context."""
+    """Return the payloads of a context."""
     reply = peer.ask(GetLast(context_id, limit, include_payload=True))
     assert isinstance(reply, Turns), reply
     return [bytes(one.payload or b"") for one in reply.turns]
 
 
 def zstd(data: bytes, level: int = 3) -> bytes:
-    """Give bytes as one zstd frame."""
+    """Return bytes as one zstd frame."""
     return zstandard.ZstdCompressor(level=level).compress(data)
 
 
 def compressed(data: bytes, packed: bytes | None = None) -> AppendTurn:
-    """Give an append to context 1 of bytes that come as a zstd frame."""
+    """Return an append to context 1 of bytes that come as a zstd frame."""
     about: dict[str, Any] = {"hash": hashed(data), "uncompressed_len": len(data), "compression": 1}
     return append(1, zstd(data) if packed is None else packed, **about)
 
 
 def counts(raw: apsw.Connection) -> dict[str, int]:
-    """Give how many rows each table has."""
+    """Return how many rows each table has."""
     names = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     return {str(name): raw.execute(f'SELECT count(*) FROM "{name}"').get for (name,) in names}
 
@@ -290,7 +290,7 @@ def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str
 def _bare(
     payload: bytes, *, compression: int, length: int = 3, digest: bytes = b""
 ) -> tuple[int, bytes]:
-    """Give an APPEND_TURN to context 1 that need not be right."""
+    """Return an APPEND_TURN to context 1 that need not be right."""
     fixed = struct.pack("<QQI1sIIII", 1, 0, 1, b"t", 1, 0, compression, length)
     length_of = len(payload).to_bytes(4, "little")
     return 5, fixed + (digest or hashed(ONE)) + length_of + payload + bytes(4)
@@ -780,7 +780,7 @@ def test_all_that_came_before_the_end_is_answered(message: Message, peer: Peer) 
 
 
 def said(number: int, parent: int = 0, **more: Any) -> AppendTurn:
-    """Give an append as the fixtures have them."""
+    """Return an append as the fixtures have them."""
     data = bytes([0x91, number])
     return AppendTurn(1, parent, "cxdb.ConversationItem", 3, 1, 0, 2, hashed(data), data, **more)
 
@@ -796,7 +796,7 @@ LIKE_THEM: dict[str, Message] = {
 
 
 def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
-    """Give the requests by name, and their flags."""
+    """Return the requests by name, and their flags."""
     if not os.path.isdir(FIXTURES):
         return dict(LIKE_THEM), dict.fromkeys(LIKE_THEM)
     asked: dict[str, Message] = {}

@@ -49,7 +49,7 @@ class CommitVFS(FaultyVFS):
 
 @pytest.fixture
 def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
-    """Have every thread that is opened use the faulty file layer, unarmed."""
+    """Open every thread on the faulty VFS, unarmed."""
     made = CommitVFS("faulty-capture")
     monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-capture"))
     yield made

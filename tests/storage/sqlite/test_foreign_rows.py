@@ -27,7 +27,7 @@ TIMED = "created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-2 seconds')"
 
 @pytest.fixture
 def filled(path: str) -> str:
-    """Give the path of a thread with five events, keys and a consumer, which is sound."""
+    """Return the path of a thread with five events, keys and a consumer, which is sound."""
     return fill(path)
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def broken(path: str) -> Iterator[apsw.Connection]:
-    """Give a connection without foreign keys and checks to a sound thread with some of everything.
+    """Return a connection, without foreign keys and checks, to a thread with everything.
 
     Turns 1 to 8 are one chain, of which 2 to 8 jump to 1, 2, 1, 4, 5, 4, 1; 9 and 10 branch off at
     4 and jump to 4 and 9; 11 and 12 are roots, 13 comes after 12. Context 1 stands at turn 8, 2

@@ -78,7 +78,7 @@ def full(path: str) -> str:
 
 
 def refuse(thread: eventq.Thread, what: str) -> None:
-    """Have the file refuse a kind of change until `allow`."""
+    """Make the file refuse a kind of change until `allow`."""
     thread.database.run(
         f"CREATE TEMP TRIGGER refused BEFORE {what}"
         " BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
@@ -91,7 +91,7 @@ def allow(thread: eventq.Thread) -> None:
 
 
 def disown(thread: eventq.Thread, number: int, owner: str | None = DEAD) -> None:
-    """Have an artifact be that of another process."""
+    """Make an artifact belong to another process."""
     thread.database.run("UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, number))
 
 

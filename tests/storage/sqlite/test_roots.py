@@ -84,7 +84,7 @@ def aged(path: str, version: int) -> None:
 
 @pytest.fixture
 def old(path: str) -> str:
-    """Give the path of a thread with a turn on a named blob and an unreachable one."""
+    """Return the path of a thread with a turn on a named blob and an unreachable one."""
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
         main.append(NewTurn("one", refs=[thread.blobs.put(b"named").ref]))

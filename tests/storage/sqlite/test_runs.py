@@ -301,7 +301,7 @@ def text_ref(text: str) -> str:
 
 @pytest.fixture
 def sound(path: str) -> str:
-    """Give the path of a thread with five runs that checks out.
+    """Return the path of a thread with five runs that checks out.
 
     Run 1 is turns 1 (start), 2 (with an artifact), 3 (with a summary and an attempt before it) and
     4 (its end); run 2 is turns 5, 6 and 7 and active; run 3 is turns 8 and 9 and cancelled; run 4

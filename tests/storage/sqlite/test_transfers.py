@@ -35,14 +35,14 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def source(path: str) -> Iterator[eventq.Thread]:
-    """Give a fresh thread that may be broken."""
+    """Return a fresh thread that may be broken."""
     with eventq.open(path) as opened:
         yield opened
 
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[eventq.Thread]:
-    """Give a second fresh thread, in which all that says it is whole must be."""
+    """Return a second fresh thread, in which all that says it is whole must be."""
     with eventq.open(eventq.init(tmp_path / "other")) as opened:
         yield opened
         assert opened.check() == []

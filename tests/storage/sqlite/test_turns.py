@@ -25,7 +25,7 @@ INSERT = f"INSERT INTO turns ({COLUMNS}) VALUES (?, ?, ?, ?, ?, 'x', 1, NULL, 0,
 
 @pytest.fixture
 def home(opened: Thread) -> Context:
-    """Give a context with two turns."""
+    """Return a context with two turns."""
     made = opened.contexts.create("main")
     grow(made, 2)
     return made
