@@ -31,7 +31,7 @@ def run(plan: Plan) -> Iterator[Row]:
     yield from _handler(plan)
 
 
-# --- a follower ---------------------------------------------------------------------------------------------------
+# --- a follower -----------------------------------------------------------------------------------
 
 
 def _following(plan: Plan) -> Iterator[Row]:
@@ -107,7 +107,7 @@ def _idle(plan: Plan, stack: ExitStack) -> Row:
     return alone("an idle follower, of one core", Sample(shares, "%"), most=0.2)
 
 
-# --- a handler ----------------------------------------------------------------------------------------------------
+# --- a handler ------------------------------------------------------------------------------------
 
 
 def _handler(plan: Plan) -> Iterator[Row]:

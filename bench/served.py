@@ -208,7 +208,7 @@ class Crowd:
             store.close()
 
 
-# --- the least that a server can be -------------------------------------------------------------------------------
+# --- the least that a server can be ---------------------------------------------------------------
 
 
 def serve_one(directory: str) -> None:

@@ -63,7 +63,7 @@ def run(plan: Plan) -> Iterator[Row]:
         plan.clear()
 
 
-# --- appends ------------------------------------------------------------------------------------------------------
+# --- appends --------------------------------------------------------------------------------------
 
 
 def _append(plan: Plan, _: ExitStack) -> Iterator[Row]:
@@ -255,7 +255,7 @@ def _slowed_rows(what: str, found: dict[str, list[Sequence[float]]]) -> Iterator
     )
 
 
-# --- reads, and the least that a round trip costs -----------------------------------------------------------------
+# --- reads, and the least that a round trip costs -------------------------------------------------
 
 
 def _read(plan: Plan, stack: ExitStack) -> Iterator[Row]:
@@ -291,7 +291,7 @@ def _read(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     yield alone("HELLO there and back, p50: no thread beside the loop is asked", taken["hello"])
 
 
-# --- blobs --------------------------------------------------------------------------------------------------------
+# --- blobs ----------------------------------------------------------------------------------------
 
 
 def _blobs(plan: Plan, stack: ExitStack) -> Iterator[Row]:
@@ -336,7 +336,7 @@ def _there_and_back(
     return count * BLOB / 1e6 / (between - start), count * BLOB / 1e6 / (end - between)
 
 
-# --- connections that say nothing ---------------------------------------------------------------------------------
+# --- connections that say nothing -----------------------------------------------------------------
 
 
 def _idle(plan: Plan, stack: ExitStack) -> Iterator[Row]:
@@ -385,7 +385,7 @@ def _idle(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     )
 
 
-# --- connections that ask, and do not read ------------------------------------------------------------------------
+# --- connections that ask, and do not read --------------------------------------------------------
 
 
 def _flood(plan: Plan, stack: ExitStack) -> Iterator[Row]:

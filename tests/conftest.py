@@ -27,7 +27,8 @@ pytest.register_assert_rewrite(
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# What the older `thread` command makes: three tables and two indexes, and no record of any migration.
+# What the older `thread` command makes: three tables and two indexes, and no record of any
+# migration.
 ORIGINAL_SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE events (

@@ -42,7 +42,7 @@ _began = False  # whether a process was started since somebody looked
 STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 def reset_signals() -> None:
@@ -63,7 +63,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-# --- leftover processes -----------------------------------------------------------------------------------------------
+# --- leftover processes ---------------------------------------------------------------------------
 
 
 def marked(value: str) -> list[int]:
@@ -113,7 +113,7 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-# --- the session ------------------------------------------------------------------------------------------------------
+# --- the session ----------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -205,9 +205,8 @@ def _own_processes() -> Iterator[None]:
     os.environ[MARK] = _session
     if _began:
         end(marked(mine))
-        end(
-            list(children() - _known)
-        )  # forked without an exec, or started with another environment
+        # Forked without an exec, or started with another environment.
+        end(list(children() - _known))
 
 
 class _Shown:

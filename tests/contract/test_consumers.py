@@ -132,7 +132,7 @@ def test_an_unknown_consumer(thread: eventq.Thread) -> None:
             call()
 
 
-# --- pop and ack ---
+# --- pop and ack ----------------------------------------------------------------------------------
 
 
 def test_pop_acks_and_gives_what_is_next(
@@ -253,7 +253,7 @@ def test_consumers_are_independent(thread: eventq.Thread, consumer: str) -> None
     assert [c.pending for c in thread.info().subscriptions] == [0, 10]
 
 
-# --- unsubscribe, again, from now ---
+# --- unsubscribe, again, from now -----------------------------------------------------------------
 
 
 def test_progress_survives_unsubscribe(thread: eventq.Thread, consumer: str) -> None:

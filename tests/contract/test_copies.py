@@ -95,7 +95,7 @@ def empty(thread: eventq.Thread) -> bool:
     return not (*thread.contexts, *thread.blobs, *thread.artifacts, *thread.outputs)
 
 
-# --- the closure ------------------------------------------------------------------------------------------------------
+# --- the closure ----------------------------------------------------------------------------------
 
 
 def fill(thread: eventq.Thread) -> None:
@@ -412,7 +412,7 @@ def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thr
     assert (list(artifacts(other)), found.notes) == (["0", "1"], ())
 
 
-# --- again, and into what there is ------------------------------------------------------------------------------------
+# --- again, and into what there is ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chosen", [None, ["side", "run"], ["main", "other"]])
@@ -566,7 +566,7 @@ def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
                 one.copy_to(two)
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 def test_an_artifact_that_changes_while_it_is_copied(
@@ -638,7 +638,7 @@ def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Threa
     assert other.artifacts.open(2).read() == b"open and ended"
 
 
-# --- threads of all kinds ---------------------------------------------------------------------------------------------
+# --- threads of all kinds -------------------------------------------------------------------------
 
 
 def test_a_read_only_source(thread: eventq.Thread, other: eventq.Thread) -> None:
@@ -730,7 +730,7 @@ def test_a_copy_that_is_broken_off(
     assert held(other) == held(thread)
 
 
-# --- the store itself -------------------------------------------------------------------------------------------------
+# --- the store itself -----------------------------------------------------------------------------
 
 
 def test_a_renamed_directory(tmp_path: Path, other: eventq.Thread) -> None:

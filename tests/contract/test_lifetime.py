@@ -200,7 +200,7 @@ def test_processes_share_a_thread(thread: eventq.Thread, run_python: RunPython) 
         ]
 
 
-# --- the directory goes away ---
+# --- the directory goes away ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -161,7 +161,7 @@ def test_two_threads_of_one_process(thread: eventq.Thread) -> None:
     assert numbers(thread.path) == list(range(1, 41))
 
 
-# --- rotation ---
+# --- rotation -------------------------------------------------------------------------------------
 
 
 def test_a_long_file_is_rotated_at_the_next_push(thread: eventq.Thread, clock: Clock) -> None:
@@ -259,7 +259,7 @@ def test_deleted_files_after_a_rotation(
     assert numbers(thread.path) == list(expected)
 
 
-# --- rebuild ---
+# --- rebuild --------------------------------------------------------------------------------------
 
 
 def test_rebuild_writes_everything_again(thread: eventq.Thread) -> None:
@@ -338,7 +338,7 @@ def test_two_rebuilds_at_once(thread: eventq.Thread) -> None:
     assert not [name for name in os.listdir(thread.path) if "new" in name or "rebuilt" in name]
 
 
-# --- trouble ---
+# --- trouble --------------------------------------------------------------------------------------
 
 
 def test_a_mirror_that_cannot_be_written_fails_no_push(thread: eventq.Thread) -> None:

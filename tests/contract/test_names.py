@@ -84,7 +84,7 @@ def test_a_quoted_word_is_one_word(word: str) -> None:
     assert shlex.split(quote(word)) == [word]
 
 
-# --- sources ---
+# --- sources --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

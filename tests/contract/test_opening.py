@@ -266,7 +266,7 @@ def test_a_nul_in_the_path_is_refused() -> None:
         eventq.open("a\0b")
 
 
-# --- only reading ---
+# --- only reading ---------------------------------------------------------------------------------
 
 
 def test_writing_to_what_was_opened_to_read(thread: eventq.Thread) -> None:
@@ -314,7 +314,7 @@ def test_init_says_who_is_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
     os.close(fd)
 
 
-# --- long paths ---
+# --- long paths -----------------------------------------------------------------------------------
 
 LONGEST = (
     490  # bytes of the real path of a directory: SQLite opens 512, with the longest of its suffixes

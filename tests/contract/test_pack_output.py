@@ -118,7 +118,7 @@ def added(found: Imported) -> tuple[Any, ...]:
     return found.blobs, found.artifacts, found.outputs, found.notes
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- there and back -------------------------------------------------------------------------------
 
 
 def test_all_of_it_comes_over(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_counters_of_outputs_go_on(
     assert other.outputs.allocate("X", "3-A.4-B") == "3-A.4-B.6-X"
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 WOUNDS: dict[str, Callable[[Path], object]] = {
     "missing": lambda file: file.unlink(),
@@ -325,7 +325,7 @@ def test_a_version_after_one_that_was_lost(other: eventq.Thread, tmp_path: Path)
     assert [one[0] for one in outputs(other).values()] == [b"two"]
 
 
-# --- hostile packs ----------------------------------------------------------------------------------------------------
+# --- hostile packs --------------------------------------------------------------------------------
 
 DATA = b"the bytes of an artifact"
 HASH = blake3(DATA).hexdigest()
@@ -489,7 +489,7 @@ def test_random_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[Any]
     shutil.rmtree(place)
 
 
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 TAKEN: dict[str, Callable[[Path], object]] = {

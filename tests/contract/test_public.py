@@ -231,7 +231,7 @@ def test_the_package_is_typed() -> None:
     assert os.path.exists(os.path.join(PACKAGE, "py.typed"))
 
 
-# --- Event ---
+# --- Event ----------------------------------------------------------------------------------------
 
 
 def test_an_event_is_a_tuple_with_names() -> None:

@@ -149,7 +149,7 @@ def test_the_default_limit_is_64_mib(thread: eventq.Thread) -> None:
         thread.push("self", "note", "x" * ((64 << 20) + 1))
 
 
-# --- keys ---
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def test_the_same_key_is_the_same_event(thread: eventq.Thread) -> None:
@@ -261,7 +261,7 @@ def test_a_key_is_free_when_its_event_was_pruned(thread: eventq.Thread) -> None:
     assert thread.push_many([("self", "note", "four", None, "b")]) == Batch(1, 4, 4)
 
 
-# --- push_many ---
+# --- push_many ------------------------------------------------------------------------------------
 
 
 def test_push_many_says_what_it_stored(thread: eventq.Thread) -> None:

@@ -164,7 +164,7 @@ def test_latest_gives_the_newest_of_each(thread: eventq.Thread) -> None:
         thread.latest(by="content")
 
 
-# --- follow ---
+# --- follow ---------------------------------------------------------------------------------------
 
 PUSH = "import sys, eventq\nwith eventq.open(sys.argv[1]) as t: t.push('other process', sys.argv[2], 'x')\n"
 

@@ -133,7 +133,7 @@ def collect(thread: eventq.Thread) -> None:
     thread.gc(apply=True, grace=0)
 
 
-# --- the very bytes -------------------------------------------------------------------------------------------------
+# --- the very bytes -------------------------------------------------------------------------------
 
 CHARACTERS = st.characters(exclude_categories=())
 TEXTS = st.one_of(
@@ -296,9 +296,8 @@ def url_of(length: int) -> tuple[bytes, bytes]:
     return url, blake3(url).hexdigest().encode()
 
 
-ESCAPED = b'{"image_url":"%s","text":"blob\\u003ablake3:%s"}' % url_of(
-    81
-)  # as long as the ref, escaped
+# As long as the ref, escaped.
+ESCAPED = b'{"image_url":"%s","text":"blob\\u003ablake3:%s"}' % url_of(81)
 AS_IMAGE = b'{"a":{"image_url":"%s"},"b":{"image_url":"blob:blake3:%s"}}' % url_of(76)
 AS_TEXT = b'{"a":{"image_url":"%s"},"b":"blob:blake3:%s"}' % url_of(76)
 GOOD = base64.b64encode(b"A" * 1000).decode()
@@ -426,7 +425,7 @@ def test_a_session_that_is_exported_and_imported_elsewhere(
     assert payloads(other, "s") == payloads(thread, "s")
 
 
-# --- numbers, as they were written -----------------------------------------------------------------------------------
+# --- numbers, as they were written ----------------------------------------------------------------
 
 ODD_NUMBERS = [
     "0.00005", "5e-7", "1E5", "1e5", "1e+21", "1E-0", "-0", "-0.0", "0.0", "0.1000", "1.0e+10", "1e400", "-1E400",
@@ -616,7 +615,7 @@ def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread) -> 
     assert export(thread, "abc") == data
 
 
-# --- what is no session ----------------------------------------------------------------------------------------------
+# --- what is no session ---------------------------------------------------------------------------
 
 
 NONE_OF = "none of its first {} lines is a JSON object"
@@ -660,7 +659,7 @@ def test_a_session_whose_beginning_is_damaged(thread: eventq.Thread) -> None:
     assert (piped.added, export(thread, "piped")) == (4, data)
 
 
-# --- importing again --------------------------------------------------------------------------------------------------
+# --- importing again ------------------------------------------------------------------------------
 
 
 def test_a_file_that_has_grown(thread: eventq.Thread) -> None:
@@ -739,7 +738,7 @@ def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: in
     assert state(thread) == before
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -777,7 +776,7 @@ def test_the_name_of_a_session(
     assert [one.name for one in thread.contexts] == [name, "mine"]
 
 
-# --- what is in the way -----------------------------------------------------------------------------------------------
+# --- what is in the way ---------------------------------------------------------------------------
 
 
 def test_a_context_of_the_name(thread: eventq.Thread) -> None:
@@ -881,7 +880,7 @@ def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path:
         next(thread.sessions.lines("none"))
 
 
-# --- the blobs of another tool ----------------------------------------------------------------------------------------
+# --- the blobs of another tool --------------------------------------------------------------------
 
 
 def foreign(data: bytes) -> str:
@@ -1005,7 +1004,7 @@ def test_malformed_refs_open_no_file(
             thread.read(ref)
 
 
-# --- collections ------------------------------------------------------------------------------------------------------
+# --- collections ----------------------------------------------------------------------------------
 
 
 MENTIONS = [
@@ -1053,7 +1052,7 @@ def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(thread: eventq.Thr
     assert load(thread, data, "s").added == 0
 
 
-# --- externalize and rehydrate ----------------------------------------------------------------------------------------
+# --- externalize and rehydrate --------------------------------------------------------------------
 
 
 def test_an_entry_by_hand(thread: eventq.Thread) -> None:

@@ -31,7 +31,8 @@ SECTOR = 512
 BASE = apsw.vfs_names()[0]
 
 
-# A disk that refuses once and one that stays full; the other pairs have found nothing of their own and are for the soak.
+# A disk that refuses once and one that stays full; the other pairs have found nothing of their own
+# and are for the soak.
 REFUSALS = [
     pytest.param(apsw.IOError, False, id="IOError-once"),
     pytest.param(apsw.FullError, True, id="FullError-lasting"),
@@ -40,7 +41,7 @@ REFUSALS = [
 ]
 
 
-# --- a disk that refuses ----------------------------------------------------------------------------------------------
+# --- a disk that refuses --------------------------------------------------------------------------
 
 
 class FaultyFile(apsw.VFSFile):
@@ -123,7 +124,7 @@ class FaultyVFS(apsw.VFS):
         raise self._error("refused by the test")
 
 
-# --- a power cut ------------------------------------------------------------------------------------------------------
+# --- a power cut ----------------------------------------------------------------------------------
 
 
 class _Disk:
@@ -200,7 +201,7 @@ class PowerVFS(apsw.VFS):
         return _DiskFile(self, name, flags)
 
 
-# --- the calls of a module --------------------------------------------------------------------------------------------
+# --- the calls of a module ------------------------------------------------------------------------
 
 
 class Calls:
@@ -229,7 +230,7 @@ class Calls:
         raise OSError(28, "refused by the test")
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 # Ends the process at the n-th call that Python makes: every boundary between two steps is one.
 FALL = """
@@ -283,7 +284,7 @@ def kill(process: subprocess.Popen[bytes]) -> bytes:
     return rest
 
 
-# --- what must hold afterwards ----------------------------------------------------------------------------------------
+# --- what must hold afterwards --------------------------------------------------------------------
 
 
 def copy(template: str, path: str) -> str:

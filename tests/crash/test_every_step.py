@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# What changes nothing that outlives a process: to be killed before one of these is to be killed before the next call.
+# What changes nothing that outlives a process: to be killed before one of these is to be killed
+# before the next call.
 IDLE = {
     "access", "cpu_count", "fspath", "fstat", "get_autocommit", "getenv", "getpid", "getppid", "last_insert_rowid",
     "listdir", "lseek", "lstat", "pread", "read", "readlink", "sched_yield", "set_busy_handler", "set_busy_timeout",

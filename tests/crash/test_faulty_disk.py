@@ -240,7 +240,8 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
         path = copy(template, str(tmp_path / "thread"))
         stored = 0
         with vfs.opened(path, 1 << 30, apsw.FullError) as thread:
-            # apsw raises what a callback raised even where SQLite goes on regardless, as it does in a checkpoint
+            # apsw raises what a callback raised even where SQLite goes on regardless, as it does in
+            # a checkpoint
             thread.database.connection.wal_autocheckpoint(0)
             vfs.arm(number, apsw.FullError, lasting=True)
             with suppress(DiskError):

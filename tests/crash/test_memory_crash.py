@@ -64,7 +64,7 @@ def template(tmp_path: Path) -> str:
     return path
 
 
-# --- what is done, and what must hold whatever became of it ---
+# --- what is done, and what must hold whatever became of it ---------------------------------------
 
 
 def append(thread: eventq.Thread) -> None:

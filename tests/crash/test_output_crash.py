@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CHANCE = random.Random(51)
-NOISE = b"".join(
-    _CHANCE.randbytes(63).replace(b"\n", b"-") + b"\n" for _ in range(4_700)
-)  # lines that end with chunks
+# Lines that end with chunks.
+NOISE = b"".join(_CHANCE.randbytes(63).replace(b"\n", b"-") + b"\n" for _ in range(4_700))
 LARGE = _CHANCE.randbytes(1_500_000)
 OLD = b"old\n" * 20_000
 FILES = {
@@ -63,7 +62,7 @@ class Told:
         self.published: list[bytes] = []
 
 
-# --- what is done ---
+# --- what is done ---------------------------------------------------------------------------------
 
 
 def write(thread: eventq.Thread, told: Told) -> None:
@@ -240,9 +239,10 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
     assert number > 10
 
 
-# --- a writer that is killed --------------------------------------------------------------------------------------------
+# --- a writer that is killed ----------------------------------------------------------------------
 
-# Writes numbered lines until it is killed, and says after each how far an artifact is that others can read.
+# Writes numbered lines until it is killed, and says after each how far an artifact is that others
+# can read.
 LINES = """
 import eventq
 from eventq.output import artifacts
@@ -289,9 +289,10 @@ def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
         assert thread.check() == []
 
 
-# --- no room ----------------------------------------------------------------------------------------------------------
+# --- no room --------------------------------------------------------------------------------------
 
-# With a limit on the size of files the database cannot grow: the system refuses, as a full disk does.
+# With a limit on the size of files the database cannot grow: the system refuses, as a full disk
+# does.
 FULL = """
 import resource, signal, eventq
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Each child exports and kills itself before its nth call that changes the disk; the last one comes through.
+# Each child exports and kills itself before its nth call that changes the disk; the last one comes
+# through.
 KILLED = """
 import json, os, signal, sys
 import eventq
@@ -94,9 +95,8 @@ def test_a_killed_export_is_done_again(
         for number in range(1, last):
             pack = tmp_path / f"pack-{number}"
             if (pack / "heads.tbl").exists():
-                assert (
-                    whole.items() <= tree(pack).items()
-                )  # it comes last: where it is, everything is
+                # It is renamed last: if it is there, everything is.
+                assert whole.items() <= tree(pack).items()
             if (pack / "heads.tbl").exists() and not (pack / ".eventq-export" / "names").exists():
                 assert tree(pack) == whole  # killed after its very end
                 with pytest.raises(LogicError, match="holds a pack already"):
@@ -118,9 +118,8 @@ def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> 
         for number in range(1, last):
             for name in names:
                 pack = tmp_path / f"copy-{number}-{name}"
-                shutil.copytree(
-                    tmp_path / f"pack-{number}", pack, copy_function=os.link
-                )  # the very files
+                # Linked, so that the files are the very same.
+                shutil.copytree(tmp_path / f"pack-{number}", pack, copy_function=os.link)
                 path = pack / name
                 seen.add((name, path.exists()))
                 if path.is_dir():

@@ -42,8 +42,9 @@ def environ(**more: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none", **more}
 
 
-# Starting Python and importing the program takes longer than most commands do. So there is one process that has done
-# both; each command runs in a fork of it, with descriptors, environment and folder of its own.
+# Starting Python and importing the program takes longer than most commands do. So there is one
+# process that has done both; each command runs in a fork of it, with descriptors, environment and
+# folder of its own.
 FORKS = """
 import array, json, os, socket, sys
 import eventq, eventq.cli

@@ -38,7 +38,8 @@ SEQ = b"".join(b"%d\n" % n for n in range(1, 20_001))  # 108,894 bytes
 LONG = "seq 20000"  # what prints it
 SOON = 120.0  # seconds that something may take which is a matter of one
 
-# Notes every signal in a file, and leaves at the last of them with what it has to say. It never looks at a clock.
+# Notes every signal in a file, and leaves at the last of them with what it has to say. It never
+# looks at a clock.
 NOTING = """
 import os, signal, sys
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -618,9 +619,8 @@ class Terminal:
     def interrupts(self, until: Until, *, by_key: bool) -> bytes:
         """Interrupt once, and give how often the command was told until it left."""
         if by_key:
-            self.process.send_signal(
-                signal.SIGSTOP
-            )  # so that what it would pass on comes late enough to be counted
+            # Stopped, so that a forwarded signal would come late enough to be counted.
+            self.process.send_signal(signal.SIGSTOP)
             os.write(self.ours, b"\x03")
             until(
                 lambda: self.log.read_bytes() == b"2\n", "the terminal interrupts the command", SOON
@@ -796,9 +796,8 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
 @pytest.mark.parametrize("room", [100_000, 1_500_000, 4_500_000])
 def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple[str, ...]) -> None:
     """If the artifact fails, the view is whole and bounded, and stderr has the reason."""
-    noise = b"".join(
-        os.urandom(32).hex().encode() + b"\n" for _ in range(200_000)
-    )  # 13 MB, 7 of them on the disk
+    # 13 MB, of which 7 are on the disk.
+    noise = b"".join(os.urandom(32).hex().encode() + b"\n" for _ in range(200_000))
     (tmp_path / "noise").write_bytes(noise)
     setup = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))  # noqa: E731
     process = start(box, "sh", "-c", f"cat {tmp_path}/noise; exit 4", options=options, setup=setup)

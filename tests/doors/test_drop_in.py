@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("program", [EVENTQ, THREAD], ids=["eventq", "thre
 LINE = '{"source":"self","type":"note","content":"%s"}'
 
 
-# --- words ---
+# --- words ----------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -119,7 +119,7 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-# --- batches ---
+# --- batches --------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -157,7 +157,7 @@ def test_blanks_of_unicode_inside_of_texts_are_kept(inbox: str) -> None:
     assert contents(inbox) == [text]
 
 
-# --- what info shows ---
+# --- what info shows ------------------------------------------------------------------------------
 
 
 @BOTH
@@ -184,7 +184,7 @@ def test_an_empty_filter_is_shown_as_it_was_given(inbox: str, program: str) -> N
         assert len(thread.pop("a", 0)) == 2
 
 
-# --- names ---
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_the_examples_of_help_name_the_program_as_it_was_called(name: str) -> No
     assert len(examples.splitlines()) == len(COMMANDS[name].examples)
 
 
-# --- a file inside of a thread ---
+# --- a file inside of a thread --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["events.db", "events.jsonl"])

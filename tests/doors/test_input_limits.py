@@ -69,7 +69,7 @@ def count(path: str) -> int:
         return thread.last_id()
 
 
-# --- hook ---
+# --- hook -----------------------------------------------------------------------------------------
 
 
 def test_a_hook_that_is_given_too_much_stops_reading_and_is_silent(inbox: str) -> None:
@@ -146,7 +146,7 @@ def test_a_stdin_that_does_not_block_is_waited_for(
         assert [event.content for event in thread.peek()] == ['{"a":"b"}']
 
 
-# --- push ---
+# --- push -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", ["-", "/dev/zero"])
@@ -206,7 +206,7 @@ def test_the_largest_event_fits_into_a_line_however_it_is_spelled(inbox: str, sp
         assert [event.content for event in thread.peek()] == [one * times]
 
 
-# --- the memory ---
+# --- the memory -----------------------------------------------------------------------------------
 
 WHOLE = [
     ["turn", "append", "main", "--canonical", "eventq-json-1"],

@@ -24,7 +24,7 @@ def inbox(tmp_path: Path) -> str:
     return path
 
 
-# --- keys ---
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def test_the_same_push_again_says_nothing(inbox: str) -> None:
@@ -130,7 +130,7 @@ def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
     assert contents(inbox) == ["one"]
 
 
-# --- fields that events do not have ---
+# --- fields that events do not have ---------------------------------------------------------------
 
 
 def test_unknown_fields_of_a_batch_are_said_once(inbox: str) -> None:

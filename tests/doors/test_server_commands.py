@@ -71,9 +71,8 @@ def here(folder: str, *words: str, given: bytes = b"") -> tuple[int, bytes, byte
             for fd, file in enumerate((stdin, stdout, stderr)):
                 os.dup2(file.fileno(), fd)
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", ResourceWarning
-                )  # a process that ends closes its files so
+                # A process that ends closes its files without further ado.
+                warnings.simplefilter("ignore", ResourceWarning)
                 found = find(words)
                 raw = parse(*found) if found else None
                 code = execute(found[0], raw) if found and raw is not None else run_click([*words])
@@ -87,7 +86,8 @@ def here(folder: str, *words: str, given: bytes = b"") -> tuple[int, bytes, byte
         return code, stdout.read(), stderr.read()
 
 
-# What is done, in this order: words, and what stdin gives. Each is done as it stands, and again with --json.
+# What is done, in this order: words, and what stdin gives. Each is done as it stands, and again
+# with --json.
 STEPS: list[tuple[str, bytes]] = [
     # what there is
     ("context ls", b""),
@@ -614,7 +614,8 @@ def _is_remote(option: Option) -> bool:
     return isinstance(option.kind, Opened) and option.kind.remote
 
 
-# What these need besides what their tables require; their files are there, so that only the address is at fault.
+# What these need besides what their tables require; their files are there, so that only the address
+# is at fault.
 MORE = {
     "push": "--source self --type t --content x",
     "peek": "--last 1",

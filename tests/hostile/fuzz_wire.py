@@ -44,11 +44,8 @@ if TYPE_CHECKING:
     Given = TypeVar("Given")
 
 FRAME, IN_FLIGHT = 64 << 10, 129 << 10  # the limits of the server
-SMALL, AHEAD, AHEAD_BYTES = (
-    4 << 10,
-    16,
-    160 << 10,
-)  # its constants, so small that an input of 4 KiB reaches them
+# The server's constants, so small that an input of 4 KiB reaches them.
+SMALL, AHEAD, AHEAD_BYTES = 4 << 10, 16, 160 << 10
 LEAST_READ = 1 << 10  # likewise
 CURSORS, UPLOADS = 3, 2  # of a connection, likewise
 CHUNK = 256 << 10  # bytes that asyncio reads at once, at most
@@ -74,9 +71,8 @@ NAMES = (
     "main", "retry", "", "1", "new", "\ud800", "\0", "x" * 300, "x" * 70_000, "blob:blake3:", "eventq-json-1", "self",
     "internal:x:y:z", "é\n", *("blob:blake3:" + one.hex() for one in STORED), *(one.hex() for one in HASHES),
 )  # fmt: skip
-DEEP = tuple(
-    f"{count} deep" for count in (3, 14, 20, 900, 3000)
-)  # lists within one another, once it is JSON
+# Nested lists, once it is JSON.
+DEEP = tuple(f"{count} deep" for count in (3, 14, 20, 900, 3000))
 ODD: tuple[Any, ...] = (
     None, True, False, 0.5, -1, -(1 << 63), 1 << 64, 10**30, 1e308, float("nan"), float("inf"), "", [], [[]], {}, {"a": 1},
     {"a": 1, "b": 2}, {"tuple": []}, {"tuple": 5}, {"bytes": 0}, {"bytes": True}, {"bytes": [0]}, {"Turn": []},
@@ -440,9 +436,8 @@ class Hand(jobs.Writer):
     def work(self, thread: eventq.Thread) -> jobs.Done:
         """Do what the next transaction holds; give the replies."""
         done: jobs.Done = []
-        while not done and not (
-            self._jobs.empty() and self._kept is None
-        ):  # one that waits for memory comes again
+        # A job that waits for memory comes again.
+        while not done and not (self._jobs.empty() and self._kept is None):
             done = self._do(thread, self._next())
         assert thread.database.depth == 1, "a transaction was left open"
         return [(job, job.owner.send_now(job, job.owner.settle(job, reply))) for job, reply in done]
@@ -534,9 +529,8 @@ class World:
         assert self.server.budget.held >= 0
         assert not self.server.connections or held <= self.server.budget.held
         unread = sum(connection._unsent for connection in self.server.connections)
-        beyond = (
-            server.LEAST_READ + REFUSALS * server._COST
-        )  # of each connection, whatever is held of others
+        # Of each connection, whatever is held for others.
+        beyond = server.LEAST_READ + REFUSALS * server._COST
         assert self.server.budget.held - unread <= IN_FLIGHT + 2 * beyond, (
             f"{self.server.budget.held} bytes are held"
         )
@@ -608,7 +602,7 @@ class Peer:
         self.stubborn = False
         self.transport.flush()
 
-    # --- what it got ----------------------------------------------------------------------------------------------
+    # --- what it got ------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Check that every reply is complete, has a known code, and answers the right request."""
@@ -622,9 +616,8 @@ class Peer:
             _check_reply(reply, request)
             locked = locked and (reply.type == Type.ERROR or not _has_token(request.request))
             assert not locked or reply.type == Type.ERROR, "an answer without a token"
-        answered = len(got) >= len(
-            [one for one in asked if one.whole]
-        )  # one that is skipped may be answered early
+        # A skipped request may be answered early.
+        answered = len(got) >= len([one for one in asked if one.whole])
         assert answered or said or self.transport.aborted or self.refused(got), (
             "a request without a reply"
         )
@@ -714,10 +707,8 @@ def _check_failure(failure: Failure, asked: Asked) -> None:
     assert error.fix
     assert failure.code in CODES
     assert failure.code != 500 or error.what.startswith(OURS), failure
-    if asked.error is not None and failure.code not in (
-        409,
-        500,
-    ):  # before a token, and where there is no room
+    # 409 comes before a token, 500 without memory.
+    if asked.error is not None and failure.code not in (409, 500):
         assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
 
 
@@ -814,9 +805,8 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
     while busy:
         world.settle()
         busy = sum(peer.deliver(most) for peer in peers) > 0  # each of them, not the first that can
-        if not busy and any(
-            one._parked for one in world.server.connections
-        ):  # it is refused, and what follows is read
+        # The parked read is refused, and what follows is read.
+        if not busy and any(one._parked for one in world.server.connections):
             world.pass_time(server.ROOM_SECONDS + 1)
             busy = True
     world.pass_time(100_000)
@@ -1083,12 +1073,8 @@ def main() -> None:
 
 def _removed_in_the_end(folder: str) -> subprocess.Popen[bytes]:
     """Remove a folder however this process ends: atheris exits abruptly, or is killed."""
-    remove = [
-        "sh",
-        "-c",
-        'cat > /dev/null; rm -rf "$0"',
-        folder,
-    ]  # when this process ends, what it reads does
+    # Its stdin ends when this process does.
+    remove = ["sh", "-c", 'cat > /dev/null; rm -rf "$0"', folder]
     return subprocess.Popen(remove, stdin=subprocess.PIPE, start_new_session=True)
 
 

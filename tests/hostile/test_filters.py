@@ -384,7 +384,7 @@ def test_many_mentions_are_compared_like_columns(fence: FilterSandbox) -> None:
     assert refused(fence, f"{many} AND id BETWEEN AND 3").at == len(many) + 16
 
 
-# --- the fence, without the accepting in front of it ---
+# --- the fence, without the accepting in front of it ----------------------------------------------
 
 
 class _Raw(Fragment):
@@ -434,7 +434,7 @@ def test_a_hole_runs_out_of_time(fenced: Fenced, monkeypatch: pytest.MonkeyPatch
         fence.page(text, 0, 2, 10)
 
 
-# --- bombs ---
+# --- bombs ----------------------------------------------------------------------------------------
 
 BOMBS = [
     "replace(replace(replace(content,'a','aaaaaaaaaa'),'a','aaaaaaaaaa'),'a','aaaaaaaaaaaaaaaa') = ''",
@@ -452,7 +452,8 @@ def test_bombs_are_stopped(big: FilterSandbox, text: str) -> None:
         ids(big, text)
 
 
-# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks at the clock.
+# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks
+# at the clock.
 def most(*values: str) -> str:
     """Return the largest of values, compared with one that none is."""
     return f"max({', '.join(values)}) = 5"
@@ -460,7 +461,8 @@ def most(*values: str) -> str:
 
 ARRAY = "[" + "1," * (8 << 20) + "1]"
 LAST = "bcdefghijkl"
-# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks at the clock.
+# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks
+# at the clock.
 LONG_STEPS = {
     "json in json": (ARRAY, NESTED),
     "arrows": (ARRAY, "content" + " -> '$'" * 300 + " = 1"),
@@ -665,7 +667,7 @@ def test_errors_of_the_store_pass(tmp_path: Path) -> None:
         at("none.db").check("id = 1")
 
 
-# --- pages ---
+# --- pages ----------------------------------------------------------------------------------------
 
 
 def test_pages(tmp_path: Path, fenced: Fenced) -> None:
@@ -719,7 +721,7 @@ def test_64_mib_is_read(fenced: Fenced) -> None:
     assert len(lines[0][1]) > 6 * len(content)
 
 
-# --- random texts ---
+# --- random texts ---------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
     [
@@ -796,7 +798,8 @@ def _truth(tree: Any, row: dict[str, Any]) -> bool | None:
 def _compare(left: Any, sign: str, right: Any, *, numeric: bool) -> bool | None:
     if left is None:
         return sign == "IS NOT" if sign.startswith("IS") else None
-    # the column's affinity: a number becomes text beside a text column; a text that is no number is above all numbers
+    # the column's affinity: a number becomes text beside a text column; a text that is no number is
+    # above all numbers
     one, other = (
         (left, right if isinstance(right, int) else float("inf")) if numeric else (left, str(right))
     )

@@ -86,7 +86,7 @@ def test_an_input_that_did_harm_does_none(name: str) -> None:
     TARGETS[target][0](bytes.fromhex(data))
 
 
-# --- one by one ---------------------------------------------------------------------------------------------------------
+# --- one by one -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_an_answer_that_is_none_is_refused(told: str, monkeypatch: pytest.Monkey
             list(connection.contexts)
 
 
-# --- for long -----------------------------------------------------------------------------------------------------------
+# --- for long -------------------------------------------------------------------------------------
 
 
 @pytest.mark.soak

@@ -82,9 +82,8 @@ class Model:
     heads: dict[int, int] = field(default_factory=dict)
     contexts: int = 0
     log: list[tuple[int, int, int]] = field(default_factory=list)  # when, from, to
-    keys: dict[tuple[int, str], tuple[int, int, str]] = field(
-        default_factory=dict
-    )  # turn, when, payload
+    # Turn, time and payload of each key.
+    keys: dict[tuple[int, str], tuple[int, int, str]] = field(default_factory=dict)
     pins: set[tuple[str, str]] = field(default_factory=set)
     outputs: dict[str, list[str]] = field(default_factory=dict)
     events: dict[int, set[str]] = field(default_factory=dict)
@@ -175,7 +174,7 @@ class Machine(Beside):
         heads = list(self.model.heads)
         return heads[pick % len(heads)]
 
-    # --- blobs ---
+    # --- blobs ------------------------------------------------------------------------------------
 
     @rule(data=PAYLOAD, refs=REFS)
     def put(self, data: bytes, refs: list[int]) -> None:
@@ -209,7 +208,7 @@ class Machine(Beside):
             )
             self.model.pins.discard((owner, hash_of(data)))
 
-    # --- outputs ---
+    # --- outputs ----------------------------------------------------------------------------------
 
     @rule(data=PAYLOAD, output=st.sampled_from(["0-A", "0-A.0-B"]))
     def publish(self, data: bytes, output: str) -> None:
@@ -222,7 +221,7 @@ class Machine(Beside):
         if self.model.visible(hash_of(data)):
             assert self.thread.produced.name_blob(hash_of(data), sha256(data).digest())
 
-    # --- turns ---
+    # --- turns ------------------------------------------------------------------------------------
 
     @rule(
         pick=PICK,
@@ -310,7 +309,7 @@ class Machine(Beside):
         self.thread.contexts.delete(context)
         self.model.log.append((self.model.now, self.model.heads.pop(context), 0))
 
-    # --- events ---
+    # --- events -----------------------------------------------------------------------------------
 
     @rule(named=SOME, many=st.booleans())
     def push(self, named: list[bytes], many: bool) -> None:
@@ -330,7 +329,7 @@ class Machine(Beside):
             number: named for number, named in self.model.events.items() if number >= upto
         }
 
-    # --- time, trouble and collections ---
+    # --- time, trouble and collections ------------------------------------------------------------
 
     @rule(step=st.sampled_from(STEPS))
     def wait(self, step: int) -> None:

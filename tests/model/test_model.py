@@ -163,7 +163,7 @@ class Machine(Beside):
         self.make_thread()
         self.model = Model()
 
-    # --- writing ---
+    # --- writing ----------------------------------------------------------------------------------
 
     @rule(new=NEW)
     def push(self, new: tuple[Any, ...]) -> None:
@@ -222,7 +222,7 @@ class Machine(Beside):
         except _UndoError:
             self.model.restore(outermost)
 
-    # --- consumers ---
+    # --- consumers --------------------------------------------------------------------------------
 
     @rule(consumer=st.sampled_from(CONSUMERS), chosen=FILTERS, from_now=st.booleans())
     def subscribe(self, consumer: str, chosen: Filter, from_now: bool) -> None:
@@ -272,7 +272,7 @@ class Machine(Beside):
             waiting = self.model.after(self.model.acked.get(consumer, 0), chosen)
             assert self.thread.consumers.due(state) == bool(waiting)
 
-    # --- reading ---
+    # --- reading ----------------------------------------------------------------------------------
 
     @rule(after=st.integers(0, 30), limit=st.none() | st.integers(1, 10), chosen=FILTERS)
     def peek(self, after: int, limit: int | None, chosen: Filter) -> None:
@@ -289,7 +289,7 @@ class Machine(Beside):
         expected = {getattr(row, by): row for row in self.model.events}
         assert {name: Row.of(event) for name, event in self.thread.latest(by).items()} == expected
 
-    # --- upkeep and trouble ---
+    # --- upkeep and trouble -----------------------------------------------------------------------
 
     @rule(number=st.integers(0, 40), keep=st.booleans(), force=st.booleans())
     def prune(self, number: int, keep: bool, force: bool) -> None:
@@ -342,7 +342,7 @@ class Machine(Beside):
         with eventq.open(self.path, read_only=True) as reader:
             assert [Row.of(event) for event in reader.peek(limit=None)] == self.model.events
 
-    # --- after every step ---
+    # --- after every step -------------------------------------------------------------------------
 
     @invariant()
     def same(self) -> None:

@@ -88,9 +88,8 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
                 contexts.patch(turns[which % len(turns)], f"over {value}")
         elif what == "attach" and turns:
             turn = turns[which % len(turns)]
-            contexts.attach(
-                turn, bytes([turn % 256]) * 32
-            )  # always the same: one that is another stays what it is
+            # Always the same, as a turn that has another root keeps it.
+            contexts.attach(turn, bytes([turn % 256]) * 32)
         elif what == "pin":
             thread.blobs.pin(thread.blobs.put(b"%d" % which).hash, f"pin {value}")
 

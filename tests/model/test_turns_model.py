@@ -38,9 +38,8 @@ class Model:
 
     parents: dict[int, int] = field(default_factory=dict)
     payloads: dict[int, bytes] = field(default_factory=dict)
-    overlays: list[tuple[int, bytes | None]] = field(
-        default_factory=list
-    )  # the seq is the place, from 1
+    # The position, from 1, is the seq.
+    overlays: list[tuple[int, bytes | None]] = field(default_factory=list)
     heads: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
     forks: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -120,7 +119,7 @@ class Machine(Beside):
             self.contexts.get(context)
         return None
 
-    # --- writing ---
+    # --- writing ----------------------------------------------------------------------------------
 
     @rule(base=SHARES)
     def create(self, base: float) -> None:
@@ -222,7 +221,7 @@ class Machine(Beside):
         self.open_again()
         self.contexts = self.thread.contexts
 
-    # --- reading ---
+    # --- reading ----------------------------------------------------------------------------------
 
     @rule(context=SHARES, other=SHARES, turn=SHARES, limit=st.integers(1, 9), as_of=SHARES)
     def read(self, context: float, other: float, turn: float, limit: int, as_of: float) -> None:
@@ -275,7 +274,7 @@ class Machine(Beside):
             assert len(found) == len(turns)
             assert [seen(turn) for turn in found] == [self.model.shown(turn, seq) for turn in turns]
 
-    # --- after every step ---
+    # --- after every step -------------------------------------------------------------------------
 
     @invariant()
     def same(self) -> None:

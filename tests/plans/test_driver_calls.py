@@ -99,9 +99,8 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
         ),
     }
     found = calls.of(work[name])
-    inside = (
-        found[: found.index("COMMIT") + 1] if "COMMIT" in found else found
-    )  # what follows wakes consumers
+    # What follows the commit wakes consumers.
+    inside = found[: found.index("COMMIT") + 1] if "COMMIT" in found else found
     assert len(inside) <= most, inside
     assert found.count("COMMIT") <= 1
     if "APPEND" in name.upper():

@@ -208,7 +208,7 @@ class Play:
         self._supervisors.clear()
         return self.stage
 
-    # --- what takes the place of the system -----------------------------------------------------------------------
+    # --- what takes the place of the system -------------------------------------------------------
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         real_flock, real_close, real_release = fcntl.flock, ConsumerLock.close, ConsumerLock.release
@@ -339,7 +339,7 @@ class Play:
         """Return the number of children that have ended."""
         return sum(actor.done for actor in self._children.values())
 
-    # --- the actors -----------------------------------------------------------------------------------------------
+    # --- the actors -------------------------------------------------------------------------------
 
     def open(self) -> eventq.Thread:
         """Return an open thread that is free now; opening takes longer than a play."""

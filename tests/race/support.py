@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120.0
 
-# Appends whole lines to `trace`. While it runs it holds a lock of its own: an overlap is seen for certain.
+# Appends whole lines to `trace`. While it runs it holds a lock of its own: an overlap is seen for
+# certain.
 HANDLER = """
 import fcntl, os, sys
 folder, mode = sys.argv[1:3]

@@ -313,7 +313,6 @@ def test_a_supervisor_gives_up_a_thread_that_a_newer_eventq_has_changed(box: Box
     )
     assert len(box.journal("consumer=w given up (")) == 1
     box.settle()
-    raw.execute(
-        change.format("COLUMN wanted TO filter", version)
-    )  # as it was: the thread must check out
+    # Undone, as the thread must check out.
+    raw.execute(change.format("COLUMN wanted TO filter", version))
     raw.close()

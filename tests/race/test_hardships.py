@@ -301,7 +301,7 @@ def test_errors_are_one_line_whatever_they_name(tmp_path: Path) -> None:
         assert "\x1b" not in done.stderr
 
 
-# --- a database that refuses ------------------------------------------------------------------------------------------
+# --- a database that refuses ----------------------------------------------------------------------
 
 
 def damage(path: str, table: str) -> None:
@@ -425,7 +425,7 @@ def test_dispatch_runs_whom_it_can_and_fails_for_the_rest(
     os.rmdir(box.thread.layout.consumer("bad").lock)
 
 
-# --- the end of a back-off --------------------------------------------------------------------------------------------
+# --- the end of a back-off ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["resume", "ack", "subscribe"])

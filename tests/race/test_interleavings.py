@@ -120,7 +120,7 @@ def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
     assert explore(perform(play, case, 2), count, 1) == count
 
 
-# --- the tests have teeth: each of these mistakes is found ------------------------------------------------------------
+# --- the tests have teeth: each of these mistakes is found ----------------------------------------
 
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:

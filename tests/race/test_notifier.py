@@ -173,7 +173,8 @@ def _killed(box: Box) -> bool:
     return True
 
 
-# A deferred dispatch whose waiting is something that happens, not a time: tells what it saw then, and when it looked.
+# A deferred dispatch whose waiting is something that happens, not a time: tells what it saw then,
+# and when it looked.
 DEFERRED = """
 import json, os, sys
 import eventq

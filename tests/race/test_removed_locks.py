@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 REMOVALS = ["rm run/w.lock", "rm -f run/*.lock", "rm -rf run"]
 
-# Notes its start, acks what there is, removes its lock file, and goes on until the test opens the gate.
+# Notes its start, acks what there is, removes its lock file, and goes on until the test opens the
+# gate.
 HANDLER = """
 import fcntl, os, subprocess, sys, eventq
 folder, removal = sys.argv[1:]
@@ -126,7 +127,7 @@ def test_a_handler_that_removed_its_lock_file_and_lost_its_supervisor_is_waited_
     finish(box, gate)
 
 
-# --- the lock by itself -----------------------------------------------------------------------------------------------
+# --- the lock by itself ---------------------------------------------------------------------------
 
 
 @pytest.fixture

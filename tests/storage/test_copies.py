@@ -70,7 +70,7 @@ def filled(opened: eventq.Thread) -> eventq.Thread:
     return opened
 
 
-# --- what is chosen ---
+# --- what is chosen -------------------------------------------------------------------------------
 
 
 def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None:
@@ -182,7 +182,7 @@ def test_a_selection_is_of_its_moment(filled: eventq.Thread, database: Database)
         assert (len(list(chosen.turns())), len(chosen.pins())) == (4, 1)
 
 
-# --- what an import finds and stores ---
+# --- what an import finds and stores --------------------------------------------------------------
 
 
 def test_what_is_restored_is_what_was_read(copies: Copies, database: Database) -> None:

@@ -41,7 +41,7 @@ def numbers(found: Sequence[Any]) -> list[int]:
     return [one.id for one in found]
 
 
-# --- storing ----------------------------------------------------------------------------------
+# --- storing --------------------------------------------------------------------------------------
 
 
 def test_an_event_is_stored_as_it_is_given(events: Events, second: Database) -> None:
@@ -98,7 +98,7 @@ def test_ids_are_without_gaps_and_never_used_again(events: Events, database: Dat
     assert events.append([new(5, "k")])[:2] == (5, 5)
 
 
-# --- reading ----------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "after", "upto", "limit", "expected"), [
@@ -179,7 +179,7 @@ def test_bounds(events: Events) -> None:
     assert (events.bounds(), events.from_end(1)) == (Bounds(0, 9, 0), 0)
 
 
-# --- transactions -----------------------------------------------------------------------------
+# --- transactions ---------------------------------------------------------------------------------
 
 
 def test_inside_a_transaction_own_writes_are_read(database: Database, second: Database) -> None:

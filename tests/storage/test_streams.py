@@ -98,7 +98,7 @@ def test_the_engine_has_the_interface(database: Database) -> None:
     assert (turns.get(1), artifacts.get(1)) == (None, None)
 
 
-# --- both kinds -------------------------------------------------------------------------------
+# --- both kinds -----------------------------------------------------------------------------------
 
 
 def test_a_stream_is_read_while_it_grows(stream: Kind, second: Database) -> None:
@@ -199,7 +199,7 @@ def test_what_a_dead_writer_left_is_found(
     assert (row.size, left.data()) == (12, b"acknowledged")
 
 
-# --- open turns -------------------------------------------------------------------------------
+# --- open turns -----------------------------------------------------------------------------------
 
 
 def test_an_open_turn_belongs_to_a_context(opened: eventq.Thread, database: Database) -> None:
@@ -246,7 +246,7 @@ def test_small_deltas_make_few_pieces(open_turn: Kind, size: int, most: int) -> 
     assert len(stored) <= 1 + min(most, -(-50_000 // 2_048), len(deltas))
 
 
-# --- artifacts --------------------------------------------------------------------------------
+# --- artifacts ------------------------------------------------------------------------------------
 
 
 def begin(artifacts: Artifacts, text: bytes = b"", **how: Any) -> int:
@@ -379,7 +379,7 @@ def test_when_an_artifact_began(database: Database) -> None:
     assert (rows[0].ended_at, rows[1].ended_at) == (None, None)
 
 
-# --- above the engines ------------------------------------------------------------------------
+# --- above the engines ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", range(9))

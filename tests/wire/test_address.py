@@ -104,7 +104,7 @@ class Crowd:
             one.join(60)
 
 
-# --- one at most --------------------------------------------------------------------------------------------------------
+# --- one at most ----------------------------------------------------------------------------------
 
 
 def test_of_many_servers_one_listens(place: str) -> None:
@@ -147,9 +147,8 @@ def test_a_server_that_ends_leaves_its_successors_socket(
     async def succeed() -> None:
         (await listening(old)).close()  # as while it drains
         before = os.stat(place).st_mtime_ns
-        while (
-            os.stat(place).st_mtime_ns == before
-        ):  # the clock of files is coarse: it must have moved on
+        # The clock of files is coarse: wait until it has moved on.
+        while os.stat(place).st_mtime_ns == before:
             os.utime(place)
         os.utime(place, ns=(before, before))
         (await listening(new)).close()
@@ -236,7 +235,7 @@ def test_a_socket_listens_before_it_is_handed_over(place: str) -> None:
     assert not os.path.exists(place)
 
 
-# --- what is said -------------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
 
 
 def test_a_port_that_is_taken_is_told_once() -> None:

@@ -140,7 +140,7 @@ def short_of(data: bytes, bytes_kept: int) -> bytes:
     return frame(11, blake3(data).digest() + struct.pack("<I", len(data)) + data, 1)[:bytes_kept]
 
 
-# --- a frame ----------------------------------------------------------------------------------------------------------
+# --- a frame --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [b"", b"x" * 5000, frame(4, bytes(8)) * 100])
@@ -569,7 +569,7 @@ def test_a_frame_that_comes_slowly_is_taken(serve: Serve, until: Until) -> None:
         assert served.call(lambda: connection._deadline) is None  # noqa: B023
 
 
-# --- how much ---------------------------------------------------------------------------------------------------------
+# --- how much -------------------------------------------------------------------------------------
 
 
 def test_a_frame_that_has_no_room_is_refused_and_skipped(serve: Serve, until: Until) -> None:
@@ -911,7 +911,7 @@ def test_the_time_that_a_server_does_not_read_is_no_fault_of_the_peer(
         served.server.budget.release(3 << 20)
 
 
-# --- how many, and how long -------------------------------------------------------------------------------------------
+# --- how many, and how long -----------------------------------------------------------------------
 
 
 def test_connections_beyond_the_limit_are_told_so(
@@ -1012,7 +1012,7 @@ def test_idle_peers_cost_no_thread_and_busy_ones_are_served(path: str) -> None:
         assert process.end()[0] == 0
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
+# --- tokens ---------------------------------------------------------------------------------------
 
 
 def test_nothing_is_answered_before_the_token(serve: Serve) -> None:
@@ -1093,7 +1093,7 @@ def test_a_token_is_required_where_other_machines_reach(listen: str, path: str) 
         assert Server(path, local).token == ""
 
 
-# --- where it listens -------------------------------------------------------------------------------------------------
+# --- where it listens -----------------------------------------------------------------------------
 
 
 def test_a_unix_socket_is_its_owners_and_goes_with_the_server(serve: Serve, tmp_path: Path) -> None:
@@ -1189,7 +1189,7 @@ def test_each_reply_goes_out_at_once(serve: Serve) -> None:
     assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-# --- how it ends ------------------------------------------------------------------------------------------------------
+# --- how it ends ----------------------------------------------------------------------------------
 
 
 def test_a_server_that_stops_answers_what_was_begun(
@@ -1324,7 +1324,7 @@ def test_the_command_passes_on_what_it_was_told(path: str) -> None:
         assert [code(one) for one in peer.talk([Hello(1, "sesame"), Hello(1, "other")])] == [409, 0]
 
 
-# --- what is no server ------------------------------------------------------------------------------------------------
+# --- what is no server ----------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"connections": 0}, "0 connections serves nobody"),

@@ -124,7 +124,7 @@ def counts(raw: apsw.Connection) -> dict[str, int]:
     return {str(name): raw.execute(f'SELECT count(*) FROM "{name}"').get for (name,) in names}
 
 
-# --- what is answered -------------------------------------------------------------------------------------------------
+# --- what is answered -----------------------------------------------------------------------------
 
 
 def test_a_hello_opens_a_numbered_session(serve: Serve) -> None:
@@ -284,7 +284,7 @@ def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str
     assert told.ask(GetRange(1, 0, 9, include_payload=True)) == Turns(wanted.turns, 1)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def _bare(
@@ -524,7 +524,7 @@ def test_too_many_turns_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch)
             assert (found.code if isinstance(found, Failure) else 0) == code
 
 
-# --- what comes compressed --------------------------------------------------------------------------------------------
+# --- what comes compressed ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_a_payload_may_come_as_zstd(data: bytes, peer: Peer) -> None:
     assert peer.ask(GetBlob(hashed(data))) == BlobBytes(data)
 
 
-# --- idempotency keys -------------------------------------------------------------------------------------------------
+# --- idempotency keys -----------------------------------------------------------------------------
 
 KEYS = [
     b"k", b"\0", b"\xff\xfe", b"a\nb", "é".encode(), b"hex:6b", b"blake3:", b"x" * MAX_KEY, b"\xff" * MAX_KEY,
@@ -618,7 +618,7 @@ def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> No
         eventq.event.check_name(key_text(key), "key")
 
 
-# --- fs roots ---------------------------------------------------------------------------------------------------------
+# --- fs roots -------------------------------------------------------------------------------------
 
 
 def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str) -> None:
@@ -664,7 +664,7 @@ def test_an_append_again_keeps_the_root_of_the_first(told: Peer, path: str) -> N
         assert thread.contexts.root(4) == hashed(TWO)
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
+# --- order ----------------------------------------------------------------------------------------
 
 
 def conversation(chance: random.Random, length: int) -> list[Message]:
@@ -776,7 +776,7 @@ def test_all_that_came_before_the_end_is_answered(message: Message, peer: Peer) 
     assert peer.rest() == []
 
 
-# --- the fixtures of the contract -------------------------------------------------------------------------------------
+# --- the fixtures of the contract -----------------------------------------------------------------
 
 
 def said(number: int, parent: int = 0, **more: Any) -> AppendTurn:
@@ -846,7 +846,7 @@ def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
     }  # fmt: skip
 
 
-# --- group commit -----------------------------------------------------------------------------------------------------
+# --- group commit ---------------------------------------------------------------------------------
 
 
 class Commits:
@@ -1039,7 +1039,7 @@ def test_another_process_may_write_meanwhile(
         assert [one.head_depth for one in thread.contexts] == [10 * rounds - 1] * 4
 
 
-# --- reading beside a writer ------------------------------------------------------------------------------------------
+# --- reading beside a writer ----------------------------------------------------------------------
 
 
 def test_readings_do_not_wait_for_writers(

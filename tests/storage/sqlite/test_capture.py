@@ -87,9 +87,8 @@ def test_a_store_that_refuses(
         assert captured.error
         assert "events.db" in captured.error
     with eventq.open(path) as thread:
-        thread.database.run(
-            "UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ()
-        )  # as if we had died
+        # As if this process had died.
+        thread.database.run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())
         for info in thread.artifacts:
             assert info.status == ("partial" if lasting else "failed")
             assert data.startswith(thread.artifacts.open(info.artifact_id).read())

@@ -26,7 +26,7 @@ def checkpoint(path: str) -> None:
     assert not os.path.exists(os.path.join(path, "events.db-wal"))
 
 
-# --- files that are not what they should be --------------------------------------------------
+# --- files that are not what they should be -------------------------------------------------------
 
 
 def test_an_empty_database_file(path: str) -> None:
@@ -107,12 +107,11 @@ def test_a_damaged_page(path: str) -> None:
     with eventq.open(path) as thread:
         with pytest.raises(DamagedError, match="is damaged - restore a backup"):
             list(thread.peek(limit=None))
-        assert (
-            thread.check() == [f"'{path}/events.db' is damaged"] * 2
-        )  # in itself, and beside its mirror
+        # By itself, and in comparison with its mirror.
+        assert thread.check() == [f"'{path}/events.db' is damaged"] * 2
 
 
-# --- a thread of the older tool ------------------------------------------------------------
+# --- a thread of the older tool -------------------------------------------------------------------
 
 
 def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
@@ -176,7 +175,7 @@ def test_the_columns_are_those_of_the_older_tool(
     assert thread.push("self", "note", "x").id == 2  # and the mirror catches up with both
 
 
-# --- with a WAL and without ------------------------------------------------------------
+# --- with a WAL and without -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def mirrored(thread: eventq.Thread) -> int:
         return file.read().count(b"\n")
 
 
-# --- transactions -----------------------------------------------------------------------------
+# --- transactions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("setting", "level"), [("", 2), ("full", 2), ("normal", 1), ("NORMAL", 1)])
@@ -114,9 +114,8 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
         del outer, inner
         assert (thread.database.depth, thread.database.connection.get_autocommit()) == (0, True)
         assert other.push("self", "note", "kept").id == 1
-        thread.database.connection.execute(
-            "BEGIN IMMEDIATE"
-        )  # an interrupt struck before anybody knew of it
+        # An interrupt struck before the transaction was recorded.
+        thread.database.connection.execute("BEGIN IMMEDIATE")
         assert thread.push("self", "note", "kept too").id == 2
         assert [event.content for event in other.peek()] == ["kept", "kept too"]
 
@@ -181,7 +180,7 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
     assert free == [True]
 
 
-# --- rows of another tool ------------------------------------------------------------
+# --- rows of another tool -------------------------------------------------------------------------
 
 
 def test_events_that_others_stored_are_caught_up(

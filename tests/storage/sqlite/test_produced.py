@@ -102,7 +102,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "monotonic", lambda: float(next(moments)))
 
 
-# --- changes that the file refuses ------------------------------------------------------------
+# --- changes that the file refuses ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_what_is_removed_leaves_no_chunks(thread: eventq.Thread, raw: apsw.Conne
     assert thread.database.free_bytes() == 0
 
 
-# --- owners -----------------------------------------------------------------------------------
+# --- owners ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("owner", [
@@ -241,7 +241,7 @@ def test_a_writer_whose_artifact_is_not_its_own(
     assert [info.size for info in thread.artifacts] == [0] * (not removed)
 
 
-# --- a thread of an older version -------------------------------------------------------------
+# --- a thread of an older version -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -278,7 +278,7 @@ def test_an_older_thread_that_is_only_read(
         assert (reader.artifacts.get(0), reader.check()) == (info, [])
 
 
-# --- damage -----------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 ARTIFACT = "UPDATE artifacts SET {} WHERE artifact_id = {}"
 CHUNK_OF_0 = "artifact_chunks WHERE artifact_id = 0 AND position = "

@@ -21,7 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SOMEBODY = 65534  # an ordinary user, whom root can be for a while
 AS_ROOT = os.geteuid() == 0
 
-# Everything is done to a thread of root's first: an ordinary user may be kept from reading this program.
+# Everything is done to a thread of root's first: an ordinary user may be kept from reading this
+# program.
 READ = """
 import os, sys, eventq
 from eventq.cli import run

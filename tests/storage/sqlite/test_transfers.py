@@ -65,7 +65,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 def test_a_damaged_blob_is_healed(source: eventq.Thread, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_session_with_a_blob_that_is_gone(source: eventq.Thread, tmp_path: Pat
     assert b"".join(source.sessions.lines("s")) == line
 
 
-# --- the file itself --------------------------------------------------------------------------------------------------
+# --- the file itself ------------------------------------------------------------------------------
 
 
 def test_a_tag_that_follows_from_its_type_takes_no_space(
