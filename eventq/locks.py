@@ -18,7 +18,7 @@ import. Long-lived processes and rare operations use `portalocker` through `lock
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
+from _thread import RLock
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 
 from eventq import system
@@ -44,12 +44,13 @@ class FolderLock:
         """Prepare; nothing is opened yet."""
         self._path = path
         self._fd = -1
-        self.turn = allocate_lock()
+        self.turn = RLock()
 
     def __enter__(self) -> None:
         """Wait for the lock."""
-        self.turn.acquire()
         try:
+            if not self.turn.acquire(timeout=LOCK_SECONDS):
+                raise TimeoutError(f"another OS thread keeps the lock of {self._path}")
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -57,7 +58,9 @@ class FolderLock:
             except BlockingIOError:
                 self._wait()
         except BaseException:
-            self.turn.release()
+            # Not when an interrupt ended the wait for it.
+            if self.turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 (no other way)
+                self.turn.release()
             raise
 
     def _wait(self) -> None:

@@ -56,7 +56,8 @@ def test_a_reader_at_work_is_not_closed(threads: list[eventq.Thread]) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        with busy.database.filters as reader:
+        reader = busy.database.filters
+        with reader.lock:
             assert reader.sandbox.check(FILTER) == FILTER
             inside.set()
             done.wait()
@@ -94,7 +95,7 @@ def test_a_closed_thread_opens_no_reader(threads: list[eventq.Thread]) -> None:
 def test_a_filter_keeps_no_writer_waiting(threads: list[eventq.Thread]) -> None:
     """Who pushes does not wait for a filter that another thread of the system runs."""
     thread = threads[0]
-    with thread.database.filters:
+    with thread.database.filters.lock:
         runner = threading.Thread(target=thread.push, args=("self", "note", "y"))
         runner.start()
         runner.join(10)

@@ -930,14 +930,14 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     commit = Database.commit
     left = [1]
 
-    def refused(store: Any) -> None:
+    def refused(store: Any, number: int) -> None:
         if store.depth == 1 and len(held.groups) == 2 and left:
             left.pop()
             store._undo()
             store._leave()
             ours = issubclass(error, apsw.Error)
-            raise store._explain(error("refused by the test")) if ours else error("refused")
-        commit(store)
+            raise store.explain(error("refused by the test")) if ours else error("refused")
+        commit(store, number)
 
     monkeypatch.setattr(Database, "commit", refused)
     messages = [append(1, b"%d" % number) for number in range(10)]

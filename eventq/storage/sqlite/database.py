@@ -121,12 +121,13 @@ class Write:
     back to.
     """
 
+    _number = 0  # of the transaction that this one began
+
     def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
         """Prepare a transaction; nothing begins yet."""
         self._db = db
         self._relaxed = relaxed
         self._joins = joins
-        self._level = 0  # of this one among those under way, from 1
 
     def __enter__(self) -> Write:
         """Begin, or set a savepoint inside the transaction under way."""
@@ -134,25 +135,30 @@ class Write:
         if self._joins and db.join():
             return self
         db.begin(relaxed=self._relaxed)
-        self._level = db.depth
+        self._number = db.begun
         return self
 
     def __del__(self) -> None:
         """Roll back if an interrupt prevented `__exit__`: one may strike between any two calls."""
-        if self._level:
-            self._db.abandon(self._level)
+        if self._number:
+            self._db.abandon(self._number)
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
-        level, self._level = self._level, 0  # from here on the database leaves it
-        if not level:
+        if not self._number:
             self._db.leave(failed=kind is not None)
-        elif kind is None:
-            self._db.commit()
-        else:
-            self._db.rollback()
+            return
+        try:
+            if kind is None:
+                self._db.commit(self._number)
+            else:
+                self._db.rollback(self._number)
+        except BaseException:
+            self._db.abandon(self._number)  # if an interrupt came before the database had left it
+            raise
+        self._number = 0
 
 
 class Read:
@@ -218,8 +224,9 @@ class Database:
         self._spoiled = 0  # the level that can only be undone
         self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
-        # For each nested transaction, the numbers of effects and parts when it began.
-        self._marks: list[tuple[int, int]] = []
+        # For each nested transaction, the numbers of effects and parts when it began, and its own.
+        self._marks: list[tuple[int, int, int]] = []
+        self.begun = 0  # the number of the last transaction that began
         self.depth = 0  # how many transactions are under way, each inside the one before
         self._vfs = vfs
         self.pid = os.getpid()
@@ -318,11 +325,8 @@ class Database:
         """Run a read on the connection, retrying when a writer interferes."""
         tries = 0
         self.check_process()
-        if not self.lock.acquire(blocking=False):
-            if not self.writable:
-                self.lock.acquire()
-            elif self._is_held_up():
-                return self._beside(call)
+        if not self._take():
+            return self._beside(call)
         try:
             while True:
                 try:
@@ -393,7 +397,8 @@ class Database:
             raise self.explain(error) from error.__cause__
 
     def _in_sandbox(self, call: Callable[[FilterSandbox], Any]) -> Any:
-        with self._filters or self.filters as reader:
+        reader = self._filters or self.filters
+        with reader.lock:
             if self.open_connection is None:
                 raise self.gone()
             return call(reader.sandbox)
@@ -632,9 +637,10 @@ class Database:
         """Begin a transaction, or a savepoint inside one."""
         if self.pid != os.getpid():
             raise self.gone()
-        self.lock.acquire()
-        depth = len(self._marks)
+        depth = -1
         try:
+            self.lock.acquire()
+            depth = len(self._marks)
             if not depth:
                 connection = self.prepare_write(relaxed=relaxed)
             elif self.is_relaxed and not relaxed:
@@ -645,12 +651,14 @@ class Database:
             else:
                 connection = self.ready()
             connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
-            self._marks.append((len(self._effects), len(self._parts)))
+            self.begun += 1
+            self._marks.append((len(self._effects), len(self._parts), self.begun))
             self.depth = depth + 1
         except BaseException as error:
-            del self._marks[depth:]
-            self.depth = depth
-            self.lock.release()
+            if depth >= 0:
+                del self._marks[depth:]
+                self.depth = depth
+            self._let_go()
             if isinstance(error, apsw.Error):
                 raise self.explain(error) from error
             raise
@@ -690,13 +698,13 @@ class Database:
     def join(self) -> bool:
         """Lock the current transaction of this OS thread; return False if there is none."""
         self.check_process()
-        self.lock.acquire()
         try:
+            self.lock.acquire()
             if self.depth:
                 self.ready()
                 return True
         except BaseException:
-            self.lock.release()
+            self._let_go()
             raise
         self.lock.release()
         return False
@@ -743,24 +751,26 @@ class Database:
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
 
         self.steady(begin)
-        self._marks.append((0, 0))
+        self._marks.append((0, 0, 0))
         self.depth = 1
         self._is_alone = True
 
-    def abandon(self, level: int) -> None:
-        """Roll back the transactions from a level on, whose blocks were interrupted."""
+    def abandon(self, number: int) -> None:
+        """Roll back a transaction whose block was interrupted, and those inside it."""
         if self.pid != os.getpid() or not self._is_mine():
             return
-        try:
-            while len(self._marks) >= level:
-                self.rollback()
-        except (apsw.Error, EventqError):
-            pass  # closed
+        while any(mark[2] == number for mark in self._marks):
+            try:
+                self.rollback(self._marks[-1][2])
+            except (apsw.Error, EventqError):
+                pass  # closed, or released before the interrupt
 
-    def commit(self) -> None:
-        """End the innermost transaction; the outermost one commits, then runs its effects."""
+    def commit(self, number: int) -> None:
+        """End a transaction; the outermost one commits, then runs its effects."""
         effects: list[Callable[[], None]] = []
         parts: list[Part] = []
+        if self._marks[-1][2] > number:
+            self._undo_inside(number)
         depth = len(self._marks)
         try:
             connection = self.open_connection
@@ -772,11 +782,17 @@ class Database:
                 connection.execute("COMMIT")
                 effects, self._effects = self._effects, []
                 parts, self._parts, self._size = self._parts, [], 0
-        except (apsw.Error, EventqError) as error:
+        except BaseException as error:  # an interrupt may have come before or after the commit
             if self._spoiled >= self.depth:
                 self._spoiled = 0
-            self._undo()
-            raise self.explain(error) from error
+            if isinstance(error, (apsw.Error, EventqError)):
+                self._undo()
+                raise self.explain(error) from error
+            try:
+                self._undo()
+            except apsw.SQLError:
+                pass  # a savepoint that was released before the interrupt
+            raise
         finally:
             self._leave()
         if depth == 1:
@@ -786,8 +802,15 @@ class Database:
         for effect in effects:
             effect()
 
-    def rollback(self) -> None:
-        """Undo the innermost transaction."""
+    def _undo_inside(self, number: int) -> None:
+        """Undo the transactions inside one: an interrupt kept them from being left."""
+        while self._marks[-1][2] > number:
+            self.rollback(self._marks[-1][2])
+
+    def rollback(self, number: int) -> None:
+        """Undo a transaction, and those inside it that were not left."""
+        if self._marks[-1][2] > number:
+            self._undo_inside(number)
         if self._spoiled >= self.depth:
             self._spoiled = 0  # what failed is undone as well
         try:
@@ -796,13 +819,18 @@ class Database:
             self._leave()
 
     def _leave(self) -> None:
-        self._marks.pop()
+        del self._marks[-1]  # no call: an interrupt could strike after one
         self.depth -= 1
         self.lock.release()
 
+    def _let_go(self) -> None:
+        """Release the lock, unless an interrupt came while it was waited for."""
+        if self._is_mine():
+            self.lock.release()
+
     def _undo(self) -> None:
         connection = self.open_connection
-        effects, parts = self._marks[-1]
+        effects, parts, _ = self._marks[-1]
         del self._effects[effects:], self._parts[parts:]
         if not parts:
             self._size = 0
@@ -892,7 +920,7 @@ class Database:
             return self.steady(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         if self.pid != os.getpid():
             raise self.gone()
-        if not self.lock.acquire(blocking=False) and self._is_held_up():
+        if not self._take():
             return self._beside(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         try:
             connection = self.open_connection
@@ -908,18 +936,29 @@ class Database:
         finally:
             self.lock.release()
 
-    def _is_held_up(self) -> bool:
-        """Wait for the lock; return True, without it, if another OS thread is inside `write`."""
-        if self._is_alone:
-            return not self.lock.acquire()
-        return bool(self.depth) or not self.lock.acquire(timeout=_PATIENCE)
+    def _take(self) -> bool:
+        """Take the lock; return False, without it, when another OS thread is inside `write`.
+
+        An interrupt leaves it as it was. Nothing is called between this and the `try` that ends in
+        a release: an interrupt strikes after a call.
+        """
+        try:
+            if self.lock.acquire(blocking=False):
+                return True
+            if self._is_alone or not self.writable:
+                return self.lock.acquire()
+            return not self.depth and self.lock.acquire(timeout=_PATIENCE)
+        except BaseException:
+            self._let_go()
+            raise
 
     def _beside(self, call: Callable[[apsw.Connection], Any]) -> Any:
         """Run a read on a second connection, which sees only committed data."""
         if self._reader is None:
             self._reader = self._new_reader()
         try:
-            with self._reader as reader:
+            reader = self._reader
+            with reader.lock:
                 self.connection  # noqa: B018 (refuses use after close)
                 return call(reader.connection)
         except (apsw.Error, UnicodeError) as error:

@@ -25,9 +25,10 @@ KEPT = 16  # connections that stay open in a process
 
 
 class Reader:
-    """A read-only connection that opens on use; a context manager for one caller at a time.
+    """A read-only connection that opens on use, for one caller at a time: inside `with lock`.
 
-    Whoever is inside takes no other lock: a transaction may wait for this one.
+    Whoever is inside takes no other lock: a transaction may wait for this one. The lock itself is
+    what `with` is given: an interrupt would strike inside methods of this class.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
@@ -38,16 +39,6 @@ class Reader:
         self.lock = RLock()
         self.used = 0  # when it was used last, by a clock of its own
 
-    def __enter__(self) -> Reader:
-        """Wait for the caller before."""
-        self.lock.acquire()
-        self.used = next(_clock)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release the lock."""
-        self.lock.release()
-
     @property
     def is_open(self) -> bool:
         """Whether the connection is open."""
@@ -56,6 +47,7 @@ class Reader:
     @property
     def connection(self) -> apsw.Connection:
         """The connection, which opens now unless it is open."""
+        self.used = next(_clock)
         if self._open is None:
             self._open = self._connect()
             _keep(self)
@@ -64,6 +56,7 @@ class Reader:
     @property
     def sandbox(self) -> FilterSandbox:
         """Where filters run, made with the first one: its modules take 1 ms."""
+        self.used = next(_clock)
         if self._sandbox is None:
             from eventq.filters.sandbox import FilterSandbox
 
