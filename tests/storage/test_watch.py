@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq.storage.base import Database, Watcher
+    from tests.conftest import RunPython
 
 SECONDS = 20.0  # what nobody waits for in vain
 SOON = 0.5  # a wake-up, on a busy machine: less than the look each second that does without
@@ -146,3 +147,39 @@ def test_the_mirror_may_be_another_file(opened: eventq.Thread, watcher: Watcher)
             assert watcher.wait(SECONDS)
         opened.push("self", "note", "x")
         assert watcher.wait(SECONDS)
+
+
+def test_a_fork_does_not_wait_to_watch(path: str, run_python: RunPython) -> None:
+    """A child is refused at once, also without inotify, and while a thread of its parent writes."""
+    code = """
+import os, signal, sys, threading, eventq
+from eventq.storage.sqlite import watcher
+
+def refuse(*_):
+    raise OSError(24, "no more instances")
+
+watcher._Watch.__init__ = refuse
+thread = eventq.open(sys.argv[1])
+inside, done = threading.Event(), threading.Event()
+
+def write():
+    with thread.write():
+        inside.set()
+        done.wait()
+
+runner = threading.Thread(target=write)
+runner.start()
+inside.wait()
+pid = os.fork()
+if not pid:
+    signal.alarm(10)
+    try:
+        next(thread.follow(0))
+    except eventq.errors.ClosedError:
+        os._exit(0)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+done.set()
+runner.join()
+"""
+    assert run_python(code, path) == "0\n"

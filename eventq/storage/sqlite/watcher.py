@@ -33,6 +33,7 @@ class Watcher:
 
     def __init__(self, db: Database) -> None:
         """Begin to watch."""
+        db.check_process()  # before the lock of a thread that a fork has not inherited
         self._db = db
         self._watch: _Watch | None = None
         try:
