@@ -185,8 +185,8 @@ class ThreadSource:
 
     def blobs(self) -> Iterator[tuple[int, BlobRecord]]:
         """Yield a number and the record of each blob, checked; one in parts is in memory whole."""
-        for number, digest in enumerate(self._chosen.blobs()):
-            _, size, codec, stored = self._blobs.kept(digest)
+        pieces = self._blobs.kept(self._chosen.blobs())
+        for number, (digest, size, codec, stored) in enumerate(pieces):
             yield number, BlobRecord(digest, codec, size, bytes(stored))
 
     def blob_hashes(self) -> set[bytes]:

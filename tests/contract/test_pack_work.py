@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import eventq
+from eventq.errors import DamagedBlobError
 from tests.contract.pack_files import BORN, added, blob, digest, head, line, turn, write
 
 if TYPE_CHECKING:
@@ -157,3 +158,32 @@ def test_an_export_is_linear(
                         thread.copy_to(other, contexts)
             taken.append(counted[0])
     assert taken[1] < 6 * taken[0], taken
+
+
+def test_an_export_reads_many_blobs_at_once(tmp_path: Path) -> None:
+    """An export takes far fewer statements than blobs, and what a damaged one has lost is still seen."""
+    statements = [0]
+
+    def count(_: object) -> None:
+        statements[0] += 1
+
+    def hook(connection: apsw.Connection) -> None:
+        connection.trace_v2(apsw.SQLITE_TRACE_STMT, count)
+
+    folder = write(tmp_path / "pack", **roots(FEW))
+    path = eventq.init(tmp_path / "thread")
+    with eventq.open(path) as thread:
+        thread.import_pack(folder)
+    apsw.connection_hooks.append(hook)
+    try:
+        with eventq.open(path) as thread:
+            thread.export_pack(tmp_path / "out")
+    finally:
+        apsw.connection_hooks.remove(hook)
+    assert statements[0] < FEW / 2, statements
+    with eventq.open(eventq.init(tmp_path / "copy")) as copy:
+        assert copy.import_pack(tmp_path / "out").blobs == FEW
+    with apsw.Connection(f"{path}/events.db") as connection:
+        connection.execute("DELETE FROM blob_bytes WHERE blob_id = 7")
+    with eventq.open(path) as thread, pytest.raises(DamagedBlobError):
+        thread.export_pack(tmp_path / "damaged")
