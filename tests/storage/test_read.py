@@ -63,7 +63,7 @@ def test_identity(opened: eventq.Thread, database: Database, second: Database) -
 
 
 def test_interrupt_ends_what_another_thread_runs(opened: eventq.Thread, database: Database) -> None:
-    """A long reading ends at once; what comes after it is as ever."""
+    """A long reading ends at once, with what to do next; later calls work."""
     began, ended = threading.Event(), threading.Event()
 
     def stop() -> None:
@@ -74,7 +74,7 @@ def test_interrupt_ends_what_another_thread_runs(opened: eventq.Thread, database
     thread = threading.Thread(target=stop)
     thread.start()
     try:
-        with pytest.raises(eventq.StoreError):
+        with pytest.raises(eventq.StoreError, match="was interrupted - nothing was stored; call"):
             while True:
                 began.set()
                 database.events.count("", 0, 1)

@@ -183,3 +183,34 @@ done.set()
 runner.join()
 """
     assert run_python(code, path) == "0\n"
+
+
+def test_a_waiter_without_inotify_does_not_wait_for_a_writer(
+    opened: eventq.Thread, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made, and its wait ends in time, while another OS thread is inside `write`."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(24, "no more instances")
+
+    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
+    opened.push("self", "note", "1")
+    inside, done, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        with opened.write():
+            inside.set()
+            done.wait(SECONDS)
+        ended.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    assert inside.wait(SECONDS)
+    follower = opened.follow(0)
+    try:
+        assert next(follower).id == 1
+        with database.watch() as waiter:
+            assert not waiter.wait(0.05)
+        assert not ended.is_set()
+    finally:
+        done.set()
+    assert ended.wait(SECONDS)

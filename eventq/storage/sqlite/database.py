@@ -973,10 +973,17 @@ class Database:
         """Return the time of this engine, in milliseconds since 1970."""
         return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
 
-    def data_version(self) -> int:
-        """Return a number that changes when another process has committed."""
-        with self.lock:  # each connection has numbers of its own
+    def data_version(self) -> int | None:
+        """Return a number that changes when another process has committed.
+
+        Each connection has numbers of its own: None while another OS thread keeps it in `write`.
+        """
+        if not self.lock.acquire(timeout=_PATIENCE):
+            return None
+        try:
             return int(self.one("PRAGMA data_version"))
+        finally:
+            self.lock.release()
 
     def compact(self) -> None:
         """Return the space of deleted rows to the system, some pages a transaction.

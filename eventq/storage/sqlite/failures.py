@@ -79,6 +79,12 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     ),
     (apsw.CantOpenError, lambda _, p: _unopened(p)),
     (
+        apsw.InterruptError,
+        lambda _, p: StoreError(
+            f"a call that used '{p}' was interrupted", "nothing was stored; call again"
+        ),
+    ),
+    (
         apsw.NotADBError,
         lambda _, p: DamagedError(
             f"'{p}' is not a database",

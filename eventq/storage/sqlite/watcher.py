@@ -56,7 +56,7 @@ class Watcher:
 
     def _poll(self, seconds: float) -> bool:
         deadline = system.monotonic() + seconds
-        while (version := self._db.data_version()) == self._version:
+        while (version := self._db.data_version()) in (None, self._version):
             left = deadline - system.monotonic()
             if left <= 0:
                 self._db.alive()
