@@ -76,11 +76,14 @@ class Subscriptions:
             warn(wrong)
         with db.write():
             if not db.consumers.put(
-                new.consumer_id, new.handler_cmd, where, new.max_attempts, new.timeout
+                new.consumer_id,
+                new.handler_cmd,
+                where,
+                new.max_attempts,
+                new.timeout,
+                from_now=from_now,
             ):
                 raise ConsumerExistsError(new.consumer_id)
-            if from_now and (last := db.events.last()):
-                db.consumers.start_at(new.consumer_id, last)
             db.on_commit(lambda: self._subscribed(new.consumer_id, where))
 
     def _subscribed(self, consumer: str, where: str | None) -> None:
@@ -124,10 +127,10 @@ class Subscriptions:
 
     def resume(self, consumer: str) -> None:
         """End a stall or a back-off, so that the handler runs again at once."""
-        self.known(consumer)
+        state = self.known(consumer)
         db = self._db
         with db.write():
-            db.consumers.end_stall(consumer)
+            db.consumers.note_run(state, attempts=0, stalled="")
             db.on_commit(lambda: self._resumed(consumer))
 
     def _resumed(self, consumer: str) -> None:
@@ -137,7 +140,7 @@ class Subscriptions:
 
     def stall(self, state: ConsumerState, reason: str) -> None:
         """Record that no handler is started until an ack or a `resume`, and why."""
-        self._db.consumers.stall(state, reason)
+        self._db.consumers.note_run(state, stalled=reason)
         self._journal.warn(
             f"dispatch: consumer={state.consumer} stalled: {reason}; fix it, then run 'eventq"
             f" resume'"
@@ -145,7 +148,7 @@ class Subscriptions:
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Record how many consecutive runs made no progress past the acked id."""
-        self._db.consumers.note_attempts(state, attempts)
+        self._db.consumers.note_run(state, attempts=attempts)
 
     def _wake(self, consumer: str) -> None:
         """Start a dispatch if this consumer is due. Never raises: the change is committed."""

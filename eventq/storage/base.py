@@ -145,9 +145,19 @@ class Consumers(Protocol):
         """Return whether there is a subscription. Asked by every push."""
 
     def put(
-        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        *,
+        from_now: bool = False,
     ) -> bool:
-        """Store a subscription; return False when there is one of that name."""
+        """Store a subscription; return False when there is one of that name.
+
+        With `from_now` all events so far count as acked.
+        """
 
     def delete(self, consumer: str) -> bool:
         """Delete a subscription, keeping its progress; return False when there is none."""
@@ -167,20 +177,16 @@ class Consumers(Protocol):
     def ack(self, consumer: str, acked: int) -> Popped:
         """Ack up to an id; a smaller id than before starts a replay."""
 
-    def start_at(self, consumer: str, acked: int) -> None:
-        """Record that a new consumer starts after an event."""
-
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event after the acked one up to `upto` matches."""
 
-    def note_attempts(self, state: ConsumerState, attempts: int) -> None:
-        """Record the number of consecutive runs without progress."""
+    def note_run(
+        self, state: ConsumerState, *, attempts: int | None = None, stalled: str | None = None
+    ) -> None:
+        """Record the number of consecutive runs without progress, and why no handler is started.
 
-    def stall(self, state: ConsumerState, reason: str) -> None:
-        """Record why no handler is started until the next ack."""
-
-    def end_stall(self, consumer: str) -> None:
-        """End a stall and forget the attempts."""
+        Both hold until the next ack. None keeps what was recorded before; "" ends a stall.
+        """
 
 
 class Blobs(Protocol):

@@ -33,6 +33,11 @@ def state(consumers: Consumers, consumer: str = "w") -> ConsumerState:
     return found
 
 
+def end_stall(consumers: Consumers) -> None:
+    """End the stall of a consumer and forget its attempts."""
+    consumers.note_run(state(consumers), attempts=0, stalled="")
+
+
 def page(consumers: Consumers, acked: int, limit: int = 100, consumer: str = "w") -> list[int]:
     """Pop, and return the ids of the events."""
     found = consumers.pop(consumer, acked, limit).page
@@ -59,8 +64,8 @@ def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
     """A later subscription of the same name goes on where the one before was, without its state."""
     consumers.put("w", "run", None, 5, None)
     consumers.ack("w", 7)
-    consumers.note_attempts(state(consumers), 3)
-    consumers.stall(state(consumers), "why")
+    consumers.note_run(state(consumers), attempts=3)
+    consumers.note_run(state(consumers), stalled="why")
     assert (consumers.delete("w"), consumers.delete("w"), consumers.any()) == (True, False, False)
     consumers.put("w", "run", "id > 0", 5, None)
     found = state(consumers)
@@ -120,25 +125,25 @@ def test_a_filter_that_fails_leaves_the_ack(consumers: Consumers) -> None:
     assert state(consumers).acked == 3
 
 
-def test_a_new_consumer_may_start_later(consumers: Consumers) -> None:
-    """What it starts at counts as acked."""
-    consumers.put("w", "run", None, 5, None)
-    consumers.start_at("w", 18)
-    assert page(consumers, state(consumers).acked) == [19, 20]
+def test_a_new_consumer_may_start_later(consumers: Consumers, database: Database) -> None:
+    """All events so far count as acked."""
+    consumers.put("w", "run", None, 5, None, from_now=True)
+    database.events.append([NewEvent("self", "note", "21")])
+    assert page(consumers, state(consumers).acked) == [21]
 
 
 def test_attempts_and_stalls_hold_for_one_ack(consumers: Consumers) -> None:
     """They are of the acked event that they were noted at; an ack, or an end, undoes them."""
     consumers.put("w", "run", None, 5, None)
-    for end in (lambda: consumers.ack("w", 1), lambda: consumers.end_stall("w")):
-        consumers.note_attempts(state(consumers), 5)
-        consumers.stall(state(consumers), "five runs")
+    for end in (lambda: consumers.ack("w", 1), lambda: end_stall(consumers)):
+        consumers.note_run(state(consumers), attempts=5)
+        consumers.note_run(state(consumers), stalled="five runs")
         found = state(consumers)
         assert (found.attempts, found.stalled) == (5, "five runs")
         end()
         found = state(consumers)
         assert (found.attempts, found.stalled) == (0, None)
-    consumers.stall(state(consumers), "again")
+    consumers.note_run(state(consumers), stalled="again")
     assert consumers.ack("w", 2).woke  # it ended a stall
     assert not consumers.ack("w", 3).woke
 
@@ -167,13 +172,13 @@ def test_consumers_are_apart(consumers: Consumers) -> None:
     consumers.put("v", "run", None, 5, None)
     other = state(consumers, "v")
     consumers.ack("w", 9)
-    consumers.stall(state(consumers), "why")
+    consumers.note_run(state(consumers), stalled="why")
     assert state(consumers, "v") == other
     gone = state(consumers)
     consumers.delete("w")
-    consumers.stall(gone, "late")
-    consumers.note_attempts(gone, 2)
-    consumers.end_stall("w")
+    consumers.note_run(gone, stalled="late")
+    consumers.note_run(gone, attempts=2)
+    consumers.note_run(gone, attempts=0, stalled="")
     assert [one.consumer for one in consumers.all()] == ["v"]
 
 
@@ -192,8 +197,8 @@ def test_what_is_undone_was_not(consumers: Consumers, database: Database) -> Non
 def test_a_thread_resumes_what_has_stalled(opened: eventq.Thread, consumers: Consumers) -> None:
     """`info` shows a stall with its attempts; `resume` ends it, and does no harm a second time."""
     opened.subscribe("w", "true")
-    consumers.note_attempts(state(consumers), 5)
-    consumers.stall(state(consumers), "five runs")
+    consumers.note_run(state(consumers), attempts=5)
+    consumers.note_run(state(consumers), stalled="five runs")
     found = opened.info().subscriptions[0]
     assert (found.attempts, found.stalled) == (5, "five runs")
     for _ in range(2):

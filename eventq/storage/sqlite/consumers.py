@@ -57,6 +57,10 @@ _SET_SCANNED = (
     "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE"
     " consumer_id = ?"
 )
+_NOTE_RUN = """UPDATE subscription_state SET
+attempts = coalesce(?1, attempts), attempts_at = iif(?1 IS NULL, attempts_at, ?3),
+stalled = iif(?2 IS NULL, stalled, nullif(?2, '')), stalled_at = iif(?2 IS NULL, stalled_at, ?3)
+WHERE consumer_id = ?4"""
 
 
 class Consumers:
@@ -108,7 +112,14 @@ class Consumers:
     # --- subscribing ------------------------------------------------------------------------------
 
     def put(
-        self, consumer: str, handler: str, filter: str | None, attempts: int, timeout: float | None
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        *,
+        from_now: bool = False,
     ) -> bool:
         """Store a subscription, with a clean state; return False when there is one of that name."""
         with self._db.joined():
@@ -124,6 +135,8 @@ class Consumers:
                 " VALUES (?, ?, ?)"
             )
             self._run(sql, (consumer, attempts, timeout))
+            if from_now and (last := self._db.events.last()):
+                self._run(_SET_ACKED, (consumer, last, system.stamp(system.now())))
         return True
 
     def delete(self, consumer: str) -> bool:
@@ -207,10 +220,6 @@ class Consumers:
         self._db.change(_SET_ACKED, (consumer, acked, system.stamp(system.now())), relaxed=True)
         return acked < (before or 0) or stalled_at == (before or 0)
 
-    def start_at(self, consumer: str, acked: int) -> None:
-        """Note that a new consumer wants what comes after an event, inside `write`."""
-        self._run(_SET_ACKED, (consumer, acked, system.stamp(system.now())))
-
     # --- runs -------------------------------------------------------------------------------------
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
@@ -219,31 +228,13 @@ class Consumers:
         if text and not self._db.filtered(lambda sandbox: sandbox.timed(text)):
             self._db.change(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
 
-    def note_attempts(self, state: ConsumerState, attempts: int) -> None:
-        """Note how many runs in a row made no progress past the acked event."""
+    def note_run(
+        self, state: ConsumerState, *, attempts: int | None = None, stalled: str | None = None
+    ) -> None:
+        """Record attempts and a stall at the acked event; None keeps them, "" ends a stall."""
         with self._db.joined():
             self._run(_STATE_ROW, (state.consumer,))
-            sql = (
-                "UPDATE subscription_state SET attempts = ?, attempts_at = ? WHERE consumer_id = ?"
-            )
-            self._run(sql, (attempts, state.acked, state.consumer))
-
-    def stall(self, state: ConsumerState, reason: str) -> None:
-        """Note why no handler is started any more for what comes after the acked event."""
-        with self._db.joined():
-            self._run(_STATE_ROW, (state.consumer,))
-            sql = "UPDATE subscription_state SET stalled = ?, stalled_at = ? WHERE consumer_id = ?"
-            self._run(sql, (reason, state.acked, state.consumer))
-
-    def end_stall(self, consumer: str) -> None:
-        """End a stall and forget the attempts."""
-        with self._db.joined():
-            self._run(_STATE_ROW, (consumer,))
-            sql = (
-                "UPDATE subscription_state SET stalled = NULL, stalled_at = 0, attempts = 0 WHERE"
-                " consumer_id = ?"
-            )
-            self._run(sql, (consumer,))
+            self._run(_NOTE_RUN, (attempts, stalled, state.acked, state.consumer))
 
     # --- faults -----------------------------------------------------------------------------------
 
