@@ -180,6 +180,12 @@ class _Nodes:
             yield f"run {run_id}: {error.what}"
             return
         ended = isinstance(node, StateNode) and node.role == END
-        op = self._runs.engine.last_op(run_id)  # none in a run that was imported
-        if ended and state.status == "active" and op not in ("resume", "import", None):
+        if ended and self._last_op(run_id) not in ("resume", "import", None):
             yield f"run {run_id} is active, and its head is an end that nobody resumed from"
+
+    def _last_op(self, run_id: int) -> str | None:
+        """Return the operation of the newest move of a run's head; None for an imported run."""
+        contexts = self._turns.database.contexts
+        info = contexts.get(run_id)
+        moves = contexts.history(run_id, info.version - 1, 1) if info is not None else []
+        return moves[0].op if moves else None

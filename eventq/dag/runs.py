@@ -44,13 +44,14 @@ from eventq.storage.rows import (
     PreparedRun,
     PreparedStep,
     PreparedTurn,
+    RunChoice,
     RunState,
 )
 from eventq.storage.rules import status_conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from dataclasses import replace
     from typing import Any, NamedTuple
 
@@ -211,25 +212,35 @@ class Runs:
 
     def active(self, group: str | None = None) -> Iterator[RunInfo]:
         """Yield the active and suspended runs, by id, of all groups or of one."""
-        return _all(lambda after: self.engine.active(after, _PAGE, group))
+        return self._all(RunChoice(group, active=True))
 
     def history(self, day: str, group: str | None = None) -> Iterator[RunInfo]:
         """Yield the runs that were completed on a UTC day, such as `2026-03-18`."""
-        day = _day(day)
-        return _all(lambda after: self.engine.completed(after, _PAGE, group, day))
+        return self._all(RunChoice(group, day=_day(day)))
 
     def index_entries(self, group: str | None = None) -> Iterator[str]:
         """Yield what `active` does as JSON: `threadId`, `head`, `start`, `updatedAt`."""
-        return _lines(lambda after: self.engine.active_lines(after, _PAGE, group))
+        return self._lines(RunChoice(group, active=True))
 
     def history_entries(self, day: str, group: str | None = None) -> Iterator[str]:
         """Yield what `history` does as JSON: `threadId`, `head`, `start`, `completedAt`."""
-        day = _day(day)
-        return _lines(lambda after: self.engine.completed_lines(after, _PAGE, group, day))
+        return self._lines(RunChoice(group, day=_day(day)))
 
     def list(self, group: str | None = None) -> Iterator[RunInfo]:
         """Yield all runs, by id, whatever their status."""
-        return _all(lambda after: self.engine.page(after, _PAGE, group))
+        return self._all(RunChoice(group))
+
+    def _all(self, choice: RunChoice) -> Iterator[RunInfo]:
+        after = 0
+        while infos := self.engine.page(after, _PAGE, choice):
+            yield from infos
+            after = infos[-1].run_id
+
+    def _lines(self, choice: RunChoice) -> Iterator[str]:
+        after = 0
+        while rows := self.engine.lines(after, _PAGE, choice):
+            yield from [line for _, line in rows]
+            after = rows[-1][0]
 
     def __iter__(self) -> Iterator[RunInfo]:
         """Yield all runs, by id."""
@@ -838,20 +849,6 @@ class _Body:
                 self.compact, self._child,
             ]
         )  # fmt: skip
-
-
-def _all(page: Callable[[int], list[RunInfo]]) -> Iterator[RunInfo]:
-    after = 0
-    while infos := page(after):
-        yield from infos
-        after = infos[-1].run_id
-
-
-def _lines(page: Callable[[int], list[tuple[int, str]]]) -> Iterator[str]:
-    after = 0
-    while rows := page(after):
-        yield from [line for _, line in rows]
-        after = rows[-1][0]
 
 
 def _node(turn: Turn) -> Node | None:

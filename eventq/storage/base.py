@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         PreparedRun,
         PreparedStep,
         PreparedTurn,
+        RunChoice,
         RunState,
         StreamPiece,
         TurnRow,
@@ -402,22 +403,14 @@ class Runs(Protocol):
     def get(self, run_id: int) -> RunInfo | None:
         """Return a run, or None for a context that is none."""
 
-    def page(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
-        """Return the next runs by id, of all groups or of one."""
+    def page(self, after: int, limit: int, choice: RunChoice) -> list[RunInfo]:
+        """Return the next runs of a choice by id."""
 
-    def active(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
-        """Return the next runs that are active or suspended, by id."""
+    def lines(self, after: int, limit: int, choice: RunChoice) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `page` returns.
 
-    def completed(self, after: int, limit: int, group: str | None, day: str) -> list[RunInfo]:
-        """Return the next runs that were completed on a day (UTC), by id."""
-
-    def active_lines(self, after: int, limit: int, group: str | None) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `active` returns."""
-
-    def completed_lines(
-        self, after: int, limit: int, group: str | None, day: str
-    ) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `completed` returns."""
+        An entry has `completedAt` for the runs of a day, else `updatedAt`.
+        """
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
@@ -427,9 +420,6 @@ class Runs(Protocol):
 
     def starts(self) -> set[int]:
         """Return the turns that runs start at."""
-
-    def last_op(self, run_id: int) -> str | None:
-        """Return the operation of the newest move of a run's head."""
 
     def faults(self) -> Iterable[str]:
         """Return a sentence for each fault of the rows of runs."""

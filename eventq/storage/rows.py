@@ -101,6 +101,17 @@ class AppendTo(NamedTuple):
     foreign_root: bool = False
 
 
+class RunChoice(NamedTuple):
+    """The runs to list: of a group or all; with `active` those that are active or suspended.
+
+    With a `day` (UTC) they are those completed on it, and `active` is not looked at.
+    """
+
+    group: str | None = None
+    active: bool = False
+    day: str | None = None
+
+
 class RunState(NamedTuple):
     """The state of a run: its head (0 for none) and the digest of the head's payload.
 

@@ -13,7 +13,7 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownRunError,
 )
-from eventq.storage.rows import AppendTo, PreparedAttempt, PreparedRun, PreparedStep
+from eventq.storage.rows import AppendTo, PreparedAttempt, PreparedRun, PreparedStep, RunChoice
 from tests.storage.test_blobs import UNKNOWN, small
 from tests.storage.test_turns import new
 
@@ -59,6 +59,11 @@ def runs(database: Database, clock: Clock) -> Runs:
     return database.runs
 
 
+def last_op(database: Database) -> str:
+    """Return the operation of the newest move of the first run."""
+    return database.contexts.history(1, 0, 9)[-1].op
+
+
 def test_a_start_is_one_change(database: Database, runs: Runs) -> None:
     """A run is a context with a label, its texts, its first turn and an event."""
     assert runs.start(begin("three", label="third", source="self")) == 3
@@ -87,7 +92,7 @@ def test_a_start_that_is_refused(
     before = database.blobs.count()
     with pytest.raises(error):
         runs.start(run)
-    assert (len(runs.page(0, 9, None)), database.blobs.count()) == (2, before)
+    assert (len(runs.page(0, 9, RunChoice())), database.blobs.count()) == (2, before)
 
 
 def test_a_step_is_one_change(database: Database, runs: Runs) -> None:
@@ -110,7 +115,7 @@ def test_a_step_is_one_change(database: Database, runs: Runs) -> None:
     assert event is not None
     told = json.loads(event.content)
     assert (told["op"], told["status"], told["step"]) == ("end", "completed", 2)
-    assert runs.last_op(1) == "append"
+    assert last_op(database) == "append"
 
 
 def test_a_step_from_elsewhere(database: Database, runs: Runs) -> None:
@@ -175,7 +180,7 @@ def test_attempts(runs: Runs) -> None:
 def test_statuses(database: Database, runs: Runs) -> None:
     """A run is suspended and resumed, each from the other, as a move of its head that is logged."""
     assert runs.set_status(1, "suspended", "suspend", "self").status == "suspended"
-    assert (runs.state(1).status, runs.last_op(1), database.events.last()) == (
+    assert (runs.state(1).status, last_op(database), database.events.last()) == (
         "suspended",
         "suspend",
         1,
@@ -211,21 +216,29 @@ def test_lists(runs: Runs) -> None:
     runs.set_status(2, "suspended", "suspend", None)
     take(runs, 3, b"end", becomes="completed")
 
+    active, ended = RunChoice(active=True), RunChoice(day=DAY)
+
     def ids(page: list[Any]) -> list[int]:
         return [info.run_id for info in page]
 
-    assert (ids(runs.page(0, 9, None)), ids(runs.page(1, 1, None))) == ([1, 2, 3], [2])
-    assert (ids(runs.page(0, 9, "g")), ids(runs.active(0, 9, None))) == ([1, 3], [1, 2])
-    assert (ids(runs.active(1, 9, None)), ids(runs.active(0, 9, "g"))) == ([2], [1])
-    assert (ids(runs.completed(0, 9, None, DAY)), ids(runs.completed(3, 9, None, DAY))) == ([3], [])
-    assert ids(runs.completed(0, 9, None, "2026-03-19")) == []
-    assert ids(runs.completed(0, 9, "other", DAY)) == []
-    lines = runs.active_lines(0, 1, None) + runs.active_lines(1, 9, None)
+    assert (ids(runs.page(0, 9, RunChoice())), ids(runs.page(1, 1, RunChoice()))) == (
+        [1, 2, 3],
+        [2],
+    )
+    assert (ids(runs.page(0, 9, RunChoice("g"))), ids(runs.page(0, 9, active))) == ([1, 3], [1, 2])
+    assert (ids(runs.page(1, 9, active)), ids(runs.page(0, 9, RunChoice("g", active=True)))) == (
+        [2],
+        [1],
+    )
+    assert (ids(runs.page(0, 9, ended)), ids(runs.page(3, 9, ended))) == ([3], [])
+    assert ids(runs.page(0, 9, RunChoice(day="2026-03-19"))) == []
+    assert ids(runs.page(0, 9, RunChoice("other", day=DAY))) == []
+    lines = runs.lines(0, 1, active) + runs.lines(1, 9, active)
     assert [(number, json.loads(line)["threadId"]) for number, line in lines] == [
         (1, "1"),
         (2, "2"),
     ]
-    ((number, line),) = runs.completed_lines(0, 9, None, DAY)
+    ((number, line),) = runs.lines(0, 9, ended)
     assert (number, json.loads(line)["completedAt"]) == (3, 1773829800123)
 
 
@@ -244,15 +257,15 @@ def test_an_undone_transaction_takes_all_along(
     database: Database, opened: eventq.Thread, runs: Runs
 ) -> None:
     """What a `write` did to runs is seen inside it, and is undone with it."""
-    before = runs.page(0, 9, None)
+    before = runs.page(0, 9, RunChoice())
     with pytest.raises(ZeroDivisionError), database.write():
         runs.start(begin("three"))
         runs.fork(1, 1, None, None)
         runs.set_status(2, "suspended", "suspend", None)
         take(runs, 1, b"end", becomes="completed")
-        assert [info.status for info in runs.page(0, 9, None)] == [
+        assert [info.status for info in runs.page(0, 9, RunChoice())] == [
             "completed", "suspended", "active", "active",
         ]  # fmt: skip
         raise ZeroDivisionError
-    assert runs.page(0, 9, None) == before
+    assert runs.page(0, 9, RunChoice()) == before
     assert (list(runs.faults()), database.turns.last_id()) == ([], 3)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         PreparedBlob,
         PreparedRun,
         PreparedStep,
+        RunChoice,
         TurnRow,
     )
     from eventq.storage.sqlite.database import Database
@@ -44,10 +45,14 @@ _HISTORY = (
     f" 'start', {_START},"
     f" 'completedAt', r.completed_at_ms) FROM {_JOINED}"
 )
+_ALL = (
+    " WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL"
+    " ORDER BY r.context_id LIMIT ?3"
+)
 _ACTIVE = (
     " WHERE r.status IN ('active', 'suspended') AND r.context_id > ?1 AND (?2 IS NULL OR"
     " r.grouped = ?2)"
-    " ORDER BY r.context_id LIMIT ?3"
+    " AND ?4 IS NULL ORDER BY r.context_id LIMIT ?3"
 )
 _DAY = (
     " WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY"
@@ -211,31 +216,15 @@ class Runs:
         rows = self._run(f"{_RUN} WHERE r.context_id = ?", (run_id,))
         return RunInfo(*rows[0]) if rows else None
 
-    def page(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
-        """Return the next runs by id, of all groups or of one."""
-        sql = (
-            f"{_RUN} WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY"
-            f" r.context_id LIMIT ?3"
-        )
-        return [RunInfo(*row) for row in self._run(sql, (after, group, limit))]
+    def page(self, after: int, limit: int, choice: RunChoice) -> list[RunInfo]:
+        """Return the next runs of a choice by id."""
+        bindings = (after, choice.group, limit, choice.day)
+        return [RunInfo(*row) for row in self._run(_RUN + _where(choice), bindings)]
 
-    def active(self, after: int, limit: int, group: str | None) -> list[RunInfo]:
-        """Return the next runs that are active or suspended, by id."""
-        return [RunInfo(*row) for row in self._run(_RUN + _ACTIVE, (after, group, limit))]
-
-    def completed(self, after: int, limit: int, group: str | None, day: str) -> list[RunInfo]:
-        """Return the next runs that were completed on a day (UTC), by id."""
-        return [RunInfo(*row) for row in self._run(_RUN + _DAY, (after, group, limit, day))]
-
-    def active_lines(self, after: int, limit: int, group: str | None) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `active` returns."""
-        return self._run(_INDEX + _ACTIVE, (after, group, limit))
-
-    def completed_lines(
-        self, after: int, limit: int, group: str | None, day: str
-    ) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `completed` returns."""
-        return self._run(_HISTORY + _DAY, (after, group, limit, day))
+    def lines(self, after: int, limit: int, choice: RunChoice) -> list[tuple[int, str]]:
+        """Return id and index entry, as JSON, of what `page` returns."""
+        sql = (_HISTORY if choice.day is not None else _INDEX) + _where(choice)
+        return self._run(sql, (after, choice.group, limit, choice.day))
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
@@ -259,14 +248,16 @@ class Runs:
         )
         return self._run(sql, (after, limit))
 
-    def last_op(self, run_id: int) -> str | None:
-        """Return the operation of the newest move of a run's head."""
-        sql = "SELECT op FROM context_log WHERE context_id = ? ORDER BY version DESC LIMIT 1"
-        return self._one(sql, (run_id,))  # type: ignore[no-any-return]
-
     def faults(self) -> list[str]:
         """Return a sentence for each fault of the rows of runs, at most 20 of a kind."""
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
+
+
+def _where(choice: RunChoice) -> str:
+    """Return the condition of a choice; each has an index of its own."""
+    if choice.day is not None:
+        return _DAY
+    return _ACTIVE if choice.active else _ALL
 
 
 _FAULTS = (
