@@ -507,7 +507,7 @@ class Blobs:
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each damaged blob."""
-        yield from self._engine.faults()
+        yield from self._db.faults("blobs")
         cursor: object = None
         while True:
             rows, cursor = self._engine.scan(cursor, _SCAN_BYTES)

@@ -19,7 +19,7 @@ from eventq.event import REF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from eventq.dag.nodes import Node
     from eventq.dag.runs import Runs
@@ -33,12 +33,15 @@ def faults(runs: Runs) -> Iterator[str]:
 
     All bytes are read.
     """
-    turns = runs.turns
-    rows = turns.database.turns
-    searches = (
-        rows.faults, turns.database.open_turns.faults, rows.root_faults, turns.blobs.faults,
-        runs.engine.faults, _Nodes(runs).faults,
-    )  # fmt: skip
+    db, nodes = runs.turns.database, _Nodes(runs)
+    searches: tuple[Callable[[], Iterable[str]], ...] = (
+        lambda: db.faults("turns"),
+        lambda: db.faults("open turns"),
+        lambda: db.faults("roots"),
+        runs.turns.blobs.faults,
+        lambda: db.faults("runs"),
+        nodes.faults,
+    )
     for search in searches:
         try:
             yield from search()

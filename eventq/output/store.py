@@ -50,7 +50,7 @@ class OutputStore:
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault; this reads all bytes of artifacts."""
-        yield from self._outputs.faults()
+        yield from self.database.faults("outputs")
         yield from self.artifacts.faults()
         yield from islice(self.outputs.faults(), 20)
         yield from islice(self._wrong_aliases(), 20)

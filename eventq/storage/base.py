@@ -11,7 +11,7 @@ Pages are lists, so nothing stays open after an operation has returned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         TurnRow,
     )
 
+Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]
 Row_co = TypeVar("Row_co", covariant=True)
 
 
@@ -116,9 +117,6 @@ class Events(Protocol):
 
     def latest(self, by: str) -> list[Event]:
         """Return the newest event of each `source` or `type`."""
-
-    def first(self) -> int:
-        """Return the id of the oldest stored event, 0 for none."""
 
     def last(self) -> int:
         """Return the highest id that an event ever had, 0 for none. Called often."""
@@ -255,9 +253,6 @@ class Blobs(Protocol):
         What is younger than `grace` milliseconds is spared. With `apply` they are deleted.
         """
 
-    def faults(self) -> Iterable[str]:
-        """Return a sentence for each fault that reading the blobs does not show."""
-
 
 class Turns(Protocol):
     """The graph of turns, their patches and roots."""
@@ -312,12 +307,6 @@ class Turns(Protocol):
 
     def root(self, turn_id: int) -> bytes | None:
         """Return the root of a turn or of its nearest ancestor with one; raise UnknownTurnError."""
-
-    def faults(self) -> Iterable[str]:
-        """Return a sentence for each fault of turns and contexts."""
-
-    def root_faults(self) -> Iterable[str]:
-        """Return a sentence for each fault of roots."""
 
 
 class Contexts(Protocol):
@@ -421,9 +410,6 @@ class Runs(Protocol):
     def starts(self) -> set[int]:
         """Return the turns that runs start at."""
 
-    def faults(self) -> Iterable[str]:
-        """Return a sentence for each fault of the rows of runs."""
-
 
 class MemoryAreas(Protocol):
     """The part of a database that the memory uses: blobs, turns, contexts, runs, transactions."""
@@ -453,6 +439,12 @@ class MemoryAreas(Protocol):
 
     def milliseconds(self) -> int:
         """Return the time of the engine, in milliseconds since 1970."""
+
+    def faults(self, area: Area = "log") -> Iterable[str]:
+        """Return a sentence for each fault of the rows of an area, at most 20 of a kind.
+
+        "log" includes what the engine finds wrong with itself.
+        """
 
     def write(self) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
@@ -521,9 +513,6 @@ class OpenTurns(Streams["OpenInfo"], Protocol):
 
     def page(self, after: int, limit: int, *, context: int | None = None) -> list[OpenInfo]:
         """Return the next open turns by number, of a context or all."""
-
-    def faults(self) -> list[str]:
-        """Return a sentence for each open turn whose size is not that of its pieces."""
 
 
 class Artifacts(Streams["ArtifactRow"], Protocol):
@@ -600,9 +589,6 @@ class Outputs(Protocol):
 
     def aliases(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the next pairs of SHA-256 and digest, sorted; b"" begins."""
-
-    def faults(self) -> list[str]:
-        """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""
 
 
 class Copies(Protocol):
@@ -858,9 +844,6 @@ class Database(Snapshot, Protocol):
 
     def on_commit(self, effect: Callable[[], None]) -> None:
         """Run an effect after the outermost commit, or now outside `write`."""
-
-    def faults(self) -> Iterator[str]:
-        """Yield a sentence for each thing that is broken."""
 
     def compact(self) -> None:
         """Return the space of deleted rows to the system."""

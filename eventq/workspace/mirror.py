@@ -398,7 +398,7 @@ class Mirror:
 
         Give the fault and the last id. Pruned events are only counted.
         """
-        oldest = self._db.events.first() or self._db.events.last() + 1
+        oldest = self._db.events.bounds().first or self._db.events.last() + 1
         stream: Iterator[bytes] | None = None
         with open(path, "rb") as file:
             for number, text in enumerate(file, 1):

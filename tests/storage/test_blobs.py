@@ -104,8 +104,9 @@ def test_a_blob_that_was_found(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize("good", [small(b"hello"), long([b"hel", b"lo"])], ids=["piece", "parts"])
 @pytest.mark.parametrize("bad", [b"HELLO", b"hell"])
-def test_other_bytes_are_replaced(blobs: Blobs, good: PreparedBlob, bad: bytes) -> None:
+def test_other_bytes_are_replaced(database: Database, good: PreparedBlob, bad: bytes) -> None:
     """Bytes that differ from those that are put are replaced, which heals a damaged blob."""
+    blobs = database.blobs
     wrong = Piece(good.digest, len(bad), ZSTD, bad)
     blobs.put(PreparedBlob(good.digest, len(bad), (wrong,), (), ()))
     row, new = blobs.put(good)
@@ -113,7 +114,7 @@ def test_other_bytes_are_replaced(blobs: Blobs, good: PreparedBlob, bad: bytes) 
     assert tuple(blobs.parts(good.digest)) == good.parts
     found = blobs.read(good.parts or [good.digest])
     assert b"".join(found[name].stored for name in good.parts or [good.digest]) == b"hello"
-    assert list(blobs.faults()) == []
+    assert list(database.faults("blobs")) == []
 
 
 def test_refs(blobs: Blobs) -> None:

@@ -131,4 +131,4 @@ def test_an_undone_transaction_takes_all_along(database: Database, contexts: Con
         ]
         raise ZeroDivisionError
     assert contexts.page(0, 9) == before
-    assert (len(contexts.history(1, 0, 99)), list(database.turns.faults())) == (4, [])
+    assert (len(contexts.history(1, 0, 99)), list(database.faults("turns"))) == (4, [])

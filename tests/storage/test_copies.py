@@ -209,7 +209,7 @@ def test_a_chain_that_is_restored_can_be_walked(copies: Copies, database: Databa
     """Ancestors of a restored turn are found as those of appended ones, and nothing is amiss."""
     copies.restore([turn(number, number - 1) for number in range(1, 101)])
     assert [database.turns.ancestor(100, depth) for depth in range(100)] == [*range(1, 101)]
-    assert [*database.turns.faults()] == []
+    assert [*database.faults("turns")] == []
 
 
 def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies) -> None:

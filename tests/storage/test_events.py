@@ -94,7 +94,7 @@ def test_ids_are_without_gaps_and_never_used_again(events: Events, database: Dat
         events.append([new(4, "k")])
         raise ZeroDivisionError
     assert events.append([new(4, "k")])[:2] == (4, 4)
-    assert (events.prune(5), events.last(), events.first()) == (4, 4, 0)
+    assert (events.prune(5), events.last(), events.bounds().first) == (4, 4, 0)
     assert events.append([new(5, "k")])[:2] == (5, 5)
 
 
@@ -169,12 +169,12 @@ def test_the_newest(events: Events) -> None:
 
 def test_bounds(events: Events) -> None:
     """Oldest, newest and count are those of what is stored; the newest is remembered."""
-    assert (events.bounds(), events.first(), events.last()) == (Bounds(0, 0, 0), 0, 0)
+    assert (events.bounds(), events.last()) == (Bounds(0, 0, 0), 0)
     fill(events, 9)
     assert events.bounds() == Bounds(1, 9, 9)
     assert [events.from_end(n) for n in (1, 4, 9, 99)] == [9, 6, 1, 1]
     assert events.prune(4) == 3
-    assert (events.bounds(), events.first()) == (Bounds(4, 9, 6), 4)
+    assert events.bounds() == Bounds(4, 9, 6)
     assert events.prune(100) == 6
     assert (events.bounds(), events.from_end(1)) == (Bounds(0, 9, 0), 0)
 

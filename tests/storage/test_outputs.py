@@ -68,15 +68,16 @@ def test_an_output_is_a_blob_that_is_stored(outputs: Outputs) -> None:
     assert (outputs.count(), outputs.has_any(), outputs.aliases(b"", 9)) == (0, False, [])
 
 
-def test_lists_of_outputs(outputs: Outputs, digests: list[bytes]) -> None:
+def test_lists_of_outputs(database: Database, digests: list[bytes]) -> None:
     """Versions come by output and number, names once each, both in pages; names are counted."""
+    outputs = database.outputs
     for name in ("2-c", "0-a", "1-b", "0-a"):
         outputs.add(name, digests[0])
     every = [(one.output_id, one.version) for one in outputs.page(("", 0), 9)]
     assert every == [("0-a", 1), ("0-a", 2), ("1-b", 1), ("2-c", 1)]
     assert [(one.output_id, one.version) for one in outputs.page(("0-a", 1), 2)] == every[1:3]
     assert (outputs.names("", 2), outputs.names("1-b", 9)) == (["0-a", "1-b"], ["2-c"])
-    assert (outputs.count(), outputs.faults()) == (3, [])
+    assert (outputs.count(), list(database.faults("outputs"))) == (3, [])
 
 
 def test_whether_anything_was_produced(database: Database, digests: list[bytes]) -> None:

@@ -268,4 +268,4 @@ def test_an_undone_transaction_takes_all_along(
         ]  # fmt: skip
         raise ZeroDivisionError
     assert runs.page(0, 9, RunChoice()) == before
-    assert (list(runs.faults()), database.turns.last_id()) == ([], 3)
+    assert (list(database.faults("runs")), database.turns.last_id()) == ([], 3)

@@ -202,7 +202,7 @@ def test_pages(database: Database, turns: Turns) -> None:
     assert turns.page(1, 1, ["t"])[0].digest == blake3(b"2").digest()
 
 
-def test_roots(turns: Turns) -> None:
+def test_roots(database: Database, turns: Turns) -> None:
     """A turn has its own root, or that of its nearest ancestor with one; None above all."""
     one, two = b"\1" * 32, b"\2" * 32
     assert turns.attach(5, one) == one
@@ -214,7 +214,7 @@ def test_roots(turns: Turns) -> None:
         turns.attach(99, one)
     with pytest.raises(UnknownTurnError):
         turns.root(99)
-    assert list(turns.root_faults()) == []
+    assert list(database.faults("roots")) == []
 
 
 def test_ids_go_on(database: Database, turns: Turns) -> None:
@@ -227,4 +227,4 @@ def test_ids_go_on(database: Database, turns: Turns) -> None:
     database.contexts.move(2, 9, "move")
     assert database.blobs.sweep(-1, apply=True)[0] == 11
     assert (turns.last_id(), turns.append(2, new(b"next"), AppendTo()).turn) == (51, 52)
-    assert list(turns.faults()) == []
+    assert list(database.faults("turns")) == []

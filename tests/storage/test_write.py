@@ -157,7 +157,7 @@ def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -
     opened.blobs.put(b"bytes")
     events = database.events
     with elsewhere(database, lambda: opened.prune(before_id=4, force=True)):
-        assert (events.last(), events.first(), events.bounds().stored) == (3, 1, 3)
+        assert (events.last(), events.bounds().first, events.bounds().stored) == (3, 1, 3)
         assert [event.id for event in opened.peek()] == [1, 2, 3]
         assert [event.id for event in opened.peek(filter="type = 'note'")] == [1, 2, 3]
         assert [event.id for event in opened.last(2)] == [2, 3]

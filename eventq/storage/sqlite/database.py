@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from eventq.filters.sandbox import FilterSandbox
     from eventq.locks import ConsumerLock as Lease
     from eventq.locks import Leases
+    from eventq.storage.base import Area
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
@@ -1008,8 +1009,12 @@ class Database:
         """Return the space that deleted rows have left."""
         return int(self.one("PRAGMA freelist_count")) * int(self.one("PRAGMA page_size"))
 
-    def faults(self) -> Iterator[str]:
-        """Yield a sentence for each thing that is broken inside the database."""
+    def faults(self, area: Area = "log") -> Iterable[str]:
+        """Yield a sentence for each fault of the rows of an area; see `storage.base`."""
+        return self._log_faults() if area == "log" else _FAULTS[area](self)
+
+    def _log_faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is broken in the file, the events or consumers."""
         for (text,) in self.run("PRAGMA integrity_check(20)"):
             if text != "ok":
                 yield f"the database is damaged: {text}"
@@ -1021,6 +1026,16 @@ class Database:
         if self.version:
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
+
+
+_FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
+    "turns": lambda db: db.turns.faults(),
+    "open turns": lambda db: db.open_turns.faults(),
+    "roots": lambda db: db.turns.root_faults(),
+    "blobs": lambda db: db.blobs.faults(),
+    "runs": lambda db: db.runs.faults(),
+    "outputs": lambda db: db.outputs.faults(),
+}
 
 
 def _size(path: str) -> int:

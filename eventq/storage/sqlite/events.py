@@ -181,10 +181,6 @@ class Events:
         first = self._one("SELECT min(id) FROM events") or 0
         return Bounds(first, self.last(), int(self._one("SELECT count(*) FROM events")))
 
-    def first(self) -> int:
-        """Return the id of the oldest stored event, 0 when there is none."""
-        return self._one("SELECT min(id) FROM events") or 0
-
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
         try:
