@@ -53,12 +53,16 @@ class Contexts:
 
     def get(self, context: Which) -> Context:
         """Return the context of an id or a name. Raises UnknownContextError."""
-        found = self._engine.named(context) if isinstance(context, str) else context
-        if found is None and isinstance(context, str) and _is_number(context):
-            found = int(context)
-        if found is None or self._engine.head(check_natural(found, "context")) is None:
+        which: int | str = context
+        if isinstance(which, str):
+            if (info := self._engine.get(which)) is not None:
+                return Context(self.turns, info.context_id)
+            if not _is_number(which):
+                raise UnknownContextError(context)
+            which = int(which)
+        if self._engine.head(check_natural(which, "context")) is None:
             raise UnknownContextError(context)
-        return Context(self.turns, found)
+        return Context(self.turns, which)
 
     def _handle(self, context: MemoryContext | Which) -> Context:
         if isinstance(context, Context):

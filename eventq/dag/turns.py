@@ -185,11 +185,10 @@ class Turns:
         return self.ancestor(below, self.depth(turn_id)) == turn_id
 
     def common(self, one: int, other: int) -> int:
-        """Return the nearest common ancestor of two turns, 0 for none; in logarithmic steps."""
+        """Return the nearest common ancestor of two turns, 0 for none."""
         if not one or not other:
             return 0
-        depth = min(self.depth(one), self.depth(other))
-        return self._engine.common(self.ancestor(one, depth), self.ancestor(other, depth))
+        return self._engine.common(one, other)
 
 
 class Chain:

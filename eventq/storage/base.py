@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         AliasCopy,
         AttemptCopy,
         ContextCopy,
+        LastIds,
         PatchCopy,
         PinCopy,
         RefCopy,
@@ -275,14 +276,11 @@ class Turns(Protocol):
     def link(self, turn_id: int) -> Link | None:
         """Return the link of a turn to its ancestors, or None."""
 
-    def last_id(self) -> int:
-        """Return the id of the newest turn there ever was, 0 when there was none."""
-
     def ancestor(self, turn_id: int, depth: int) -> int:
         """Return the turn at a depth at or above another, 0 when there is none."""
 
     def common(self, one: int, other: int) -> int:
-        """Return the nearest common ancestor of two turns at one depth, 0 for none."""
+        """Return the nearest common ancestor of two turns, 0 for none; raise UnknownTurnError."""
 
     def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
         """Return id and depth of the nearest turn at or above another with a flag, or None."""
@@ -320,14 +318,11 @@ class Contexts(Protocol):
         UnknownContextError.
         """
 
-    def get(self, context_id: int) -> ContextInfo | None:
-        """Return a context, or None."""
+    def get(self, which: int | str) -> ContextInfo | None:
+        """Return a context by its id or its name, or None."""
 
     def head(self, context_id: int) -> int | None:
         """Return the newest turn of a context, 0 for none; None when there is no context."""
-
-    def named(self, name: str) -> int | None:
-        """Return the id of the context of a name, or None."""
 
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
@@ -614,8 +609,8 @@ class Copies(Protocol):
     def is_reached(self, turn: int) -> bool:
         """Return whether a context has a turn on its chain."""
 
-    def last_context(self) -> int:
-        """Return the id of the newest context there ever was, 0 when there was none."""
+    def last_ids(self) -> LastIds:
+        """Return the ids of the newest turn and context there ever were, 0 for none."""
 
     def restore(self, records: Sequence[Restorable]) -> None:
         """Store records in order under the ids that they have, as one change.

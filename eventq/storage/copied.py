@@ -53,6 +53,13 @@ class ContextLabel(NamedTuple):
     fork_of: int | None
 
 
+class LastIds(NamedTuple):
+    """The ids of the newest turn and context there ever were, 0 for none."""
+
+    turn: int
+    context: int
+
+
 class PatchCopy(NamedTuple):
     """A patch on a turn; `digest` is None for a tombstone."""
 

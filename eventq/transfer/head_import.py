@@ -31,7 +31,7 @@ class HeadImport:
         self._came = came
         self._source = job.source
         self._notes = job.notes
-        self._ids = Ids("contexts", job.database.copies.last_context())
+        self._ids = Ids("contexts", job.database.copies.last_ids().context)
         self._names: dict[int, str] = {}
         self.here: dict[int, int] = {}  # ids of the source's contexts here
         self.made: set[int] = set()
@@ -122,7 +122,7 @@ class HeadImport:
         found = known.same(record.context_id, at, name)
         if found is None and name is not None:
             found = known.named(at, name)
-            if found is None and self._database.contexts.named(name) is None:
+            if found is None and self._database.contexts.get(name) is None:
                 return None
         if found is None:
             found = known.at_head(at, head)

@@ -61,7 +61,7 @@ class TurnImport:
         self._blobs = blobs
         self._source = job.source
         self._notes = job.notes
-        last = job.database.turns.last_id()
+        last = job.database.copies.last_ids().turn
         self._ids = Ids("turns", last)
         self._seen = SeenTurns()
         self._known = KnownTurns(job.database.copies, self._seen, last)

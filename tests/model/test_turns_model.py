@@ -292,7 +292,7 @@ class Machine(Beside):
             assert info.version == len(model.moves[number]) - 1
             last = self.contexts.get(number).last(1000)
             assert [seen(turn) for turn in last] == [*map(model.shown, chain)]
-        assert self.thread.database.turns.last_id() == len(model.parents)
+        assert self.thread.database.copies.last_ids().turn == len(model.parents)
         assert self.thread.database.turns.last_patch() == len(model.overlays)
 
     @rule(context=SHARES)

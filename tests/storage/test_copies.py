@@ -215,14 +215,14 @@ def test_a_chain_that_is_restored_can_be_walked(copies: Copies, database: Databa
 def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies) -> None:
     """The next turn and context have ids above all restored ones, and above a reserved one."""
     copies.restore([turn(70), ContextCopy(30, 70, 0, 0, AT)])
-    assert copies.last_context() == 30
+    assert copies.last_ids().context == 30
     made = opened.contexts.create()
     assert (made.id, made.append(b"x").turn_id) == (31, 71)
     copies.reserve(50)
-    assert opened.database.turns.last_id() == 71
+    assert opened.database.copies.last_ids().turn == 71
     assert made.append(b"x").turn_id == 72
     copies.reserve(100)
-    assert opened.database.turns.last_id() == 100
+    assert opened.database.copies.last_ids().turn == 100
     assert made.append(b"x").turn_id == 101
 
 

@@ -59,6 +59,13 @@ def runs(database: Database, clock: Clock) -> Runs:
     return database.runs
 
 
+def context_named(database: Database, name: str) -> int:
+    """Return the id of a context that there is."""
+    found = database.contexts.get(name)
+    assert found is not None
+    return found.context_id
+
+
 def last_op(database: Database) -> str:
     """Return the operation of the newest move of the first run."""
     return database.contexts.history(1, 0, 9)[-1].op
@@ -67,7 +74,7 @@ def last_op(database: Database) -> str:
 def test_a_start_is_one_change(database: Database, runs: Runs) -> None:
     """A run is a context with a label, its texts, its first turn and an event."""
     assert runs.start(begin("three", label="third", source="self")) == 3
-    assert (database.contexts.named("third"), database.contexts.head(3)) == (3, 4)
+    assert (context_named(database, "third"), database.contexts.head(3)) == (3, 4)
     info = runs.get(3)
     assert info is not None
     assert (info.name, info.status, info.depth, info.start) == ("three", "active", 0, info.head)
@@ -128,7 +135,7 @@ def test_a_step_from_elsewhere(database: Database, runs: Runs) -> None:
     count = database.blobs.count()
     assert take(runs, 1, b"late", after=before) is None
     assert not runs.attempt(1, PreparedAttempt(before, (), small(b"late"), None))
-    assert (database.blobs.count(), database.turns.last_id()) == (count, 4)
+    assert (database.blobs.count(), database.copies.last_ids().turn) == (count, 4)
 
 
 def test_a_step_that_is_refused(database: Database, runs: Runs) -> None:
@@ -203,7 +210,7 @@ def test_forks(database: Database, runs: Runs) -> None:
     assert origin is not None
     assert (info.name, info.group, info.start) == ("one", "g", origin.start)
     assert (info.fork_of, info.head_turn_id, info.status) == (1, 1, "active")
-    assert (database.contexts.named("fork"), database.events.last()) == (3, 1)
+    assert (context_named(database, "fork"), database.events.last()) == (3, 1)
     with pytest.raises(ConflictError):
         runs.fork(1, 1, "fork", None)
     with pytest.raises(UnknownRunError):
@@ -268,4 +275,4 @@ def test_an_undone_transaction_takes_all_along(
         ]  # fmt: skip
         raise ZeroDivisionError
     assert runs.page(0, 9, RunChoice()) == before
-    assert (list(database.faults("runs")), database.turns.last_id()) == ([], 3)
+    assert (list(database.faults("runs")), database.copies.last_ids().turn) == ([], 3)

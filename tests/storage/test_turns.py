@@ -76,7 +76,7 @@ def test_a_key_that_was_used(database: Database) -> None:
     with pytest.raises(ConflictError) as caught:
         database.turns.append(context, new(b"two"), to._replace(key_digest=b"e"))
     assert caught.value.actual == 1
-    assert (database.turns.last_id(), database.events.last()) == (1, 1)
+    assert (database.copies.last_ids().turn, database.events.last()) == (1, 1)
 
 
 REFUSALS: list[tuple[AppendTo, PreparedTurn, type[Exception]]] = [
@@ -106,7 +106,7 @@ def test_a_refused_append_changes_nothing(
     with pytest.raises(UnknownContextError):
         turns.append(9, turn, to)
     assert (database.blobs.count(), database.contexts.get(1)) == before
-    assert (turns.last_id(), database.events.last()) == (50, 0)
+    assert (database.copies.last_ids().turn, database.events.last()) == (50, 0)
     assert turns.append(1, new(b"x"), AppendTo(key="k", key_digest=b"e")).turn == 51
 
 
@@ -170,7 +170,11 @@ def test_ancestors(turns: Turns) -> None:
             ]
     for depth, (one, other) in enumerate(zip(trunk, branch, strict=False)):
         assert turns.common(one, other) == (one if depth < 9 else 9)
+    assert [turns.common(40, 41), turns.common(5, 50), turns.common(50, 50)] == [9, 5, 50]
     assert turns.ancestor(99, 0) == 0
+    for pair in ((99, 1), (1, 99)):
+        with pytest.raises(UnknownTurnError):
+            turns.common(*pair)
 
 
 def test_no_common_ancestor(database: Database, turns: Turns) -> None:
@@ -226,5 +230,8 @@ def test_ids_go_on(database: Database, turns: Turns) -> None:
     assert turns.append(2, new(b"kept"), AppendTo()).turn == 51
     database.contexts.move(2, 9, "move")
     assert database.blobs.sweep(-1, apply=True)[0] == 11
-    assert (turns.last_id(), turns.append(2, new(b"next"), AppendTo()).turn) == (51, 52)
+    assert (database.copies.last_ids().turn, turns.append(2, new(b"next"), AppendTo()).turn) == (
+        51,
+        52,
+    )
     assert list(database.faults("turns")) == []

@@ -13,6 +13,7 @@ from eventq.storage.copied import (
     AttemptCopy,
     ContextCopy,
     ContextLabel,
+    LastIds,
     PatchCopy,
     PinCopy,
     RefCopy,
@@ -88,9 +89,11 @@ class Copies:
         """Return whether a context has a turn on its chain."""
         return bool(self._run(_REACHED, (turn,)))
 
-    def last_context(self) -> int:
-        """Return the id of the newest context there ever was, 0 when there was none."""
-        return self._db.one("SELECT seq FROM sqlite_sequence WHERE name = 'contexts'") or 0
+    def last_ids(self) -> LastIds:
+        """Return the ids of the newest turn and context there ever were, 0 for none."""
+        sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+        turn, context = [self._db.one(sql, (name,)) or 0 for name in ("turns", "contexts")]
+        return LastIds(turn, context)
 
     # --- in ---------------------------------------------------------------------------------------
 

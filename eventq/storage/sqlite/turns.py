@@ -313,7 +313,9 @@ class Turns:
         return self._one(_ANCESTOR, (turn_id, depth)) or 0
 
     def common(self, one: int, other: int) -> int:
-        """Return the nearest common ancestor of two turns at one depth; in logarithmic steps."""
+        """Return the nearest common ancestor of two turns, 0 for none; in logarithmic steps."""
+        depth = min(self._check(one).depth, self._check(other).depth)
+        one, other = self.ancestor(one, depth), self.ancestor(other, depth)
         while one != other:  # at one depth both jump to one depth
             parent, jump = self._jump(one)
             parent2, jump2 = self._jump(other)
@@ -358,9 +360,11 @@ class Turns:
             )
             return self.insert("turn_patches", sql, (turn_id, blob_id, flags, now))
 
-    def _check(self, turn_id: int) -> None:
-        if self.link(turn_id) is None:
+    def _check(self, turn_id: int) -> Link:
+        link = self.link(turn_id)
+        if link is None:
             raise UnknownTurnError(turn_id)
+        return link
 
     def last_patch(self) -> int:
         """Return the number of the newest patch there ever was, 0 when there was none."""
