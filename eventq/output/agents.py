@@ -127,7 +127,8 @@ class Outputs:
 
     def find(self, output_id: str, version: int) -> OutputInfo | None:
         """Return the record of an output's version, or None."""
-        return self._outputs.get(output_id, version)
+        found = self._outputs.versions(output_id, version)
+        return found[0] if found else None
 
     def stream(self, info: OutputInfo) -> Iterator[bytes]:
         """Verify the bytes of an output, then yield them in pieces of at most 1 MiB."""

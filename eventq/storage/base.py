@@ -195,9 +195,6 @@ class Blobs(Protocol):
     def find(self, digests: Sequence[bytes]) -> dict[bytes, BlobRow]:
         """Return the rows of those that are stored, parts included."""
 
-    def row(self, digest: bytes) -> BlobRow | None:
-        """Return the row of a blob, or None; a mere part is not a blob."""
-
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
 
@@ -558,11 +555,8 @@ class Outputs(Protocol):
     def add(self, output: str, digest: bytes, *, at: int | None = None) -> OutputInfo:
         """Store a blob as the next version of an output; return it. Raises UnknownBlobError."""
 
-    def get(self, output: str, version: int) -> OutputInfo | None:
-        """Return a version of an output, or None."""
-
-    def versions(self, output: str) -> list[OutputInfo]:
-        """Return all versions of an output."""
+    def versions(self, output: str, version: int | None = None) -> list[OutputInfo]:
+        """Return all versions of an output, or one; [] for what is not there."""
 
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
         """Return the next versions, by output and version; ("", 0) begins."""

@@ -57,7 +57,7 @@ def test_a_transaction_reads_its_own_writes(opened: eventq.Thread, database: Dat
         assert other.database.events.last() == other.database.blobs.count() == 0
         assert other.database.contexts.get("main") is None
     with database.read() as moment:
-        assert moment.blobs.row(digest) is not None
+        assert [*moment.blobs.find([digest])] == [digest]
 
 
 def test_nested_blocks_are_undone_alone(opened: eventq.Thread, database: Database) -> None:

@@ -59,14 +59,12 @@ class Outputs:
         version = self._db.change(sql, (output, blob_id, at))[0][0]
         return OutputInfo(output, version, digest.hex(), size, at)
 
-    def get(self, output: str, version: int) -> OutputInfo | None:
-        """Return a version of an output, or None."""
-        rows = self._run(f"{_OUTPUT} WHERE output_id = ? AND version = ?", (output, version))
-        return _info(rows[0]) if rows else None
-
-    def versions(self, output: str) -> list[OutputInfo]:
-        """Return all versions of an output."""
-        rows = self._run(f"{_OUTPUT} WHERE output_id = ? ORDER BY version", (output,))
+    def versions(self, output: str, version: int | None = None) -> list[OutputInfo]:
+        """Return all versions of an output, or one; [] for what is not there."""
+        if version is None:
+            rows = self._run(f"{_OUTPUT} WHERE output_id = ? ORDER BY version", (output,))
+        else:
+            rows = self._run(f"{_OUTPUT} WHERE output_id = ? AND version = ?", (output, version))
         return [*map(_info, rows)]
 
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
