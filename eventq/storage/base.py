@@ -66,6 +66,18 @@ if TYPE_CHECKING:
 
 Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]
 Row_co = TypeVar("Row_co", covariant=True)
+Copied = TypeVar(
+    "Copied",
+    "ContextCopy",
+    "PatchCopy",
+    "RootCopy",
+    "RefCopy",
+    "RunCopy",
+    "AttemptCopy",
+    "PinCopy",
+    "AliasCopy",
+    "OutputInfo",
+)
 
 
 class Events(Protocol):
@@ -637,32 +649,12 @@ class Selection(Protocol):
     def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
         """Yield every turn, or those with a canonical rule, by id: no turn before its parent."""
 
-    def contexts(self) -> Iterator[ContextCopy]:
-        """Yield every context, by id."""
+    def records(self, kind: type[Copied]) -> Iterator[Copied]:
+        """Yield every record of a kind.
 
-    def patches(self) -> Iterator[PatchCopy]:
-        """Yield every patch, oldest first."""
-
-    def roots(self) -> Iterator[RootCopy]:
-        """Yield the root of every turn that does not inherit it, by turn."""
-
-    def refs(self) -> Iterator[RefCopy]:
-        """Yield every blob that names others, once with each of them."""
-
-    def runs(self) -> Iterator[RunCopy]:
-        """Yield every run, by id."""
-
-    def attempts(self) -> Iterator[AttemptCopy]:
-        """Yield every attempt at a step, oldest first."""
-
-    def pins(self) -> list[PinCopy]:
-        """Return every pin, sorted."""
-
-    def aliases(self) -> list[AliasCopy]:
-        """Return every blob whose SHA-256 is noted, sorted."""
-
-    def outputs(self) -> Iterator[OutputInfo]:
-        """Yield every version of every output, sorted."""
+        Contexts and runs come by id, patches and attempts oldest first, roots by turn; pins,
+        aliases and versions of outputs are sorted. A blob that names others comes once with each.
+        """
 
     def artifacts(self) -> Iterator[int]:
         """Yield the number of every artifact, in order."""

@@ -21,6 +21,17 @@ from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError
 from eventq.output.artifacts import Artifacts
+from eventq.records import OutputInfo
+from eventq.storage.copied import (
+    AliasCopy,
+    AttemptCopy,
+    ContextCopy,
+    PatchCopy,
+    PinCopy,
+    RefCopy,
+    RootCopy,
+    RunCopy,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,7 +225,7 @@ class ThreadSource:
 
     def heads(self) -> Iterator[HeadRecord]:
         """Yield the heads of contexts."""
-        for one in self._chosen.contexts():
+        for one in self._chosen.records(ContextCopy):
             yield HeadRecord(one.context, one.head, one.depth, one.flags, one.at)
 
     def lines(self) -> Iterator[Line]:
@@ -227,37 +238,37 @@ class ThreadSource:
     def _lines_of_graph(self) -> Iterator[Line]:
         for turn in self._chosen.turns(canonical=True):
             yield {"turn": turn.turn, "canonical": turn.canonical}
-        for one in self._chosen.contexts():
+        for one in self._chosen.records(ContextCopy):
             if one.name is not None or one.fork_of is not None:
                 yield {"context": one.context, "name": one.name, "fork_of": one.fork_of}
-        for patch in self._chosen.patches():
+        for patch in self._chosen.records(PatchCopy):
             blob = patch.digest and patch.digest.hex()
             yield {
                 "patch": patch.turn, "blob": blob, "flags": patch.flags, "created_at_ms": patch.at,
             }  # fmt: skip
-        for root in self._chosen.roots():
+        for root in self._chosen.records(RootCopy):
             yield {"root": root.turn, "hash": root.root.hex()}
 
     def _lines_of_runs(self) -> Iterator[Line]:
-        for run in self._chosen.runs():
+        for run in self._chosen.records(RunCopy):
             yield {
                 "run": run.context, "name": run.name, "group": run.group, "status": run.status,
                 "start": run.start, "completed_at_ms": run.completed_at,
             }  # fmt: skip
-        for attempt in self._chosen.attempts():
+        for attempt in self._chosen.records(AttemptCopy):
             blob = attempt.digest.hex()
             yield {"attempt": attempt.parent, "blob": blob, "created_at_ms": attempt.at}
 
     def _lines_of_blobs(self) -> Iterator[Line]:
-        for ref in self._chosen.refs():
+        for ref in self._chosen.records(RefCopy):
             yield {"ref": ref.named.hex(), "blob": ref.digest.hex()}
-        for pin in self._chosen.pins():
+        for pin in self._chosen.records(PinCopy):
             yield {"pin": pin.owner, "blob": pin.digest.hex()}
-        for alias in self._chosen.aliases():
+        for alias in self._chosen.records(AliasCopy):
             yield {"sha256": alias.sha256.hex(), "blob": alias.digest.hex()}
 
     def _lines_of_outputs(self) -> Iterator[Line]:
-        for one in self._chosen.outputs():
+        for one in self._chosen.records(OutputInfo):
             yield {
                 "output": one.output_id, "version": one.version, "blob": one.hash,
                 "created_at_ms": one.created_at_ms,

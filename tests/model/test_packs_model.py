@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq import EventqError, system
 from eventq.records import NewTurn
+from eventq.storage.copied import RootCopy
 from tests.model.support import bounded
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def payloads(thread: eventq.Thread) -> set[tuple[bytes, int, int]]:
 def rooted(thread: eventq.Thread) -> set[tuple[int, bytes]]:
     """Return the time of every turn with a root, and that."""
     with thread.database.read() as moment:
-        roots = list(moment.copies.select(None).roots())
+        roots = list(moment.copies.select(None).records(RootCopy))
     return {(thread.contexts.turn(turn, payload=False).created_at_ms, root) for turn, root in roots}
 
 

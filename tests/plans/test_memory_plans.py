@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
 from eventq.records import NewTurn
+from eventq.storage.copied import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
 from tests.plans.support import scans
 from tests.plans.test_plans import Traced
 
@@ -175,26 +176,26 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
     assert plans["blobs"][0] == "SEARCH blobs USING INTEGER PRIMARY KEY (rowid=?)"
 
 
-PAGES = {
-    "patches": ("turn_patches", "chosen_turns"),
-    "roots": ("turn_roots", "chosen_turns"),
-    "refs": ("chosen_blobs", "blobs"),
-    "runs": ("runs", "chosen_contexts"),
-    "attempts": ("run_attempts", "chosen_turns"),
+PAGES: dict[Any, tuple[str, str]] = {
+    PatchCopy: ("turn_patches", "chosen_turns"),
+    RootCopy: ("turn_roots", "chosen_turns"),
+    RefCopy: ("chosen_blobs", "blobs"),
+    RunCopy: ("runs", "chosen_contexts"),
+    AttemptCopy: ("run_attempts", "chosen_turns"),
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_go_on_where_the_last_ended(name: str, traced: Traced) -> None:
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_go_on_where_the_last_ended(kind: Any, traced: Traced) -> None:
     """A page of a copy begins after the one before it, and nothing is sorted."""
     table = traced.thread.database.copies.select(None)
     for one in ("turns", "contexts", "blobs"):
         traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
     steps = [
         step.replace(" p ", " turn_patches ").replace(" c ", " chosen_blobs ")
-        for _, step in traced.of(lambda: list(getattr(table, name)()))
+        for _, step in traced.of(lambda: list(table.records(kind)))
     ]
-    first, second = PAGES[name]
+    first, second = PAGES[kind]
     assert steps[:2] == [
         f"SEARCH {first} USING INTEGER PRIMARY KEY (rowid>?)",
         f"SEARCH {second} USING INTEGER PRIMARY KEY (rowid=?)",

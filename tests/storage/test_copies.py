@@ -10,6 +10,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import StoreError, UnknownBlobError, UnknownContextError, UnknownTurnError
+from eventq.records import OutputInfo
 from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,
@@ -85,19 +86,24 @@ def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None
         ]  # fmt: skip
         assert (turns[0].digest, turns[0].size, turns[0].type_tag) == (digest(b"a"), 1, None)
         assert [one.turn for one in chosen.turns(canonical=True)] == [2]
-        assert [(one.context, one.head, one.depth, one.name) for one in chosen.contexts()] == [
+        assert [(one.context, one.head, one.depth, one.name) for one in chosen.records(ContextCopy)] == [
             (1, 2, 1, "main"), (2, 3, 1, "side"), (3, 4, 0, "apart"),
         ]  # fmt: skip
-        first, fork, _ = chosen.contexts()
+        first, fork, _ = chosen.records(ContextCopy)
         assert (first.at, first.fork_of, fork.fork_of) == (info.created_at_ms, None, 1)
-        assert [one[:3] for one in chosen.patches()] == [(2, digest(b"over"), 0), (3, None, 7)]
-        assert list(chosen.roots()) == [RootCopy(1, digest(b"root"))]
+        assert [one[:3] for one in chosen.records(PatchCopy)] == [
+            (2, digest(b"over"), 0),
+            (3, None, 7),
+        ]
+        assert list(chosen.records(RootCopy)) == [RootCopy(1, digest(b"root"))]
         refs = {RefCopy(digest(b"leaf"), digest(b"deep")), RefCopy(digest(b"a"), digest(b"leaf"))}
-        assert set(chosen.refs()) == refs
-        assert chosen.pins() == [PinCopy("keeper", digest(b"leaf"))]
-        assert chosen.aliases() == [AliasCopy(digest(b"leaf"), sha256(b"leaf").digest())]
+        assert set(chosen.records(RefCopy)) == refs
+        assert list(chosen.records(PinCopy)) == [PinCopy("keeper", digest(b"leaf"))]
+        assert list(chosen.records(AliasCopy)) == [
+            AliasCopy(digest(b"leaf"), sha256(b"leaf").digest())
+        ]
         versions = [("0-Scout", 1), ("1-Scout", 1)]
-        assert [(one.output_id, one.version) for one in chosen.outputs()] == versions
+        assert [(one.output_id, one.version) for one in chosen.records(OutputInfo)] == versions
         assert list(chosen.artifacts()) == [0]
         assert len(list(chosen.blobs())) == len(filled.blobs)
 
@@ -106,15 +112,15 @@ def test_contexts_lead_to_what_they_need(filled: eventq.Thread, database: Databa
     """Some contexts, by name or id: their chains, and all that those lead to; nothing else."""
     with database.read() as moment:
         chosen = moment.copies.select(["main"])
-        assert [one.name for one in chosen.contexts()] == ["main"]
+        assert [one.name for one in chosen.records(ContextCopy)] == ["main"]
         assert [one.turn for one in chosen.turns()] == [1, 2]
-        assert [one.turn for one in chosen.patches()] == [2]
+        assert [one.turn for one in chosen.records(PatchCopy)] == [2]
         expected = {*map(digest, (b"a", b"leaf", b"deep", b"over", b"root", b'{"text":"b"}'))}
         assert set(chosen.blobs()) == expected
-        assert [*chosen.outputs(), *chosen.artifacts()] == []
-        assert len(chosen.pins()) == len(chosen.aliases()) == 1
+        assert [*chosen.records(OutputInfo), *chosen.artifacts()] == []
+        assert len(list(chosen.records(PinCopy))) == len(list(chosen.records(AliasCopy))) == 1
         again = moment.copies.select([3, "2"])  # in place of the one before
-        assert [one.name for one in again.contexts()] == ["side", "apart"]
+        assert [one.name for one in again.records(ContextCopy)] == ["side", "apart"]
         assert [one.turn for one in again.turns()] == [1, 3, 4]
         assert list(moment.copies.select([]).blobs()) == []
 
@@ -139,7 +145,7 @@ def test_artifacts_and_outputs_are_added(filled: eventq.Thread, database: Databa
         assert set(chosen.add_output(team)) == {digest(text), digest(b"named")}
         assert chosen.add_output(team) == chosen.add_output("nobody") == []
         assert chosen.add_output("0-Scout") == [digest(b"v1")]
-        assert [one.output_id for one in chosen.outputs()] == ["0-Scout", team]
+        assert [one.output_id for one in chosen.records(OutputInfo)] == ["0-Scout", team]
         assert list(chosen.artifacts()) == [0]
         assert len(set(chosen.blobs())) == 3
 
@@ -153,11 +159,14 @@ def test_runs_and_attempts_are_chosen(copies: Copies, database: Database) -> Non
     copies.restore(other)
     with database.read() as moment:
         chosen = moment.copies.select([1])
-        assert (list(chosen.runs()), list(chosen.attempts())) == ([run], [attempt])
+        assert (list(chosen.records(RunCopy)), list(chosen.records(AttemptCopy))) == (
+            [run],
+            [attempt],
+        )
         assert [one.turn for one in chosen.turns()] == [1, 3]
         assert set(chosen.blobs()) == {digest(b"a"), digest(b"b"), digest(b"c")}
         chosen = moment.copies.select([2])
-        assert (list(chosen.runs()), list(chosen.attempts())) == ([], [])
+        assert (list(chosen.records(RunCopy)), list(chosen.records(AttemptCopy))) == ([], [])
 
 
 def test_more_than_a_page(copies: Copies, database: Database) -> None:
@@ -169,8 +178,8 @@ def test_more_than_a_page(copies: Copies, database: Database) -> None:
     with database.read() as moment:
         chosen = moment.copies.select(None)
         assert [one.turn for one in chosen.turns()] == [*range(1, count + 1)]
-        assert [one.context for one in chosen.contexts()] == [*range(1, count + 1)]
-        assert [one.at for one in chosen.patches()] == [*range(count)]
+        assert [one.context for one in chosen.records(ContextCopy)] == [*range(1, count + 1)]
+        assert [one.at for one in chosen.records(PatchCopy)] == [*range(count)]
 
 
 def test_a_selection_is_of_its_moment(filled: eventq.Thread, database: Database) -> None:
@@ -179,7 +188,7 @@ def test_a_selection_is_of_its_moment(filled: eventq.Thread, database: Database)
         chosen = moment.copies.select(None)
         filled.contexts.get("main").append(b"late")
         filled.blobs.pin(digest(b"deep"), "late")
-        assert (len(list(chosen.turns())), len(chosen.pins())) == (4, 1)
+        assert (len(list(chosen.turns())), len(list(chosen.records(PinCopy)))) == (4, 1)
 
 
 # --- what an import finds and stores --------------------------------------------------------------
@@ -199,10 +208,10 @@ def test_what_is_restored_is_what_was_read(copies: Copies, database: Database) -
         first, second = chosen.turns()
         assert first == turn(5, type_id="", type_version=0, size=1)
         assert second == rule._replace(depth=1, size=1)
-        assert list(chosen.contexts()) == [ContextCopy(3, 9, 1, 6, AT, "name", None)]
+        assert list(chosen.records(ContextCopy)) == [ContextCopy(3, 9, 1, 6, AT, "name", None)]
         assert [one.base_turn_id for one in moment.contexts.page(0, 9)] == [9]
-        assert list(chosen.patches()) == records[4:6]
-        assert [*chosen.attempts(), *chosen.runs()] == records[6:]
+        assert list(chosen.records(PatchCopy)) == records[4:6]
+        assert [*chosen.records(AttemptCopy), *chosen.records(RunCopy)] == records[6:]
 
 
 def test_a_chain_that_is_restored_can_be_walked(copies: Copies, database: Database) -> None:
@@ -241,7 +250,7 @@ def test_a_run_that_is_there_gets_the_new_status(copies: Copies, database: Datab
     copies.restore([RunCopy(1, "first", "g", "active", 1, None)])
     copies.restore([RunCopy(1, "second", "h", "completed", 2, 9)])
     with database.read() as moment:
-        runs = list(moment.copies.select(None).runs())
+        runs = list(moment.copies.select(None).records(RunCopy))
     assert runs == [RunCopy(1, "first", "g", "completed", 1, 9)]
 
 

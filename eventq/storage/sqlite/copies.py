@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
+    from eventq.storage.base import Copied
     from eventq.storage.copied import Restorable
     from eventq.storage.sqlite.database import Database
 
@@ -223,7 +224,22 @@ class Selection:
         """Yield every turn, or those with a canonical rule, in the order they came."""
         return _pages(self._run, _RULED_TURNS if canonical else _TURNS, _turn)
 
-    def contexts(self) -> Iterator[ContextCopy]:
+    def records(self, kind: type[Copied]) -> Iterator[Copied]:
+        """Yield every record of a kind; see `storage.base`."""
+        read: dict[type, Callable[[], Iterable[Any]]] = {
+            ContextCopy: self._contexts,
+            PatchCopy: self._patches,
+            RootCopy: self._roots,
+            RefCopy: self._refs,
+            RunCopy: self._runs,
+            AttemptCopy: self._attempts,
+            PinCopy: self._pins,
+            AliasCopy: self._aliases,
+            OutputInfo: self._outputs,
+        }
+        return iter(read[kind]())
+
+    def _contexts(self) -> Iterator[ContextCopy]:
         """Yield every context, by id."""
         sql = (
             "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags,"
@@ -233,7 +249,7 @@ class Selection:
         )
         return _pages(self._run, sql, _context)
 
-    def patches(self) -> Iterator[PatchCopy]:
+    def _patches(self) -> Iterator[PatchCopy]:
         """Yield every patch, in the order they came."""
         sql = (
             "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p"
@@ -242,7 +258,7 @@ class Selection:
         )
         return _pages(self._run, sql, lambda row: PatchCopy(*row[1:]))
 
-    def roots(self) -> Iterator[RootCopy]:
+    def _roots(self) -> Iterator[RootCopy]:
         """Yield the root of every turn that does not inherit it, by turn."""
         sql = (
             "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
@@ -250,7 +266,7 @@ class Selection:
         )
         return _pages(self._run, sql, _root) if self._db.has_roots() else iter(())
 
-    def refs(self) -> Iterator[RefCopy]:
+    def _refs(self) -> Iterator[RefCopy]:
         """Yield every blob that names others, once with each of them."""
         holders = (
             "SELECT blob_id, hash FROM chosen_blobs c CROSS JOIN blobs USING (blob_id) WHERE"
@@ -265,7 +281,7 @@ class Selection:
         for blob_id, digest in _pages(self._run, holders, tuple):
             yield from (RefCopy(digest, to) for (to,) in self._run(named, (blob_id,)))
 
-    def runs(self) -> Iterator[RunCopy]:
+    def _runs(self) -> Iterator[RunCopy]:
         """Yield every run, by id."""
         sql = (
             "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
@@ -274,7 +290,7 @@ class Selection:
         )
         return _pages(self._run, sql, _run_of)
 
-    def attempts(self) -> Iterator[AttemptCopy]:
+    def _attempts(self) -> Iterator[AttemptCopy]:
         """Yield every attempt at a step, in the order they came."""
         sql = (
             "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts"
@@ -283,7 +299,7 @@ class Selection:
         )
         return _pages(self._run, sql, lambda row: AttemptCopy(*row[1:]))
 
-    def pins(self) -> list[PinCopy]:
+    def _pins(self) -> list[PinCopy]:
         """Return every pin, sorted."""
         sql = (
             "SELECT name, hash FROM pins JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs"
@@ -291,7 +307,7 @@ class Selection:
         )
         return [*map(_pin, self._run(sql))]
 
-    def aliases(self) -> list[AliasCopy]:
+    def _aliases(self) -> list[AliasCopy]:
         """Return every blob whose SHA-256 is noted, sorted."""
         sql = (
             "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN"
@@ -299,7 +315,7 @@ class Selection:
         )
         return [*map(_alias, self._run(sql))]
 
-    def outputs(self) -> Iterator[OutputInfo]:
+    def _outputs(self) -> Iterator[OutputInfo]:
         """Yield every version of every output, sorted."""
         sql = (
             "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs"
