@@ -122,7 +122,7 @@ class Subscriptions:
     def ack(self, consumer: str, acked: int) -> None:
         """Mark all events up to an id as done; a smaller id than before starts a replay."""
         check_name(consumer, "consumer")
-        if self._db.consumers.ack(consumer, acked).woke:
+        if self._db.consumers.pop(consumer, acked, 0).woke:
             self._db.on_commit(lambda: self._wake(consumer))
 
     def resume(self, consumer: str) -> None:

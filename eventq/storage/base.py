@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]
 Row_co = TypeVar("Row_co", covariant=True)
+Beside = TypeVar("Beside", "PatchCopy", "AttemptCopy")
 Copied = TypeVar(
     "Copied",
     "ContextCopy",
@@ -175,19 +176,16 @@ class Consumers(Protocol):
         """Delete a subscription, keeping its progress; return False when there is none."""
 
     def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
-        """Ack up to an id, and return the next page of matching events.
+        """Ack up to an id, and return the next page of matching events; with limit 0 none.
 
-        A filter that fails leaves the ack where it was. Raises UnknownConsumerError, AckError,
-        FilterError.
+        A smaller id than before starts a replay. A filter that fails leaves the ack where it was.
+        Raises UnknownConsumerError, AckError, FilterError.
         """
 
     def read_on(
         self, consumer: str, after: int, limit: int, *, lines: bool = False
     ) -> EventPage | LinePage:
         """Return the next page of matching events without an ack."""
-
-    def ack(self, consumer: str, acked: int) -> Popped:
-        """Ack up to an id; a smaller id than before starts a replay."""
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event after the acked one up to `upto` matches."""
@@ -606,11 +604,8 @@ class Copies(Protocol):
     def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
         """Return the turns of a parent, 0 for none, and a payload, oldest first."""
 
-    def patches(self, turn: int) -> list[PatchCopy]:
-        """Return the patches on a turn, in no order."""
-
-    def attempts(self, parent: int) -> list[AttemptCopy]:
-        """Return the attempts after a turn, in no order."""
+    def beside(self, turn: int, kind: type[Beside]) -> list[Beside]:
+        """Return the patches on a turn, or the attempts after it, in no order."""
 
     def is_reached(self, turn: int) -> bool:
         """Return whether a context has a turn on its chain."""

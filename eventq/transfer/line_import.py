@@ -37,8 +37,9 @@ class LineImport:
         self._nodes = nodes
         self._came = turns
         self._heads = heads
-        self._patches = KnownRows(job.database.copies.patches)
-        self._attempts = KnownRows(job.database.copies.attempts)
+        copies = job.database.copies
+        self._patches = KnownRows(lambda turn: copies.beside(turn, PatchCopy))
+        self._attempts = KnownRows(lambda turn: copies.beside(turn, AttemptCopy))
         self._versions: set[tuple[str, int]] = set()  # of outputs here that stand for one there
         self._pending: list[Restorable] = []
         self.new_outputs = 0

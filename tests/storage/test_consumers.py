@@ -63,7 +63,7 @@ def test_subscriptions(consumers: Consumers, second: Database) -> None:
 def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
     """A later subscription of the same name goes on where the one before was, without its state."""
     consumers.put("w", "run", None, 5, None)
-    consumers.ack("w", 7)
+    consumers.pop("w", 7, 0)
     consumers.note_run(state(consumers), attempts=3)
     consumers.note_run(state(consumers), stalled="why")
     assert (consumers.delete("w"), consumers.delete("w"), consumers.any()) == (True, False, False)
@@ -91,7 +91,7 @@ def test_acks(consumers: Consumers, how: str) -> None:
     """An ack moves on or back; one of what is to come is refused; only one that goes back wakes."""
     act: Callable[[str, int], Any] = {
         "pop": lambda name, upto: consumers.pop(name, upto, 1),
-        "ack": consumers.ack,
+        "ack": lambda name, upto: consumers.pop(name, upto, 0),
     }[how]
     consumers.put("w", "run", None, 5, None)
     assert [act("w", upto).woke for upto in (5, 5, 20, 3)] == [False, False, False, True]
@@ -108,10 +108,10 @@ def test_acks(consumers: Consumers, how: str) -> None:
 def test_an_ack_that_is_repeated_changes_nothing(consumers: Consumers, database: Database) -> None:
     """The same ack keeps its time; one of what was pruned since is fine."""
     consumers.put("w", "run", None, 5, None)
-    consumers.ack("w", 20)
+    consumers.pop("w", 20, 0)
     before = state(consumers)
     database.events.prune(21)
-    consumers.ack("w", 20)
+    consumers.pop("w", 20, 0)
     assert page(consumers, 20) == []
     assert state(consumers) == before
 
@@ -119,7 +119,7 @@ def test_an_ack_that_is_repeated_changes_nothing(consumers: Consumers, database:
 def test_a_filter_that_fails_leaves_the_ack(consumers: Consumers) -> None:
     """Events are read before the ack is made; an ack alone reads nothing."""
     consumers.put("w", "run", "nonsense = 1", 5, None)
-    consumers.ack("w", 3)
+    consumers.pop("w", 3, 0)
     with pytest.raises(FilterError):
         consumers.pop("w", 5, 1)
     assert state(consumers).acked == 3
@@ -135,7 +135,7 @@ def test_a_new_consumer_may_start_later(consumers: Consumers, database: Database
 def test_attempts_and_stalls_hold_for_one_ack(consumers: Consumers) -> None:
     """They are of the acked event that they were noted at; an ack, or an end, undoes them."""
     consumers.put("w", "run", None, 5, None)
-    for end in (lambda: consumers.ack("w", 1), lambda: end_stall(consumers)):
+    for end in (lambda: consumers.pop("w", 1, 0), lambda: end_stall(consumers)):
         consumers.note_run(state(consumers), attempts=5)
         consumers.note_run(state(consumers), stalled="five runs")
         found = state(consumers)
@@ -144,8 +144,8 @@ def test_attempts_and_stalls_hold_for_one_ack(consumers: Consumers) -> None:
         found = state(consumers)
         assert (found.attempts, found.stalled) == (0, None)
     consumers.note_run(state(consumers), stalled="again")
-    assert consumers.ack("w", 2).woke  # it ended a stall
-    assert not consumers.ack("w", 3).woke
+    assert consumers.pop("w", 2, 0).woke  # it ended a stall
+    assert not consumers.pop("w", 3, 0).woke
 
 
 def test_a_watermark_belongs_to_ack_and_filter(consumers: Consumers) -> None:
@@ -154,15 +154,15 @@ def test_a_watermark_belongs_to_ack_and_filter(consumers: Consumers) -> None:
     consumers.put("all", "run", None, 5, None)
     consumers.put("timed", "run", "created_at < datetime('now')", 5, None)
     for name in ("w", "all", "timed"):
-        consumers.ack(name, 4)
+        consumers.pop(name, 4, 0)
         consumers.note_scanned(state(consumers, name), 15)
     found = [state(consumers, name).scanned for name in ("w", "all", "timed")]
     assert found == [15, 4, 4]
-    consumers.ack("w", 10)
+    consumers.pop("w", 10, 0)
     assert state(consumers).scanned == 15
-    consumers.ack("w", 17)
+    consumers.pop("w", 17, 0)
     assert state(consumers).scanned == 17
-    consumers.ack("w", 2)
+    consumers.pop("w", 2, 0)
     assert state(consumers).scanned == 2
 
 
@@ -171,7 +171,7 @@ def test_consumers_are_apart(consumers: Consumers) -> None:
     consumers.put("w", "run", None, 5, None)
     consumers.put("v", "run", None, 5, None)
     other = state(consumers, "v")
-    consumers.ack("w", 9)
+    consumers.pop("w", 9, 0)
     consumers.note_run(state(consumers), stalled="why")
     assert state(consumers, "v") == other
     gone = state(consumers)
@@ -187,7 +187,7 @@ def test_what_is_undone_was_not(consumers: Consumers, database: Database) -> Non
     consumers.put("w", "run", None, 5, None)
     before = state(consumers)
     with pytest.raises(ZeroDivisionError), database.write():
-        consumers.ack("w", 9)
+        consumers.pop("w", 9, 0)
         consumers.put("v", "run", None, 5, None)
         assert (state(consumers).acked, consumers.get("v") is None) == (9, False)
         raise ZeroDivisionError

@@ -273,7 +273,7 @@ def test_all_or_nothing(
     copies.restore([turn(1)])
     with pytest.raises(error):
         copies.restore([turn(9), PatchCopy(1, None, 0, 0), record])
-    assert (database.turns.link(9), copies.patches(1)) == (None, [])
+    assert (database.turns.link(9), copies.beside(1, PatchCopy)) == (None, [])
 
 
 def test_restoring_tells_nobody(opened: eventq.Thread, copies: Copies) -> None:
@@ -297,10 +297,10 @@ def test_what_follows_a_turn(copies: Copies) -> None:
     twin, attempt = PatchCopy(1, digest(b"b"), 2, 3), AttemptCopy(1, digest(b"c"), 4)
     grave = PatchCopy(1, None, 0, 1)
     copies.restore([turn(1), turn(2), twin, twin, grave, attempt, PatchCopy(2, None, 0, 0)])
-    found = copies.patches(1)
+    found = copies.beside(1, PatchCopy)
     assert (found.count(twin), found.count(grave), len(found)) == (2, 1, 3)
-    assert copies.attempts(1) == [attempt]
-    assert (copies.attempts(2), copies.patches(77)) == ([], [])
+    assert copies.beside(1, AttemptCopy) == [attempt]
+    assert (copies.beside(2, AttemptCopy), copies.beside(77, PatchCopy)) == ([], [])
 
 
 def test_turns_that_contexts_reach(copies: Copies) -> None:

@@ -159,7 +159,7 @@ class Consumers:
         text, last, before, stalled_at = self._position(consumer)
         if acked > last and acked != before:
             raise AckError(acked, last)
-        page = self._read(text, acked, last, limit, lines=lines)
+        page = self._read(text, acked, last, limit, lines=lines) if limit else None
         return Popped(page, self._set_acked(consumer, acked, before, stalled_at))
 
     def read_on(
@@ -185,16 +185,6 @@ class Consumers:
                 else page._replace(next=more.next)
             )
         return page  # type: ignore[no-any-return]
-
-    def ack(self, consumer: str, acked: int) -> Popped:
-        """Ack up to an id; a smaller id than before starts a replay.
-
-        Raises UnknownConsumerError, AckError.
-        """
-        _, last, before, stalled_at = self._position(consumer)
-        if acked > last and acked != before:
-            raise AckError(acked, last)
-        return Popped(None, self._set_acked(consumer, acked, before, stalled_at))
 
     def _position(self, consumer: str) -> tuple[str | None, int, int | None, int | None]:
         """Return filter, newest event, last ack and where it stalled, if it did, of a consumer."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.storage.base import Copied
+    from eventq.storage.base import Beside, Copied
     from eventq.storage.copied import Restorable
     from eventq.storage.sqlite.database import Database
 
@@ -70,16 +70,19 @@ class Copies:
         rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
         return [*map(_turn, rows)]
 
-    def patches(self, turn: int) -> list[PatchCopy]:
-        """Return the patches on a turn."""
+    def beside(self, turn: int, kind: type[Beside]) -> list[Beside]:
+        """Return the patches on a turn, or the attempts after it."""
+        found: list[Any] = self._patches(turn) if kind is PatchCopy else self._attempts(turn)
+        return found
+
+    def _patches(self, turn: int) -> list[PatchCopy]:
         sql = (
             "SELECT turn_id, hash, flags, created_at_ms FROM turn_patches"
             " LEFT JOIN blobs USING (blob_id) WHERE turn_id = ?"
         )
         return [*map(_patch, self._run(sql, (turn,)))]
 
-    def attempts(self, parent: int) -> list[AttemptCopy]:
-        """Return the attempts after a turn."""
+    def _attempts(self, parent: int) -> list[AttemptCopy]:
         sql = (
             "SELECT parent_id, hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id)"
             " WHERE parent_id = ?"
