@@ -352,7 +352,7 @@ class Blobs:
     def get(self, name: Name) -> bytes | None:
         """Return the bytes of a blob, or None. Raises DamagedBlobError."""
         digest = digest_of(name)
-        row = self._row(digest)
+        row = self._engine.row(digest)
         return None if row is None else self.load([row])[digest]
 
     def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
@@ -446,20 +446,15 @@ class Blobs:
                 except DamagedBlobError as error:
                     raise DamagedBlobError(_ref(row), f"its part {error.what}") from error
 
-    def _row(self, digest: bytes) -> BlobRow | None:
-        """Return the row of a blob, or None; a mere part is not a blob."""
-        row = self._engine.find((digest,)).get(digest)
-        return None if row is None or row.part else row
-
     def _known(self, digest: bytes) -> BlobRow:
-        row = self._row(digest)
+        row = self._engine.row(digest)
         if row is None:
             raise UnknownBlobError(PREFIX + digest.hex())
         return row
 
     def has(self, name: Name) -> bool:
         """Return whether a blob is stored."""
-        return self._row(digest_of(name)) is not None
+        return self._engine.row(digest_of(name)) is not None
 
     def stat(self, name: Name) -> Blob:
         """Return a blob's sizes without its bytes. Raises UnknownBlobError."""

@@ -55,8 +55,8 @@ class Contexts:
         """Return the context of an id or a name. Raises UnknownContextError."""
         which: int | str = context
         if isinstance(which, str):
-            if (info := self._engine.get(which)) is not None:
-                return Context(self.turns, info.context_id)
+            if (found := self._engine.named(which)) is not None:
+                return Context(self.turns, found)
             if not _is_number(which):
                 raise UnknownContextError(context)
             which = int(which)

@@ -205,6 +205,9 @@ class Blobs(Protocol):
     def find(self, digests: Sequence[bytes]) -> dict[bytes, BlobRow]:
         """Return the rows of those that are stored, parts included."""
 
+    def row(self, digest: bytes) -> BlobRow | None:
+        """Return the row of a blob, or None; a mere part is not a blob."""
+
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
 
@@ -325,11 +328,14 @@ class Contexts(Protocol):
         UnknownContextError.
         """
 
-    def get(self, which: int | str) -> ContextInfo | None:
-        """Return a context by its id or its name, or None."""
+    def get(self, context_id: int) -> ContextInfo | None:
+        """Return a context, or None."""
 
     def head(self, context_id: int) -> int | None:
         """Return the newest turn of a context, 0 for none; None when there is no context."""
+
+    def named(self, name: str) -> int | None:
+        """Return the id of the context of a name, or None."""
 
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""

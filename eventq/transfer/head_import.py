@@ -122,7 +122,7 @@ class HeadImport:
         found = known.same(record.context_id, at, name)
         if found is None and name is not None:
             found = known.named(at, name)
-            if found is None and self._database.contexts.get(name) is None:
+            if found is None and self._database.contexts.named(name) is None:
                 return None
         if found is None:
             found = known.at_head(at, head)

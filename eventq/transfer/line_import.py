@@ -99,7 +99,7 @@ class LineImport:
             self._database.copies.restore([ContextLabel(here, None, origin)])
         if (name := line.get("name")) is not None:
             check_context_name(name)
-            if self._database.contexts.get(name) is None:
+            if self._database.contexts.named(name) is None:
                 self._database.copies.restore([ContextLabel(here, name, None)])
             else:
                 self._notes.remark(f"context {here} has no name here: '{name}' is another one's")

@@ -34,7 +34,7 @@ def test_a_context_is_read(contexts: Contexts) -> None:
     assert two is not None
     assert astuple(one)[:8] == (1, "one", 4, 3, 0, None, 4, 0)
     assert astuple(two)[:8] == (2, None, 5, 2, 2, 1, 1, 0)
-    assert (contexts.get("one"), contexts.get("two")) == (contexts.get(1), None)
+    assert (contexts.named("one"), contexts.named("two")) == (1, None)
     assert [contexts.head(number) for number in (1, 2, 3)] == [4, 5, None]
     assert contexts.get(3) is None
     assert (contexts.page(0, 9), contexts.page(1, 9), contexts.page(0, 1)) == (
@@ -110,7 +110,7 @@ def test_a_deletion(database: Database, contexts: Contexts) -> None:
         contexts.delete(1)
     last = contexts.history(1, -1, 99)[-1]
     assert (last.op, last.old_turn_id, last.new_turn_id) == ("delete", 6, 0)
-    assert (contexts.get(1), contexts.get("one"), contexts.head(1)) == (None, None, None)
+    assert (contexts.get(1), contexts.named("one"), contexts.head(1)) == (None, None, None)
     fork = contexts.get(2)
     assert fork is not None
     assert (fork.fork_of, fork.base_turn_id, len(database.turns.chain(4, 9, None))) == (None, 2, 4)

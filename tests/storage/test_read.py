@@ -21,11 +21,11 @@ def test_a_moment_does_not_change(opened: eventq.Thread, database: Database) -> 
     with database.read() as moment:
         opened.push("a", "note", "2")
         opened.contexts.create("later")
-        assert (moment.events.last(), moment.contexts.get("later")) == (1, None)
+        assert (moment.events.last(), moment.contexts.named("later")) == (1, None)
         assert database.events.last() == 2
     with database.read() as moment:
         assert moment.events.last() == 2
-        assert moment.contexts.get("later") is not None
+        assert moment.contexts.named("later") is not None
 
 
 def test_a_moment_shows_nothing_of_a_transaction_under_way(

@@ -59,13 +59,6 @@ def runs(database: Database, clock: Clock) -> Runs:
     return database.runs
 
 
-def context_named(database: Database, name: str) -> int:
-    """Return the id of a context that there is."""
-    found = database.contexts.get(name)
-    assert found is not None
-    return found.context_id
-
-
 def last_op(database: Database) -> str:
     """Return the operation of the newest move of the first run."""
     return database.contexts.history(1, 0, 9)[-1].op
@@ -74,7 +67,7 @@ def last_op(database: Database) -> str:
 def test_a_start_is_one_change(database: Database, runs: Runs) -> None:
     """A run is a context with a label, its texts, its first turn and an event."""
     assert runs.start(begin("three", label="third", source="self")) == 3
-    assert (context_named(database, "third"), database.contexts.head(3)) == (3, 4)
+    assert (database.contexts.named("third"), database.contexts.head(3)) == (3, 4)
     info = runs.get(3)
     assert info is not None
     assert (info.name, info.status, info.depth, info.start) == ("three", "active", 0, info.head)
@@ -210,7 +203,7 @@ def test_forks(database: Database, runs: Runs) -> None:
     assert origin is not None
     assert (info.name, info.group, info.start) == ("one", "g", origin.start)
     assert (info.fork_of, info.head_turn_id, info.status) == (1, 1, "active")
-    assert (context_named(database, "fork"), database.events.last()) == (3, 1)
+    assert (database.contexts.named("fork"), database.events.last()) == (3, 1)
     with pytest.raises(ConflictError):
         runs.fork(1, 1, "fork", None)
     with pytest.raises(UnknownRunError):

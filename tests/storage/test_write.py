@@ -53,11 +53,11 @@ def test_a_transaction_reads_its_own_writes(opened: eventq.Thread, database: Dat
         context = opened.contexts.create("main")
         digest = bytes.fromhex(opened.blobs.put(b"bytes").hash)
         assert (database.events.last(), database.blobs.count()) == (1, 1)
-        assert database.contexts.get("main") == database.contexts.get(context.id) is not None
+        assert database.contexts.named("main") == context.id
         assert other.database.events.last() == other.database.blobs.count() == 0
-        assert other.database.contexts.get("main") is None
+        assert other.database.contexts.named("main") is None
     with database.read() as moment:
-        assert [*moment.blobs.find([digest])] == [digest]
+        assert moment.blobs.row(digest) is not None
 
 
 def test_nested_blocks_are_undone_alone(opened: eventq.Thread, database: Database) -> None:

@@ -238,6 +238,16 @@ class Blobs:
         self.remember({row[0]: row[5] for row in rows})
         return {row[0]: _blob_row(row[:5]) for row in rows}
 
+    def row(self, digest: bytes) -> BlobRow | None:
+        """Return the row of a blob, or None; a mere part is not a blob."""
+        rows = self._run(_FIND, (digest,))
+        if not rows or rows[0][4]:
+            return None
+        if len(self._ids) > _KNOWN:
+            self._ids = {}
+        self._ids[digest] = rows[0][5]
+        return _blob_row(rows[0][:5])
+
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
         sql = (

@@ -33,8 +33,8 @@ class Contexts:
                 base = self._on_chain(base, self._stands(fork_of)[0])
             elif base:
                 self._check_turn(base)
-            if name is not None and (owner := self.get(name)) is not None:
-                raise name_conflict(name, owner.context_id)
+            if name is not None and (owner := self.named(name)) is not None:
+                raise name_conflict(name, owner)
             sql = (
                 "INSERT INTO contexts (name, head_id, base_id, fork_of, created_at_ms,"
                 " updated_at_ms) VALUES (?1, ?2, ?2, ?3, ?4, ?4)"
@@ -68,16 +68,19 @@ class Contexts:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def get(self, which: int | str) -> ContextInfo | None:
-        """Return a context by its id or its name, or None."""
-        where = "name = ?" if isinstance(which, str) else "context_id = ?"
-        rows = self._run(f"{_CONTEXT} WHERE {where}", (which,))
+    def get(self, context_id: int) -> ContextInfo | None:
+        """Return a context, or None."""
+        rows = self._run(f"{_CONTEXT} WHERE context_id = ?", (context_id,))
         return ContextInfo(*rows[0]) if rows else None
 
     def head(self, context_id: int) -> int | None:
         """Return the newest turn of a context, 0 for none; None when there is no context."""
         sql = "SELECT coalesce(head_id, 0) FROM contexts WHERE context_id = ?"
         return self._one(sql, (context_id,))  # type: ignore[no-any-return]
+
+    def named(self, name: str) -> int | None:
+        """Return the id of the context of a name, or None."""
+        return self._one("SELECT context_id FROM contexts WHERE name = ?", (name,))  # type: ignore[no-any-return]
 
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
