@@ -203,6 +203,16 @@ def _content(payload: Any, refs: Any) -> ContentNode:
 _DECODERS: dict[str, Any] = {"start": _start, "state": _state, "content": _content}
 
 
+def linked(node: Node) -> list[str]:
+    """Return what a node names as other nodes: no texts, and nothing that a step has made."""
+    if isinstance(node, StartNode):
+        return [node.parent_state] if node.parent_state else []
+    if isinstance(node, ContentNode):
+        return []
+    child = [node.child] if node.child else []
+    return [node.start, node.content, *node.ancestors, *node.attempts, *child]
+
+
 def ancestors_after(ref: str, node: Node) -> tuple[str, ...]:
     """Return the ancestors of the step after a node: none after the start."""
     return (ref, *node.ancestors)[:ANCESTORS] if isinstance(node, StateNode) else ()

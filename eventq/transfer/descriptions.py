@@ -7,14 +7,18 @@ affect the records after it.
 
 from __future__ import annotations
 
+from functools import cache
+
 from eventq.dag import packfile
+from eventq.dag.nodes import START_TYPE, STATE_TYPE, VERSION
+from eventq.dag.packfile import MetaRecord
 from eventq.transfer.sources import type_tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.dag.packfile import MetaRecord, TurnRecord
+    from eventq.dag.packfile import TurnRecord
 
 _LEAST = 1_000  # records of no turn that are read in any case; a file of holes is full of them
 _FAULTS = {
@@ -25,6 +29,12 @@ _FAULTS = {
     "length": "{} of another length than the payload has",
     "compression": "{} of an unknown compression",
 }
+
+
+@cache
+def _node_types() -> dict[int, str]:
+    """Return the types of the nodes of runs by their tags."""
+    return {type_tag(type_id): type_id for type_id in (START_TYPE, STATE_TYPE)}
 
 
 class Descriptions:
@@ -66,9 +76,21 @@ class Descriptions:
             self._next = self._after = None
 
     def checked(self, record: TurnRecord, meta: MetaRecord | None, size: int) -> MetaRecord | None:
-        """Return the description of a turn, None if it is wrong; `size` is that of the payload."""
-        if meta is None or self._right:
-            return meta
+        """Return the description of a turn, None if it is wrong; `size` is that of the payload.
+
+        The type of a node of a run follows from the tag alone.
+        """
+        found = meta if meta is None or self._right else self._confirmed(record, meta, size)
+        if found is not None and self._right:
+            return found
+        kind = _node_types().get(record.type_tag)
+        if kind is None or (found is not None and found.type_id == kind):
+            return found
+        # Without its type the turn would be no step, and the next step would name the wrong parent.
+        return MetaRecord(record.turn_id, kind, VERSION, record.codec, 0, size)
+
+    def _confirmed(self, record: TurnRecord, meta: MetaRecord, size: int) -> MetaRecord | None:
+        """Return a description unless it is known to be wrong; note what contradicts it."""
         # A CXDB server writes 0 for every type.
         has_tag = record.type_tag or self._right is not None
         is_type = type_tag(meta.type_id) == record.type_tag or not has_tag

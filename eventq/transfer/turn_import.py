@@ -6,7 +6,7 @@ from itertools import islice
 
 from eventq.blobs import digest_of
 from eventq.dag import packfile
-from eventq.dag.nodes import START_TYPE, STATE_TYPE, decode
+from eventq.dag.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.errors import DamagedError, UnknownBlobError
 from eventq.event import REF
 from eventq.storage.copied import TurnCopy
@@ -30,18 +30,56 @@ _PAGE = 500  # turns that are stored together
 
 
 class Nodes:
-    """The blobs that are nodes of runs."""
+    """The blobs that are nodes of runs; their refs are stored as they stand in their own bytes.
+
+    The lines of a source name these refs as well, but may be damaged; a node is verified.
+    """
 
     def __init__(self, blobs: Blobs) -> None:
         """Read nodes from blobs."""
         self._blobs = blobs
+        self._seen: set[bytes] = set()
 
     def check(self, digest: bytes) -> Node:
-        """Return a node; raise UnknownBlobError when a blob that it names is not here."""
-        node = decode(self._blobs.get(digest) or b"", REF + digest.hex())
-        for named in node.refs():
-            self._blobs.size_of(digest_of(named))
+        """Return a node, and store its refs, those of its content, and of the nodes it leads to.
+
+        Raises UnknownBlobError when a blob that it or its content names is not here, DamagedError.
+        """
+        node = self._read(digest)
+        self._blobs.add_refs(digest, node.refs())
+        self._seen.add(digest)
+        if isinstance(node, StateNode):
+            self._check_content(digest_of(node.content))
+        self._follow(node)
         return node
+
+    def _check_content(self, digest: bytes) -> None:
+        self._seen.add(digest)
+        found = self._node(digest)
+        if found is not None and found.refs():
+            self._blobs.add_refs(digest, found.refs())
+
+    def _read(self, digest: bytes) -> Node:
+        return decode(self._blobs.get(digest) or b"", REF + digest.hex())
+
+    def _node(self, digest: bytes) -> Node | None:
+        try:
+            return self._read(digest)
+        except DamagedError:
+            return None
+
+    def _follow(self, node: Node) -> None:
+        """Store the refs of the nodes that a node leads to and that may be no turns, once each."""
+        todo = linked(node)
+        while todo:
+            digest = digest_of(todo.pop())
+            if digest in self._seen:
+                continue
+            self._seen.add(digest)
+            if (found := self._node(digest)) is not None:
+                here = [ref for ref in found.refs() if self._blobs.has(ref)]
+                self._blobs.add_refs(digest, here)
+                todo += linked(found)
 
     def is_a(self, digest: bytes, kind: type[Node]) -> bool:
         """Return whether a blob is a node of a kind, and all that it names is here."""
