@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypedDict
 
+    from eventq.cli.table import Raw
     from eventq.errors import KeyConflictError
     from eventq.event import Event
     from eventq.thread import Thread
@@ -176,6 +177,19 @@ def hook(thread: Thread, *, source: str) -> None:
 _ACKED = Option(
     "last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True
 )
+_OF_ONE_EVENT = [
+    exclude("batch", name, fix="leave it out: each line of a batch has fields of its own")
+    for name in ("source", "type", "subtype", "content", "content-file")
+]
+
+
+def _check_batch(raw: Raw) -> None:
+    """Refuse the fields of one event for a batch, except under `thread`, which ignores them."""
+    if raw["batch"] and show.program() != "thread":
+        for rule in _OF_ONE_EVENT:
+            rule(raw)
+
+
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
 
 COMMANDS = {
@@ -219,6 +233,7 @@ COMMANDS = {
                 needs("key-strict", "key"),
             ),
             exclude("batch", "key", fix="give each line a key of its own, as the field key"),
+            _check_batch,
         ],
     ),
     "pop": Command(

@@ -130,6 +130,25 @@ def test_a_batch_takes_no_key_of_one_event(inbox: str) -> None:
     assert contents(inbox) == ["one"]
 
 
+EVENT = {"source": "cron", "type": "record", "subtype": "s", "content": "one", "content-file": "-"}
+
+
+@pytest.mark.parametrize("name", EVENT)
+def test_a_batch_takes_no_field_of_one_event(inbox: str, name: str) -> None:
+    """An option for one event would change no line of a batch; the older tool ignores it."""
+    line = json.dumps({"source": "self", "type": "note", "content": "two"})
+    for words in (("--batch", f"--{name}", EVENT[name]), (f"--{name}", "", "--batch")):
+        done = run("push --thread", inbox, *words, given=line)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"Error: --batch and --{name} exclude each other - ")
+        assert contents(inbox) == ["one"]
+    done = run(
+        "push --thread", inbox, "--batch", f"--{name}", EVENT[name], given=line, program=THREAD
+    )
+    assert (done.code, done.err) == (0, "")
+    assert contents(inbox) == ["one", "two"]
+
+
 # --- fields that events do not have ---------------------------------------------------------------
 
 
