@@ -217,7 +217,7 @@ class Blobs:
         self._db = db
         self._engine = db.blobs
         self._zip = Zip()
-        self._cache = Cache(system.env_number("EVENTQ_BLOB_CACHE", CACHE_BYTES))
+        self._cache = Cache(system.env_bytes("EVENTQ_BLOB_CACHE", CACHE_BYTES))
 
     # --- putting ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import time
 # `signal`, the module around it, takes 3 ms to import.
 from _signal import SIGCHLD, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
 
-from eventq.errors import PlatformError
+from eventq.errors import PlatformError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +80,29 @@ def env_number(name: str, default: int) -> int:
     """Return a variable as a whole number, or `default` if unset or invalid."""
     text = env(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
+
+
+def env_bytes(name: str, default: int) -> int:
+    """Return a variable as a number of bytes, `default` if unset; raise UsageError if invalid."""
+    if not (text := env(name)):
+        return default
+    if (found := env_number(name, -1)) < 0:
+        raise UsageError(
+            f"{name} is {text!r:.100}, which is no number of bytes",
+            f"unset it, or set it to a whole number such as {default}",
+        )
+    return found
+
+
+def env_choice(name: str, *allowed: str) -> str:
+    """Return a variable in lower case, "" if unset; raise UsageError for what is not allowed."""
+    text = env(name).lower()
+    if text and text not in allowed:
+        raise UsageError(
+            f"{name} is {text!r:.100}, which has no meaning",
+            f"unset it, or set it to {' or '.join(allowed)}",
+        )
+    return text
 
 
 def env_seconds(name: str, default: float) -> float:

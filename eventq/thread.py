@@ -50,7 +50,8 @@ def open_thread(
     """Open the thread at `path`; with `create`, create it first if there is none.
 
     `read_only` never creates or changes a file. `strict_source` refuses sources that are not
-    addresses (default: EVENTQ_STRICT_SOURCE). Raises NotAThreadError, DamagedError, ReadOnlyError.
+    addresses (default: EVENTQ_STRICT_SOURCE). Raises NotAThreadError, DamagedError, ReadOnlyError,
+    and UsageError for an environment variable that is invalid.
     """
     if create and not exists(path):
         try:

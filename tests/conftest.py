@@ -91,6 +91,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "EVENTQ_SYNCHRONOUS",
         "EVENTQ_MAX_EVENT_BYTES",
+        "EVENTQ_BLOB_CACHE",
+        "EVENTQ_BACKOFF",
         "EVENTQ_STRICT_SOURCE",
         "EVENTQ_TOKEN",
     ):

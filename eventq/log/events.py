@@ -36,16 +36,21 @@ _KNOWN = 1_000  # how many valid names are remembered
 
 
 def limit_of_event() -> int:
-    """Return the maximum size of an event in bytes."""
-    return system.env_number("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
+    """Return the maximum size of an event in bytes. Raises UsageError for an invalid variable."""
+    return system.env_bytes("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
 
 
 class EventLog:
     """The events of one thread: checked and stored, read, followed and pruned."""
 
     def __init__(self, db: Database, journal: Journal, *, strict: bool | None = None) -> None:
-        """Use a database; `strict` refuses free-text sources (default: EVENTQ_STRICT_SOURCE)."""
-        self._strict = system.env("EVENTQ_STRICT_SOURCE") == "1" if strict is None else strict
+        """Use a database; `strict` refuses free-text sources (default: EVENTQ_STRICT_SOURCE).
+
+        Raises UsageError for a variable that is invalid.
+        """
+        if strict is None:
+            strict = system.env_choice("EVENTQ_STRICT_SOURCE", "0", "1") == "1"
+        self._strict = strict
         self._db = db
         self._journal = journal
         self._limit = limit_of_event()

@@ -111,7 +111,17 @@ class Supervisor:
         self._subscriptions = subscriptions
         self._journal = journal
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
-        self._backoff_base = system.env_seconds("EVENTQ_BACKOFF", BACKOFF_SECONDS)
+        self._backoff_base = self._first_backoff()
+
+    def _first_backoff(self) -> float:
+        """Return the first back-off; warn of an invalid one. An error would start no handler."""
+        found = system.env_seconds("EVENTQ_BACKOFF", -1.0)
+        if found >= 0:
+            return found
+        if text := system.env("EVENTQ_BACKOFF"):
+            what = f"EVENTQ_BACKOFF is {text!r:.100}, which is no number of seconds"
+            self._journal.warn(f"supervisor: {what}; {BACKOFF_SECONDS} is used")
+        return BACKOFF_SECONDS
 
     def run(self) -> None:
         """Supervise consumers until none is due."""

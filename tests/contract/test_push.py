@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq import Batch, Event, InputError
-from eventq.errors import TooLargeError
+from eventq.errors import TooLargeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +126,30 @@ def test_strict_source_refuses_free_text(
         thread.push_many([(source, "note", "x")])
     with eventq.open(path, strict_source=False) as thread:
         assert thread.push(source, "note", "x").id == 1
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "x", "-1", " ", "64M", "1.5", "off"])
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("EVENTQ_MAX_EVENT_BYTES", "set it to a whole number such as 67108864"),
+        ("EVENTQ_BLOB_CACHE", "set it to a whole number such as 8388608"),
+        ("EVENTQ_SYNCHRONOUS", "set it to full or normal"),
+        ("EVENTQ_STRICT_SOURCE", "set it to 0 or 1"),
+    ],
+)
+def test_a_variable_that_is_invalid(
+    name: str, allowed: str, value: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit or a promise that was set and cannot be understood is refused, not ignored."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"^{name} is '") as caught, eventq.open(path) as thread:
+        thread.blobs.put(b"x")
+    assert len(caught.value.what) < 200
+    assert caught.value.fix == f"unset it, or {allowed}"
+    monkeypatch.setenv(name, "")
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "x").id == 1
 
 
 def test_the_size_of_an_event_is_limited(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,7 +241,7 @@ class Pair:
 def shared() -> Iterator[Thread]:
     """Return one thread for all histories: each is a run of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVENTQ_SYNCHRONOUS", "off")
+        patch.setenv("EVENTQ_SYNCHRONOUS", "normal")
         patch.setenv("EVENTQ_NOTIFIER", "none")
         folder = tempfile.mkdtemp()
         with eventq.open(eventq.init(os.path.join(folder, "thread"))) as thread:
@@ -358,7 +358,7 @@ PLACES = [
 
 def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same head is the same bytes in any process and environment; nothing is changed."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "off")
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     path = eventq.init(str(tmp_path / "thread"))
     roles = [*ROLES, "nobody"]
     with eventq.open(path) as thread:

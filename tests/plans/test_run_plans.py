@@ -49,7 +49,7 @@ def traced(
 ) -> Iterator[Traced]:
     """Return a traced thread with six runs under way among 30,000 that are finished."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVENTQ_SYNCHRONOUS", "off")
+        patch.setenv("EVENTQ_SYNCHRONOUS", "normal")
         patch.setenv("EVENTQ_NOTIFIER", "none")
         path = eventq.init(tmp_path_factory.mktemp("plans") / "thread")
         with eventq.open(path) as thread, thread.write():

@@ -198,19 +198,18 @@ def test_a_push_whose_follow_ups_fail_is_still_a_push(
 
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "x", "-1", " "])
-def test_nonsense_in_the_environment_is_as_if_it_were_not_there(
+def test_nonsense_in_the_environment_keeps_no_handler_from_running(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variables that are no numbers leave the defaults in force."""
-    for name in (
-        "EVENTQ_MAX_EVENT_BYTES", "EVENTQ_BACKOFF", "EVENTQ_DISPATCH_FD", "EVENTQ_DISPATCH_AFTER", "EVENTQ_SYNCHRONOUS",
-    ):  # fmt: skip
+    """Variables of the background that are no numbers leave the defaults in force."""
+    for name in ("EVENTQ_BACKOFF", "EVENTQ_DISPATCH_FD", "EVENTQ_DISPATCH_AFTER"):
         monkeypatch.setenv(name, value)
     with eventq.open(tmp_path / "t", create=True) as thread:
         assert thread.push("self", "test", "x").id == 1
         thread.subscribe("w", "true")
         boss, _ = watched(thread, "w")
         assert boss._backoff_base == supervisor.BACKOFF_SECONDS
+        assert "EVENTQ_BACKOFF is " in Path(thread.layout.journal).read_text()
     for fd in ("3", value):
         monkeypatch.setenv("EVENTQ_DISPATCH_FD", fd)
         assert command("dispatch", "--thread", thread.path).returncode == 0

@@ -300,6 +300,7 @@ class Database:
 
     def _connect(self, *, write: bool) -> apsw.Connection:
         if write:
+            level = system.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal")
             connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         else:
@@ -308,7 +309,7 @@ class Database:
             _look_as_root(connection, write=write)
         connection.set_busy_handler(Busy())
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-        if write and system.env("EVENTQ_SYNCHRONOUS").lower() == "normal":
+        if write and level == "normal":
             connection.pragma("synchronous", "normal")
         return connection
 
