@@ -120,6 +120,8 @@ class NotAThreadError(LogicError):
             os.path.join(os.path.dirname(path), "events.db")
         ):
             fix = f"give its directory: --thread {os.path.dirname(path)}"
+        elif ":/" in path:  # a URL that was taken for a path
+            fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
         super().__init__(f"'{path}' is not a thread", fix)
 
 

@@ -191,6 +191,14 @@ def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
         assert thread.last_id() == 1
 
 
+@pytest.mark.parametrize("url", ["http://localhost:9009", "tcp://x/y", "eventq:/x:1"])
+def test_a_url_that_is_no_server_is_not_advised_to_be_created(url: str) -> None:
+    """The hint for a URL in place of a path names the addresses of servers."""
+    hint = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
+    with pytest.raises(NotAThreadError, match=f"is not a thread - {hint}$"):
+        eventq.open(url)
+
+
 @pytest.mark.parametrize("kind", ["missing", "directory", "file", "below a file"])
 def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
     """A missing path, an empty directory and a file are not threads, and do not change."""
