@@ -96,7 +96,10 @@ COMMANDS = {
         put,
         [
             Argument("[NAME]"),
-            Option("id ID", "Publish another version of this output."),
+            Option(
+                "id ID",
+                "Publish under this id. One that is taken gets a new version.",
+            ),
             Option("parent ID", "The output of the agent that called this one."),
             Option("content TEXT", "The output.", kinds.verbatim),
             Option(
