@@ -660,7 +660,7 @@ class Database:
             if depth >= 0:
                 del self._marks[depth:]
                 self.depth = depth
-            self._let_go()
+            self.let_go()
             if isinstance(error, apsw.Error):
                 raise self.explain(error) from error
             raise
@@ -706,7 +706,7 @@ class Database:
                 self.ready()
                 return True
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
         self.lock.release()
         return False
@@ -825,7 +825,7 @@ class Database:
         self.depth -= 1
         self.lock.release()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Release the lock, unless an interrupt came while it was waited for."""
         if self._is_mine():
             self.lock.release()
@@ -951,7 +951,7 @@ class Database:
                 return self.lock.acquire()
             return not self.depth and self.lock.acquire(timeout=_PATIENCE)
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
 
     def _beside(self, call: Callable[[apsw.Connection], Any]) -> Any:

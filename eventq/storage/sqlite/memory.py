@@ -17,15 +17,28 @@ if TYPE_CHECKING:
 class MemoryRead(Read):
     """The one connection there is: other threads wait until the block ends."""
 
+    _is_inside = False
+
     def __enter__(self) -> Database:
         """Lock the database and return it."""
-        self._db.lock.acquire()
+        try:
+            self._db.lock.acquire()
+            self._is_inside = True
+        except BaseException:
+            self._db.let_go()
+            raise
         return self._db
+
+    def __del__(self) -> None:
+        """Release the lock if an interrupt prevented `__exit__`."""
+        if self._is_inside:
+            self._db.let_go()
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         """Release the lock."""
+        self._is_inside = False  # first: an interrupt strikes after the call
         self._db.lock.release()
 
 

@@ -11,11 +11,14 @@ import pytest
 
 import eventq
 from eventq.locks import FolderLock
-from eventq.storage.sqlite import database
+from eventq.storage.engines import in_memory
+from eventq.storage.sqlite import database, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+    from eventq.storage.sqlite.memory import MemoryDatabase
 
 
 @pytest.fixture(name="thread")
@@ -26,11 +29,12 @@ def _thread(tmp_path: Path) -> Iterator[eventq.Thread]:
 
 
 class Interrupts:
-    """A trace function that interrupts the n-th call in the module of the database."""
+    """A trace function that interrupts the n-th call in a module: by default, the database's."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, file: str = database.__file__) -> None:
         """Count from one."""
         self.left = number
+        self.file = file
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
@@ -39,7 +43,7 @@ class Interrupts:
         In `__del__` Python drops it.
         """
         code = frame.f_code
-        if (code.co_filename, event) == (database.__file__, "call") and code.co_name != "__del__":
+        if (code.co_filename, event) == (self.file, "call") and code.co_name != "__del__":
             self.left -= 1
             if not self.left:
                 self.where = code.co_name
@@ -105,6 +109,53 @@ def test_an_interrupt_leaves_no_lock_of_the_database(thread: eventq.Thread) -> N
             call()
         db.lock = lock
         assert pushes_elsewhere(thread)
+
+
+def test_an_interrupt_leaves_no_lock_of_a_database_in_memory() -> None:
+    """Other OS threads can read after an interrupt, as the block begins or as it ends."""
+    db = in_memory()
+    lock: Any = db.lock
+    db.lock = InterruptedLock(lock)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt), db.read():
+        pass
+    db.lock = lock
+    assert can_take(lock)
+    number, where, seen = 1, read_interrupted(db, 1), []
+    while where:
+        assert can_take(lock), where
+        seen.append(where)
+        number += 1
+        where = read_interrupted(db, number)
+    assert seen == ["read", "__enter__", "__exit__"]
+
+
+def read_interrupted(db: MemoryDatabase, number: int) -> str:
+    """Interrupt a read at a call in the module of `db`; return its name, "" after the last one."""
+    interrupts, before = Interrupts(number, memory.__file__), sys.gettrace()
+    sys.settrace(interrupts)
+    try:
+        with db.read():
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return interrupts.where
+
+
+def can_take(lock: Any) -> bool:
+    """Return whether another OS thread can take a lock."""
+    taken: list[bool] = []
+
+    def take() -> None:
+        taken.append(lock.acquire(timeout=1))
+        if taken[0]:
+            lock.release()
+
+    runner = threading.Thread(target=take)
+    runner.start()
+    runner.join()
+    return taken == [True]
 
 
 def test_an_interrupt_leaves_no_lock_of_a_folder(tmp_path: Path) -> None:
