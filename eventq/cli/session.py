@@ -10,6 +10,8 @@ from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eventq.thread import Thread
 
 
@@ -39,9 +41,20 @@ def export(thread: Thread, *, context: int | str, output: str | None, json: bool
         for line in lines:
             show.out(line)
         return
-    size = save(output or "", lines)
+    size = save(output or "", _some(lines, context))
     if json:
         show.dump({"context": context, "size": size, "output": output, "notes": notes})
+
+
+def _some(lines: Iterator[bytes], context: int | str) -> Iterator[bytes]:
+    """Yield the lines of a session; raise LogicError at the end if there were none."""
+    is_empty = True
+    for line in lines:
+        is_empty = False
+        yield line
+    if is_empty:
+        what = f"context {context} has no lines of a session"
+        raise LogicError(what, "name one that 'eventq session import' made; the file is unchanged")
 
 
 def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:

@@ -613,6 +613,21 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert noted("session export main --thread", box) == (b"", "")
 
 
+def test_a_context_without_a_session_replaces_no_file(box: str, tmp_path: Path) -> None:
+    """An export that has nothing to write says so, and leaves a file alone."""
+    target = tmp_path / "kept.jsonl"
+    for more in ([], ["--json"]):
+        done = run("session export main --output", str(target), "--thread", box, *more)
+        assert (done.code, done.out) == (1, "")
+        assert "context main has no lines of a session" in done.err
+        assert "'eventq session import'" in done.err
+        assert not more or json.loads(done.err)["error"]
+        assert target.exists() == bool(more)
+        target.write_text("kept")
+    assert target.read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir() if "kept" in path.name) == [target.name]
+
+
 def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -> None:
     """A torn last line is exported as it was, with a note, and replaced once complete."""
     file = tmp_path / "torn.jsonl"
