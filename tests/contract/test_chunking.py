@@ -119,6 +119,16 @@ def test_the_average_is_near() -> None:
         assert AVERAGE_BYTES / 2 < 600_000 / len(list(cut(KINDS[kind]))) < AVERAGE_BYTES * 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "count", "places"),
+    [("text", 30, 4109951152), ("one line", 31, 400570136), ("random", 30, 2066099443)],
+)
+def test_the_cuts_of_before(kind: str, count: int, places: int) -> None:
+    """Payloads are cut where they always were: elsewhere, nothing of what is stored would match."""
+    sizes = [len(chunk) for chunk in cut(KINDS[kind])]
+    assert (len(sizes), zlib.crc32(",".join(map(str, sizes)).encode())) == (count, places)
+
+
 def test_nothing_has_no_chunk() -> None:
     """Nothing, fed or whole or both, gives no chunk."""
     assert list(cut(b"")) == list(cut(memoryview(b""))) == []
