@@ -27,6 +27,7 @@ PARTS = (
     "concurrent",
     "latency",
     "scale",
+    "queue",
     "bulk",
     "indexes",
     "turns",

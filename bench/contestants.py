@@ -179,10 +179,12 @@ class Eventq(Contestant):
 def enter(name: str, directory: str, synchronous: str) -> Contestant:
     """Open a contestant by name; raise ImportError for a peer that is not installed."""
     from bench.peers import PEERS
+    from bench.queue import QUEUES
     from bench.turn_stores import STORES
 
-    if name in STORES:
-        return STORES[name](directory, synchronous)
+    for stores in (STORES, QUEUES):
+        if name in stores:
+            return stores[name](directory, synchronous)
     if name == "raw":
         return Raw(directory, synchronous)
     if name == "eventq":

@@ -119,8 +119,11 @@ def _single(plan: Plan) -> Iterator[Row]:
 
 
 def _looped(plan: Plan) -> Iterator[Row]:
-    """Measure the ten commands that agents call in loops, each against a bare Python."""
+    """Measure the commands that agents call in loops, each against a bare Python."""
     path = _memory(plan)
+    with eventq.open(path) as thread:
+        thread.subscribe("pool")
+        (claim,) = thread.claim("pool", lease=86_400)
     acked = ["--consumer", "reader", "--last-event-id", "1"]
     words = {
         "turn append": ["main", "--content", PAYLOAD],
@@ -133,6 +136,8 @@ def _looped(plan: Plan) -> Iterator[Row]:
         "ack": acked,
         "pop": [*acked, "--limit", "10"],
         "peek": ["--last", "10"],
+        "claim": ["--consumer", "pool"],
+        "extend": [claim.token],
     }
     tasks = {name: _command(*name.split(), *more, "--thread", path) for name, more in words.items()}
     tasks["bare"] = lambda: time_process([PYTHON, "-c", "pass"])

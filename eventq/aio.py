@@ -6,11 +6,12 @@ It is a thin adapter: the synchronous implementation is the only one.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from eventq.errors import ClosedError
+from eventq import system
+from eventq.errors import ClosedError, EventqError
 from eventq.event import Batch, Event
 from eventq.thread import Thread, open_thread
 
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
+    from typing import Unpack
 
-    from eventq.records import Content, Subscription, ThreadInfo
+    from eventq.log.claims import Claim
+    from eventq.records import (
+        ClaimInfo,
+        Content,
+        DeadLetter,
+        Subscription,
+        Terms,
+        ThreadInfo,
+    )
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_WAIT_SECONDS = 1.0  # of one look for events to claim: a claim that was cancelled ends after it
 
 
 class _Left(Exception):  # noqa: N818 (not an error)
@@ -51,9 +64,12 @@ class AsyncThread:
         """The absolute path of the thread's directory."""
         return self._thread.path
 
-    async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the thread is closed", "open it again with AsyncThread.open")
+
+    async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_open()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
@@ -104,24 +120,24 @@ class AsyncThread:
     async def subscribe(
         self,
         consumer: str,
-        handler: str,
+        handler: str | None = None,
         *,
+        each: bool = False,
         filter: str | None = None,
-        from_now: bool = False,
-        max_attempts: int = 5,
-        timeout: float | None = None,  # noqa: ASYNC109 (the handler's, not this call's)
+        replace: bool = False,
         warn: Callable[[str], object] | None = None,
+        **more: Unpack[Terms],
     ) -> Subscription:
         """Store a subscription; see `Thread.subscribe`."""
         return await self._call(
             self._thread.subscribe,
             consumer,
             handler,
+            each=each,
             filter=filter,
-            from_now=from_now,
-            max_attempts=max_attempts,
-            timeout=timeout,
+            replace=replace,
             warn=warn,
+            **more,
         )
 
     async def unsubscribe(self, consumer: str) -> None:
@@ -133,34 +149,168 @@ class AsyncThread:
         return await self._call(self._thread.subscriptions)
 
     async def pop(
-        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+        self,
+        consumer: str,
+        last_event_id: int | None = None,
+        *,
+        limit: int = 100,
+        wait: float = 0,
+        replay: bool = False,
     ) -> list[Event]:
         """Ack and return the next events; see `Thread.pop`. Waiting does not block other calls."""
-        events = await self._call(self._thread.pop, consumer, last_event_id, limit=limit)
+        after = await self._call(self._thread.last_id) if wait > 0 else 0
+        pop = partial(self._thread.pop, consumer, limit=limit, replay=replay)
+        events = await self._call(pop, last_event_id)
         if events or wait <= 0:
             return events
         try:
             async with asyncio.timeout(wait):
-                return await self._pop_next(consumer, last_event_id, limit)
+                return await self._pop_next(pop, after)
         except TimeoutError:
             return []
 
-    async def _pop_next(self, consumer: str, acked: int, limit: int) -> list[Event]:
-        follower = self._follow(acked, None)
+    async def _pop_next(self, pop: Callable[[], list[Event]], after: int) -> list[Event]:
+        """Read on after each event that is stored after an id, until one matches."""
+        follower = self._follow(after, None)
         try:
             async for _ in follower:
-                if events := await self._call(self._thread.pop, consumer, acked, limit=limit):
+                if events := await self._call(pop):
                     return events
         finally:
             await follower.aclose()
         return []
 
-    async def ack(self, consumer: str, last_event_id: int) -> None:
-        """Mark all events up to an id as done."""
-        await self._call(self._thread.ack, consumer, last_event_id)
+    async def ack(self, consumer: str, last_event_id: int, *, replay: bool = False) -> None:
+        """Mark all events up to an id as done; see `Thread.ack`."""
+        await self._call(self._thread.ack, consumer, last_event_id, replay=replay)
+
+    async def consume(
+        self,
+        consumer: str,
+        *,
+        filter: str | None = None,
+        ack_every: int = 1,
+        wait: float | None = None,
+        idle: float | None = None,
+        from_now: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Yield the events of `consumer` one by one, and wait for more; see `Thread.consume`.
+
+        An event is acked when the loop comes back for the next one. Leave the loop through
+        `contextlib.aclosing`, or the consumer is in use until Python has closed the iterator.
+        """
+        left = False
+
+        def tick() -> None:
+            if left:
+                raise _Left
+
+        reader = await self._call(
+            self._thread.reader,
+            consumer,
+            filter=filter,
+            ack_every=ack_every,
+            from_now=from_now,
+            tick=tick,
+        )
+        events: Any = reader.events(wait, idle)
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1, "eventq-consume")
+        try:
+            while (event := await loop.run_in_executor(executor, next, events, None)) is not None:
+                yield event
+        finally:
+            left = True
+            closed = executor.submit(events.close)  # after `next`, if that is still waiting
+            executor.shutdown(wait=False)
+            await asyncio.wrap_future(closed)
+
+    async def claim(
+        self,
+        consumer: str,
+        limit: int = 1,
+        lease: float | None = None,
+        wait: float | None = 0,
+        nonce: str | None = None,
+        *,
+        worker: str | None = None,
+    ) -> list[Claim]:
+        """Lease the next events to this worker; see `Thread.claim`.
+
+        Waiting does not block other calls. When the task is cancelled, what was claimed for it is
+        given back. Settle the claims with `settle`, which reports those that were lost; the methods
+        of a claim would block the loop.
+        """
+        claim = partial(self._thread.claim, consumer, limit, lease, nonce=nonce, worker=worker)
+        found = await self._claim(self._executor, partial(claim, 0))
+        if found or wait == 0:
+            return found
+        deadline = float("inf") if wait is None else system.monotonic() + wait
+        executor = ThreadPoolExecutor(1, "eventq-claim")
+        try:
+            while not found and (left := deadline - system.monotonic()) > 0:
+                look = partial(claim, min(left, _WAIT_SECONDS))
+                found = await self._claim(executor, look)
+        finally:
+            executor.shutdown(wait=False)
+        return found
+
+    async def _claim(
+        self, executor: ThreadPoolExecutor, claim: Callable[[], list[Claim]]
+    ) -> list[Claim]:
+        """Claim in an OS thread; give the claims back if nobody waits for them any more."""
+        self._check_open()
+        job = executor.submit(claim)
+        try:
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            job.add_done_callback(_give_back)
+            raise
+
+    async def settle(
+        self,
+        done: Iterable[Claim | str] = (),
+        *,
+        retry: Iterable[Claim | str] = (),
+        dead: Iterable[Claim | str] = (),
+        delay: float | None = None,
+        error: str | None = None,
+        count: bool = True,
+    ) -> list[Claim | str]:
+        """Settle many claims as one change; return those that were lost; see `Thread.settle`."""
+        settle = partial(self._thread.settle, retry=retry, dead=dead, delay=delay, error=error)
+        return await self._call(settle, done, count=count)
+
+    async def extend(
+        self, claims: Iterable[Claim | str], seconds: float | None = None
+    ) -> list[Claim | str]:
+        """Let the leases of many claims end later; return those that were lost."""
+        return await self._call(self._thread.extend, claims, seconds)
+
+    async def claims(self, consumer: str | None = None) -> list[ClaimInfo]:
+        """Return the claims that are out, of one consumer or all."""
+        return await self._call(lambda: [*self._thread.claims(consumer)])
+
+    async def dead_letters(
+        self, consumer: str | None = None, events: Iterable[int] | None = None
+    ) -> list[DeadLetter]:
+        """Return the events that failed for good; see `Thread.dead_letters`."""
+        return await self._call(lambda: [*self._thread.dead_letters(consumer, events)])
+
+    async def retry_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+        """Let dead letters be tried again at once; see `Thread.retry_dead`."""
+        return await self._call(self._thread.retry_dead, events, consumer)
+
+    async def drop_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+        """Forget dead letters, but not their events; see `Thread.drop_dead`."""
+        return await self._call(self._thread.drop_dead, events, consumer)
+
+    async def pause(self, consumer: str) -> None:
+        """Start no handler of a consumer, and lease none of its events, until `resume`."""
+        await self._call(self._thread.pause, consumer)
 
     async def resume(self, consumer: str) -> None:
-        """End the stall of a consumer."""
+        """End the pause or stall of a consumer."""
         await self._call(self._thread.resume, consumer)
 
     async def dispatch(self) -> None:
@@ -208,6 +358,10 @@ class AsyncThread:
         """Return counts, sizes, and the status of each consumer."""
         return await self._call(self._thread.info)
 
+    async def warnings(self) -> list[str]:
+        """Return one sentence for each consumer that is stalled or paused."""
+        return await self._call(self._thread.warnings)
+
     async def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one."""
         return await self._call(self._thread.check)
@@ -244,3 +398,12 @@ class AsyncThread:
     ) -> None:
         """Close the thread."""
         await self.close()
+
+
+def _give_back(job: Future[list[Claim]]) -> None:
+    """Return what was claimed to the queue: the task that asked for it was cancelled."""
+    try:
+        for claim in [] if job.cancelled() else job.result():
+            claim.retry(0, count=False)
+    except EventqError:
+        pass  # then the leases end by themselves

@@ -9,7 +9,12 @@
         ├── ThreadExistsError   1  409
         ├── UnknownConsumerError 1 404
         ├── ConsumerExistsError 1  409
+        ├── ConsumerInUseError  1  409   somebody has claims of the consumer, or reads as it
+        ├── LeaseLostError      4  409   the lease of a claim has ended: others may have the event
+        │   └── FencedError     4  409   a newer supervisor runs the consumer of this handler
+        ├── UnknownDeadLetterError 1 404
         ├── AckError            1  409   an ack beyond the newest event
+        ├── AlreadyAckedError   1  409   a pop that would go back, without asking for a replay
         ├── UnknownBlobError    1  404
         ├── UnknownTurnError    1  404
         ├── UnknownContextError 1  404
@@ -38,6 +43,9 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_NAMED = 10  # events that an error names; it counts the others
 
 
 class EventqError(Exception):
@@ -144,13 +152,70 @@ class UnknownConsumerError(LogicError):
 
 
 class ConsumerExistsError(LogicError):
-    """A subscription has this consumer id already."""
+    """A subscription has this consumer id already, with other values where it `differs`."""
 
-    def __init__(self, consumer: str) -> None:
+    def __init__(self, consumer: str, *, differs: bool = False) -> None:
         super().__init__(
-            f"consumer '{consumer}' is already subscribed",
-            "run 'eventq unsubscribe' first, then subscribe again",
+            f"consumer '{consumer}' is already subscribed" + ", differently" * differs,
+            "add --replace to change it, which keeps its place"
+            if differs
+            else "run 'eventq unsubscribe' first, then subscribe again",
         )
+
+
+class ConsumerInUseError(LogicError):
+    """Somebody else reads as this consumer."""
+
+    def __init__(self, consumer: str, who: str) -> None:
+        super().__init__(
+            f"consumer '{consumer}' is in use: {who}",
+            "wait until that ends, or see 'eventq claims ls'",
+        )
+
+
+class LeaseLostError(LogicError):
+    """The lease of a claim has ended, or the event was acked or replayed: nothing was changed."""
+
+    exit_code = 4
+
+    def __init__(self, consumer: str, event_id: int, *others: int) -> None:
+        which = f"event {event_id} is"
+        if others:
+            *some, last = [event_id, *others][:_NAMED]
+            more = f" and {len(others) + 1 - _NAMED} others" * (len(others) >= _NAMED)
+            listed = ", ".join(map(str, some)) + (f", {last}" if more else f" and {last}")
+            which = f"events {listed}{more} are"
+        super().__init__(
+            f"{which} not leased to this worker of '{consumer}' any more",
+            "drop what was done with it, and claim again",
+        )
+        self.event_id = event_id
+
+
+class FencedError(LeaseLostError):
+    """A handler pops or acks, but a newer supervisor runs its consumer: nothing was changed.
+
+    `event_id` is the event that was to be acked, 0 for none.
+    """
+
+    def __init__(self, consumer: str, event_id: int = 0) -> None:
+        LogicError.__init__(
+            self,
+            f"a newer supervisor runs consumer '{consumer}'",
+            "end this handler: its events are handled by another one",
+        )
+        self.event_id = event_id
+
+
+class UnknownDeadLetterError(LogicError):
+    """The event is no dead letter."""
+
+    wire_code = 404
+
+    def __init__(self, event_id: int, consumer: str | None) -> None:
+        whose = "" if consumer is None else f" of consumer '{consumer}'"
+        super().__init__(f"event {event_id} is no dead letter{whose}", "see 'eventq dead ls'")
+        self.event_id = event_id
 
 
 class AckError(LogicError):
@@ -162,6 +227,17 @@ class AckError(LogicError):
             "ack the id of an event that was read",
         )
         self.last_id = last_id
+
+
+class AlreadyAckedError(LogicError):
+    """A pop names an event below the progress; `acked` is the last id that was acked."""
+
+    def __init__(self, consumer: str, acked: int, asked: int) -> None:
+        super().__init__(
+            f"consumer '{consumer}' has acked {acked} already",
+            f"pop without an id to read on, or add --replay to read again from {asked}",
+        )
+        self.acked = acked
 
 
 class TooLargeError(LogicError):

@@ -111,11 +111,34 @@ class Stats(NamedTuple):
     free: int
 
 
+class Settings(NamedTuple):
+    """How a consumer is run; times are in ms.
+
+    A `loop` handler pops and acks by itself, `each` runs `command` for up to `batch` events, `pull`
+    runs nothing. With `concurrency` 0 events come in order, otherwise so many are claimed at once,
+    and those alike in `ordered_by` come in order. After the last attempt the consumer stalls or the
+    event is dead (`on_failure`; None: stall in order, dead with claims).
+    """
+
+    kind: str = "loop"
+    command: str | None = None
+    directory: str | None = None
+    batch: int = 1
+    concurrency: int = 0
+    ordered_by: str | None = None
+    on_failure: str | None = None
+    backoff: int = 1_000
+    backoff_most: int = 600_000
+    lease: int = 30_000
+    emit_dead: bool = False
+
+
 class ConsumerState(NamedTuple):
     """A subscription and the state of its consumer.
 
     `attempts` counts runs without progress since the last ack, `stalled` says why no handler is
-    started, and no event after `acked` up to `scanned` matches.
+    started, and no event after `acked` and `frontier` up to `scanned` matches. Claims have examined
+    all events up to `frontier`, which is 0 for a handler that pops.
     """
 
     consumer: str
@@ -128,6 +151,9 @@ class ConsumerState(NamedTuple):
     attempts: int
     stalled: str | None
     scanned: int
+    settings: Settings = Settings()
+    paused: bool = False
+    frontier: int = 0
 
 
 class Popped(NamedTuple):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # How long a push waits for the mirror's lock: its event is stored, and the next push catches up.
 LOCK_SECONDS = 5.0
 _GUARDS = ".guards"
+_HOLD = "@"  # follows a consumer in the name of a worker's file; `encode` never gives it
+FRESH_SECONDS = 10.0  # after which a worker that has not refreshed its time counts as stuck
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
 
@@ -407,6 +409,11 @@ def guards(folder: str) -> list[str]:
         return []
 
 
+def supervised(directory: str) -> bool:
+    """Return whether any consumer of a thread has a supervisor, or has lost one."""
+    return any(_HOLD not in name for name in guards(f"{directory}/{_GUARDS}"))
+
+
 def wake_holder(files: ConsumerFiles) -> None:
     """Wake the supervisor of a consumer, if there is one.
 
@@ -431,6 +438,72 @@ def lost(files: ConsumerFiles) -> bool:
     return os.path.exists(files.guard) and not held(files)
 
 
+class Hold:
+    """A worker's note that it looks after a consumer: a locked file whose time it refreshes.
+
+    Whoever finds one that is locked and fresh leaves the consumer's events to that worker. It is
+    taken before the worker looks for events, and the worker looks again after the release. Each
+    worker has a file of its own: with a shared lock on one file, two who look at once would take
+    each other for workers.
+    """
+
+    def __init__(self, directory: str, consumer: str) -> None:
+        """Take it. Raises OSError when the file cannot be made."""
+        self._database = f"{directory}/events.db"
+        name = f"{encode(consumer)}{_HOLD}{os.getpid()}-{os.urandom(4).hex()}"
+        self._path = f"{directory}/{_GUARDS}/{name}"
+        self._fd = -1
+        self.renew()
+
+    def renew(self) -> None:
+        """Refresh the time, and make the file again if somebody removed it. Raises OSError."""
+        if self._fd < 0 or not _is_at(self._fd, self._path):
+            fresh = _take(self._path, self._database)
+            if fresh is None:
+                return  # somebody looks for what lost workers have left; the next time then
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = fresh
+        now = int(system.now() * 1e9)
+        os.utime(self._fd, ns=(now, now))
+
+    def release(self) -> None:
+        """Let pushes start handlers from now on."""
+        if self._fd >= 0:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass  # the thread is gone, or will be cleaned by the next supervisor
+            # Not only closed: a fork that is yet to become a handler may have the descriptor.
+            flock(self._fd, LOCK_UN)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _is_worker(path: str) -> bool:
+    """Return whether a worker is at work: its file is locked, and its time was refreshed lately."""
+    try:
+        age = system.now() - os.stat(path).st_mtime
+    except OSError:
+        return False
+    return abs(age) < FRESH_SECONDS and _is_locked(path)
+
+
+def _remove_lost_hold(path: str) -> None:
+    """Remove what a killed worker has left."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+        os.unlink(path)
+    except OSError:
+        pass  # a worker has it
+    finally:
+        os.close(fd)
+
+
 class Leases:
     """Who supervises the consumers of a thread; see `eventq.storage.base.Leases`."""
 
@@ -439,17 +512,39 @@ class Leases:
         self._directory = directory
         self._guards = guards(f"{directory}/{_GUARDS}")
 
+    def _holds(self, consumer: str) -> list[str]:
+        """Return the files of the workers that look after a consumer, or did."""
+        if not self._guards:
+            return []
+        start = encode(consumer) + _HOLD
+        folder = f"{self._directory}/{_GUARDS}"
+        return [f"{folder}/{name}" for name in self._guards if name.startswith(start)]
+
+    def _has_lost_worker(self, consumer: str) -> bool:
+        return any(not _is_locked(path) for path in self._holds(consumer))
+
     def is_noted(self, consumer: str) -> bool:
-        """Return whether there was a holder when this object was created."""
-        return bool(self._guards) and encode(consumer) in self._guards
+        """Return whether there was a holder when this object was created, or a worker was lost."""
+        if not self._guards:
+            return False
+        return encode(consumer) in self._guards or self._has_lost_worker(consumer)
 
     def is_held(self, consumer: str) -> bool:
         """Return whether somebody holds the lease of a consumer."""
         return held(files_of(self._directory, consumer))
 
+    def is_worked(self, consumer: str) -> bool:
+        """Return whether a worker was there when this object was created, and still is."""
+        return any(map(_is_worker, self._holds(consumer)))
+
     def is_lost(self, consumer: str) -> bool:
-        """Return whether a consumer lost its supervisor."""
-        return lost(files_of(self._directory, consumer))
+        """Return whether a consumer lost its supervisor or its worker."""
+        return lost(files_of(self._directory, consumer)) or self._has_lost_worker(consumer)
+
+    def forget_lost(self, consumer: str) -> None:
+        """Remove what lost workers have left; the caller has looked for events since."""
+        for path in self._holds(consumer):
+            _remove_lost_hold(path)
 
     def wake(self, consumer: str) -> None:
         """Wake the supervisor of a consumer, if there is one."""

@@ -12,9 +12,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from dataclasses import dataclass
-    from typing import Any
+    from typing import Any, TypedDict
 
     Record = object
+
+    class Terms(TypedDict, total=False):
+        """What `Thread.subscribe` takes beside its own parameters; see `Subscription`."""
+
+        from_now: bool
+        max_attempts: int
+        timeout: float | None
+        batch: int
+        concurrency: int
+        ordered_by: str | None
+        on_failure: str | None
+        backoff: tuple[float, float]
+        lease: float
+        emit_dead: bool
+        directory: str | None
 else:
     from eventq.frozen import Record, dataclass
 
@@ -23,10 +38,12 @@ __all__ = [
     "Batch",
     "Blob",
     "Captured",
+    "ClaimInfo",
     "Collected",
     "ConsumerInfo",
     "Content",
     "ContextInfo",
+    "DeadLetter",
     "Event",
     "Imported",
     "Move",
@@ -51,26 +68,46 @@ _PARTS = {"external": 5, "internal": 3, "self": 0}
 
 @dataclass(frozen=True, slots=True)
 class Subscription(Record):
-    """A consumer's subscription: `handler_cmd` runs while matching events are not acked."""
+    """A consumer's subscription.
+
+    `handler_cmd` runs while matching events are not acked; with `kind` "each", once for each event
+    (`batch`: for so many); of "pull", it is None, and nothing runs. With `concurrency` 0 events
+    come in order; else so many handlers run at once, and events alike in `ordered_by` in order.
+    After `max_attempts` the consumer stalls or the event is dead, as `on_failure` says. `backoff`
+    are the least and the most seconds before another attempt, `lease` those of a claim.
+    """
 
     consumer_id: str
-    handler_cmd: str
+    handler_cmd: str | None
     filter: str | None
     max_attempts: int = 5
     timeout: float | None = None
+    kind: str = "loop"
+    batch: int = 1
+    concurrency: int = 0
+    ordered_by: str | None = None
+    on_failure: str | None = None
+    backoff: tuple[float, float] = (1.0, 600.0)
+    lease: float = 30.0
+    emit_dead: bool = False
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo(Record):
     """A subscription and the state of its consumer.
 
-    `pending` counts matching events after `last_acked_id` (None when the filter cannot be run);
-    `attempts` counts runs without progress since the last ack; `stalled` says why no handler is
-    started any more, or is None.
+    `handler_cmd` is None for one that runs nothing. `pending` counts matching events that are not
+    finished (None when the filter cannot be run); `attempts` counts runs without progress since the
+    last ack; `stalled` says why no handler is started any more, or is None. `waiting_id` is the
+    first event that is not finished, `lag` its age in seconds, and `exit_code` the last one of a
+    handler for it alone. `unfinished` events were claimed before; `leased` of them are claimed now.
+    `done`, `failed` and `buried` count attempts of the last 24 hours, and `dead` dead letters.
+    `log` is the file with what handlers print.
     """
 
     consumer_id: str
-    handler_cmd: str
+    handler_cmd: str | None
     filter: str | None
     last_acked_id: int
     updated_at: str | None
@@ -80,6 +117,51 @@ class ConsumerInfo(Record):
     stalled: str | None
     max_attempts: int
     timeout: float | None
+    kind: str = "loop"
+    paused: bool = False
+    waiting_id: int | None = None
+    lag: float | None = None
+    exit_code: int | None = None
+    unfinished: int = 0
+    leased: int = 0
+    dead: int = 0
+    done: int = 0
+    failed: int = 0
+    buried: int = 0
+    log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInfo(Record):
+    """A claim that is out: which worker has which event, since when, and until when, in ms.
+
+    One whose `deadline_ms` has passed is nobody's, and goes to the next worker that claims.
+    """
+
+    consumer_id: str
+    event_id: int
+    attempt: int
+    worker: str
+    token: str
+    claimed_at_ms: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter(Record):
+    """An event that failed for good.
+
+    `event` is None if it was deleted since. `exit_code` is that of its handler, if it had one, and
+    `error` what was said of the last attempt: of a handler, the end of what it printed.
+    """
+
+    consumer_id: str
+    event_id: int
+    event: Event | None
+    attempts: int
+    exit_code: int | None
+    error: str | None
+    died_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)

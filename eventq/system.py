@@ -10,22 +10,28 @@ import os
 import sys
 import time
 
-# `signal`, the module around it, takes 3 ms to import.
-from _signal import SIGCHLD, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
-
 from eventq.errors import PlatformError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, BinaryIO
+else:
+    import _signal as signal  # the module around it takes 3 ms to import
 
 if os.name != "posix":  # pragma: no cover
     raise PlatformError(f"eventq does not run on {sys.platform}", "use Linux, macOS or WSL")
 
+signals = signal
 # The signals as a new program expects them, whatever its parent blocks or ignores.
-_CLEAN: dict[str, Any] = {"setsigmask": (), "setsigdef": (SIGCHLD, SIGPIPE, SIGXFSZ)}
+_CLEAN: dict[str, Any] = {
+    "setsigmask": (),
+    "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
+}
 UNKNOWN = 255  # stands in for a child's exit code that was lost
+_MOST_FILES = 65_536
+_file_limits: list[tuple[int, int]] = []  # before they were raised
 # The last second formatted and its text: strftime costs more than the rest of a timestamp.
 _second: list[Any] = [-1, ""]
 
@@ -308,6 +314,28 @@ def wait(pid: int, seconds: float) -> int | None:
     return code
 
 
+def allow_more_files() -> None:
+    """Let this process open as many files as the system allows; programs that it starts may not.
+
+    Some of those still use `select`, which cannot watch a descriptor above 1,023.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        _file_limits.append((soft, hard))
+
+
+def restore_file_limit() -> None:
+    """Undo `allow_more_files` in a process that is about to become another program."""
+    if _file_limits:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, _file_limits[0])
+
+
 def kill_group(pid: int, number: int) -> None:
     """Send a signal to the process group of a child, if it still exists."""
     try:
@@ -320,7 +348,7 @@ def wake(pid: int) -> None:
     """Wake a supervisor with SIGCHLD, which any other process ignores by default."""
     try:
         if pid > 1:
-            os.kill(pid, SIGCHLD)
+            os.kill(pid, signals.SIGCHLD)
     except (OSError, OverflowError):
         pass
 

@@ -25,19 +25,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any
+    from typing import Any, Unpack
 
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
+    from eventq.log.claims import Claim, Claims
     from eventq.log.events import EventInput
+    from eventq.log.letters import DeadLetters
     from eventq.log.notifier import Notifier
+    from eventq.log.reader import Reader
     from eventq.log.subscriptions import Subscriptions
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
-    from eventq.records import Captured, Collected, Content, Imported, Subscription, ThreadInfo
+    from eventq.records import (
+        Captured,
+        ClaimInfo,
+        Collected,
+        Content,
+        DeadLetter,
+        Imported,
+        Subscription,
+        Terms,
+        ThreadInfo,
+    )
     from eventq.transfer.sessions import Sessions
     from eventq.workspace.mirror import Mirror
 
@@ -70,8 +83,18 @@ def init(path: Path, *, shared: bool = False) -> str:
     """Create a thread at `path` and return its absolute path.
 
     Only its owner can open it, unless `shared`. An `init` that crashed is completed. Raises
-    ThreadExistsError if there is a thread already, and InputError if the path is too long.
+    ThreadExistsError if there is a thread already, InputError if the path is too long, and
+    PlatformError on NFS, SMB and 9p.
     """
+    from eventq.workspace.mounts import check_local
+
+    return init_anywhere(path, check_local, shared=shared)
+
+
+def init_anywhere(
+    path: Path, check: Callable[[str], object] | None = None, *, shared: bool = False
+) -> str:
+    """Create a thread as `init` does, on any file system that `check` does not refuse."""
     if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
     layout = Layout(resolve(_text(path)))
@@ -80,6 +103,8 @@ def init(path: Path, *, shared: bool = False) -> str:
     if os.path.isdir(layout.database):
         raise ThreadExistsError(layout.directory)
     check_path(layout.directory)
+    if check is not None:
+        check(layout.directory)
     try:
         _make(layout, shared=shared)
     except OSError as error:
@@ -342,40 +367,44 @@ class Thread:
     def subscribe(
         self,
         consumer: str,
-        handler: str,
+        handler: str | None = None,
         *,
+        each: bool = False,
         filter: str | None = None,
-        from_now: bool = False,
-        max_attempts: int = 5,
-        timeout: float | None = None,
+        replace: bool = False,
         warn: Callable[[str], object] | None = None,
+        **more: Unpack[Terms],
     ) -> Subscription:
         """Subscribe `consumer` and return the subscription.
 
-        `sh -c` runs `handler` while a matching event waits for the consumer. `from_now` skips the
-        events that are stored already. A handler is killed after `timeout` seconds, and the
-        consumer stalls after `max_attempts` runs without progress. `warn` gets a sentence about a
-        filter that compares times in two spellings (default: a Python warning). Raises
-        ConsumerExistsError, FilterError, InputError.
+        `sh -c` runs `handler`, in the current directory, while a matching event waits for the
+        consumer. With `each` it runs once for each event, which it gets on its standard input; its
+        exit code says what became of it. Without a handler nothing runs: the consumer is for
+        `claim`, `consume` and `pop`. `from_now=True` skips the events that are stored already, and
+        `more` are other fields of `Subscription`, such as `timeout` and `max_attempts`.
+
+        To subscribe again with equal values changes nothing; `replace` changes the values and keeps
+        the progress. `warn` gets a sentence about a filter that compares times in two spellings
+        (default: a Python warning). Raises ConsumerExistsError, FilterError, InputError.
         """
         from eventq.records import Subscription
 
         self.database.check_writable()
-        if not isinstance(handler, str) or not isinstance(filter, (str, type(None))):
+        if not isinstance(handler, (str, type(None))) or not isinstance(filter, (str, type(None))):
             raise UsageError(
                 "handler and filter must be text",
                 "give a shell command, and one SQL condition or none",
             )
-        check_positive(max_attempts, "max_attempts")
-        if timeout is not None and (
-            isinstance(timeout, bool) or not isinstance(timeout, (int, float))
-        ):
-            raise UsageError(
-                f"timeout must be a number of seconds, not {timeout!r}",
-                "give seconds, or leave it out",
-            )
-        new = Subscription(consumer, handler, filter, max_attempts, timeout)
-        self.consumers.subscribe(new, from_now=from_now, warn=warn or _warn_of_filter)
+        if each and handler is None:
+            raise UsageError("there is no handler to run for each event", "give a shell command")
+        kind = "pull" if handler is None else "each" if each else "loop"
+        if kind != "pull":
+            more.setdefault("directory", os.getcwd())
+        rest: dict[str, Any] = {**more}
+        from_now = rest.pop("from_now", False)
+        new = Subscription(consumer, handler, filter, kind=kind, **rest)
+        warn = warn or _warn_of_filter
+        self.consumers.subscribe(new, from_now=from_now, replace=replace, warn=warn)
         return new
 
     def unsubscribe(self, consumer: str) -> None:
@@ -387,54 +416,141 @@ class Thread:
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions, oldest first."""
-        from eventq.records import Subscription
+        from eventq.log.subscriptions import subscription_of
 
-        return [
-            Subscription(s.consumer, s.handler, s.filter, s.max_attempts, s.timeout)
-            for s in self.consumers.states()
-        ]
+        return [*map(subscription_of, self.consumers.states())]
 
     def pop(
-        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+        self,
+        consumer: str,
+        last_event_id: int | None = None,
+        *,
+        limit: int = 100,
+        wait: float = 0,
+        replay: bool = False,
     ) -> list[Event]:
         """Ack all events up to an id and return the next matching ones, at most `limit`.
 
-        If there is none, wait up to `wait` seconds. Raises UnknownConsumerError, AckError,
-        FilterError.
+        Without an id nothing is acked: the events after the last acked one are returned. If there
+        is none, wait up to `wait` seconds. An id below the last acked one raises AlreadyAckedError,
+        unless `replay` asks to go back to it, which ends all claims of the consumer. Raises
+        UnknownConsumerError, AckError, FilterError, ConsumerInUseError while a claim is out, and
+        FencedError in a handler of this consumer if a newer supervisor runs it.
         """
-        events: list[Event] = self._pop(consumer, last_event_id, limit, wait, lines=False).events
+        page = self._pop(consumer, last_event_id, limit, wait, lines=False, replay=replay)
+        events: list[Event] = page.events
         return events
 
     def pop_lines(
-        self, consumer: str, last_event_id: int, *, limit: int = 100, wait: float = 0
+        self,
+        consumer: str,
+        last_event_id: int | None = None,
+        *,
+        limit: int = 100,
+        wait: float = 0,
+        replay: bool = False,
     ) -> list[str]:
         """Return the events of `pop` as lines of JSON."""
-        lines: list[str] = self._pop(consumer, last_event_id, limit, wait, lines=True).lines
+        page = self._pop(consumer, last_event_id, limit, wait, lines=True, replay=replay)
+        lines: list[str] = page.lines
         return lines
 
-    def _pop(self, consumer: str, acked: int, limit: int, wait: float, *, lines: bool) -> Any:
-        check_natural(acked, "last_event_id")
+    def _pop(
+        self,
+        consumer: str,
+        acked: int | None,
+        limit: int,
+        wait: float,
+        *,
+        lines: bool,
+        replay: bool,
+    ) -> Any:
+        if acked is not None:
+            check_natural(acked, "last_event_id")
         check_positive(limit, "limit")
+        how: Any = {"lines": lines, "replay": replay, "fence": self._fence(consumer)}
+        consumers = self.consumers
         if wait <= 0:
-            return self.consumers.pop(consumer, acked, limit, lines=lines)
+            return consumers.pop(consumer, acked, limit, **how)
         deadline = system.monotonic() + wait
         with self.database.watch() as watcher:
-            page = self.consumers.pop(consumer, acked, limit, lines=lines)
+            page = consumers.pop(consumer, acked, limit, **how)
             while not page[0] and (left := deadline - system.monotonic()) > 0:
                 watcher.wait(min(left, SLOW_LOOK))
-                page = self.consumers.read_on(consumer, page.next, limit, lines=lines)
+                page = consumers.read_on(consumer, page.next, limit, **how)
         return page
 
-    def ack(self, consumer: str, last_event_id: int) -> None:
-        """Mark all events up to an id as done; a smaller id than before starts a replay.
+    def ack(self, consumer: str, last_event_id: int, *, replay: bool = False) -> None:
+        """Mark all events up to an id as done.
 
-        Raises UnknownConsumerError, and AckError for an id beyond the newest event.
+        A smaller id than before changes nothing, unless `replay` asks to go back to it, which ends
+        all claims of the consumer. Raises UnknownConsumerError, AckError for an id beyond the
+        newest event, ConsumerInUseError while a claim is out, and FencedError in a handler of this
+        consumer if a newer supervisor runs it.
         """
         check_natural(last_event_id, "last_event_id")
-        self.consumers.ack(consumer, last_event_id)
+        self.consumers.ack(consumer, last_event_id, replay=replay, fence=self._fence(consumer))
+
+    def _fence(self, consumer: str) -> int | None:
+        """Return the fence of this process, if it is a handler of this consumer."""
+        if not system.env("EVENTQ_FENCE"):
+            return None
+        from eventq.log.fences import fence_of
+
+        return fence_of(self.layout.directory, consumer)
+
+    def consume(
+        self,
+        consumer: str,
+        *,
+        filter: str | None = None,
+        ack_every: int = 1,
+        wait: float | None = None,
+        idle: float | None = None,
+        from_now: bool = False,
+    ) -> Iterator[Event]:
+        """Yield the events of `consumer` one by one, and wait for more, forever.
+
+        An event is acked when the loop comes back for the next one, or with `ack_every` so many
+        together; after a `break` or an exception the current one is not acked, and comes again. A
+        consumer that is not subscribed is, with this filter. Only one caller reads as a consumer:
+        another one waits up to `wait` seconds (None: forever), then gets ConsumerInUseError. `idle`
+        ends the loop when no event has come for so many seconds; 0 takes only what is there. No
+        transaction is open between two events. Raises FilterError, ConsumerExistsError for another
+        filter than that of the subscription.
+        """
+        reader = self.reader(consumer, filter=filter, ack_every=ack_every, from_now=from_now)
+        return reader.events(wait, idle)
+
+    def reader(
+        self,
+        consumer: str,
+        *,
+        filter: str | None = None,
+        ack_every: int = 1,
+        from_now: bool = False,
+        tick: Callable[[], object] | None = None,
+    ) -> Reader:
+        """Return what `consume` reads with; it calls `tick` at least once a second as it waits."""
+        from eventq.log.reader import Reader
+
+        check_positive(ack_every, "ack_every")
+        self.database.check_writable()
+        known = self.consumers.state(consumer)
+        if known is None or (filter is not None and filter != known.filter):
+            self.subscribe(consumer, filter=filter, from_now=from_now)
+        return Reader(self.database, self.consumers, consumer, ack_every, tick)
+
+    def pause(self, consumer: str) -> None:
+        """Start no handler of a consumer, and lease none of its events, until `resume`.
+
+        What runs may finish; `pop` and `ack` work as ever. Raises UnknownConsumerError.
+        """
+        self.database.check_writable()
+        self.consumers.pause(consumer)
 
     def resume(self, consumer: str) -> None:
-        """End the stall or back-off of a consumer, so that its handler runs again.
+        """End the pause, stall or back-off of a consumer, so that its handler runs again.
 
         Raises UnknownConsumerError.
         """
@@ -446,6 +562,102 @@ class Thread:
         self.database.check_writable()
         self.database.check_open()
         self.notifier.start()
+
+    # --- claims -----------------------------------------------------------------------------------
+
+    @_made_once
+    def _claims(self) -> Claims:
+        """The claims of consumers."""
+        from eventq.log.claims import Claims
+
+        return Claims(self.database, self.journal)
+
+    def claim(
+        self,
+        consumer: str,
+        limit: int = 1,
+        lease: float | None = None,
+        wait: float | None = 0,
+        nonce: str | None = None,
+        *,
+        worker: str | None = None,
+    ) -> list[Claim]:
+        """Lease the next events of `consumer` to this worker, at most `limit`, and return them.
+
+        Each is this worker's alone for `lease` seconds (None: as long as the subscription says,
+        which is 30 unless it was told otherwise); what is neither settled nor extended by then goes
+        to another one. If there is none, wait up to `wait` seconds (None: forever). A
+        claim repeated with its `nonce` returns the same claims. `worker` is the name shown by
+        `claims ls` (default: host and process). Raises UnknownConsumerError, FilterError.
+        """
+        return self._claims.claim(consumer, limit, lease, wait, nonce, worker)
+
+    def settle(
+        self,
+        done: Iterable[Claim | str] = (),
+        *,
+        retry: Iterable[Claim | str] = (),
+        dead: Iterable[Claim | str] = (),
+        delay: float | None = None,
+        error: str | None = None,
+        count: bool = True,
+    ) -> list[Claim | str]:
+        """Settle many claims, or their tokens, as one change; return those that were lost.
+
+        Those of `done` are finished, those of `retry` tried again after `delay` seconds (None: the
+        back-off), and those of `dead` given up; `error` says why. With `count`, a retry follows a
+        failed attempt.
+        """
+        return self._claims.settle(done, retry, dead, delay=delay, error=error, count=count)
+
+    def extend(
+        self, claims: Iterable[Claim | str], seconds: float | None = None
+    ) -> list[Claim | str]:
+        """Let the leases of many claims end `seconds` from now; return those that were lost.
+
+        None is as long as each was before.
+        """
+        return self._claims.extend(claims, seconds)
+
+    def claims(self, consumer: str | None = None) -> Iterator[ClaimInfo]:
+        """Return an iterator of the claims that are out, of one consumer or all."""
+        return self._claims.out(consumer)
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    @_made_once
+    def _dead(self) -> DeadLetters:
+        """The dead letters of consumers."""
+        from eventq.log.letters import DeadLetters
+
+        return DeadLetters(self.database, self.consumers, self.journal)
+
+    def dead_letters(
+        self, consumer: str | None = None, events: Iterable[int] | None = None
+    ) -> Iterator[DeadLetter]:
+        """Return an iterator of the events that failed for good, perhaps only some.
+
+        Without a consumer, those of all.
+        """
+        return self._dead.find(consumer, events)
+
+    def retry_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+        """Let dead letters be tried again at once, with new attempts; return how many.
+
+        `events` are their ids, or None for all. A retried event is outside the order of its
+        consumer, whose progress does not go back. Raises UnknownDeadLetterError for an id that is
+        none, and LogicError for an event that was deleted; then nothing is changed.
+        """
+        self.database.check_writable()
+        return self._dead.retry(consumer, events)
+
+    def drop_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+        """Forget dead letters, but not their events; return how many.
+
+        `events` are their ids, or None for all. Raises UnknownDeadLetterError.
+        """
+        self.database.check_writable()
+        return self._dead.drop(consumer, events)
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -628,6 +840,12 @@ class Thread:
         from eventq.log import status
 
         return status.info(self.database, self.layout, self.consumers)
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each consumer that is stalled or paused."""
+        from eventq.log import status
+
+        return [*status.warnings(self.consumers)]
 
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""

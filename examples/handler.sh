@@ -1,8 +1,8 @@
 #!/bin/sh
 # A consumer's loop: pop, process, ack by popping again, until nothing is left.
+# eventq sets EVENTQ_THREAD and EVENTQ_CONSUMER, which stand for --thread and --consumer.
 last=$EVENTQ_LAST_ACKED_ID
-set -- --thread "$EVENTQ_THREAD" --consumer "$EVENTQ_CONSUMER"
-while events=$(eventq pop "$@" --last-event-id "$last") && [ -n "$events" ]; do
+while events=$(eventq pop --last-event-id "$last") && [ -n "$events" ]; do
     printf '%s\n' "$events" | while IFS= read -r event; do
         echo "$EVENTQ_CONSUMER processed $event"
     done

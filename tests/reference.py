@@ -45,13 +45,11 @@ def declared() -> Iterator[CommandText]:
     The only function here that knows how commands are declared.
     """
     for name, command in groups.every().items():
-        words = " ".join(
-            f"-- {one.value}" if "…" in one.value else one.value for one in command.arguments
-        )
+        words = " ".join(one.value for one in command.arguments)
         options = []
         for option in command.options:
             label = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
-            needed = " Required." if option.required else ""
+            needed = " Required." if option.required and not option.env else ""
             options.append(
                 (f"{label} {option.value}" if option.value else label, option.described + needed)
             )

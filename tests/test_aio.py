@@ -35,7 +35,7 @@ def test_every_call_has_its_async_twin() -> None:
         if not n.startswith("_")
     }
     assert sync - twin == {
-        "write", "follow_pages", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
+        "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
         "copy_to", "externalize", "open_url", "rehydrate",
     }  # fmt: skip
     assert twin - sync == {"run"}
@@ -120,5 +120,6 @@ def test_a_wait_ends_when_its_time_is_over(tmp_path: Path) -> None:
         async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
             await thread.subscribe("w", "true")
             assert await thread.pop("w", 0, wait=0.01) == []
+            assert await thread.pop("w", wait=0.01) == []
 
     run(work())

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON, READ, THREAD
+from eventq.cli.options import JSON, READ, THREAD, thread_option
 from eventq.cli.rules import one_of
 from eventq.cli.table import Argument, Command, Option
 
+_NO_HANDLER = "(none: it is for pop, claim and consume)"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from eventq.records import ConsumerInfo, ThreadInfo
     from eventq.thread import Thread
 
@@ -18,8 +22,11 @@ if TYPE_CHECKING:
 def init(*, path: str, shared: bool, json: bool) -> None:
     """Create a thread: a directory for events, consumers and logs."""
     from eventq.thread import init as make
+    from eventq.thread import init_anywhere
 
-    made = make(path, shared=shared)
+    # The tool that `thread` replaces refuses no file system.
+    create = init_anywhere if show.program() == "thread" else make
+    made = create(path, shared=shared)
     show.result({"thread": made}, f"Initialized thread at {made}", json=json)
 
 
@@ -36,7 +43,7 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
     return {
         "event_count": found.event_count,
         "subscriptions": [
-            {name: getattr(consumer, name) for name in consumer.__slots__}
+            {name: getattr(consumer, name) for name in _shown(consumer)}
             for consumer in found.subscriptions
         ],
         "thread": found.path,
@@ -45,6 +52,12 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
         "wal_bytes": found.wal_bytes,
         "mirror_bytes": found.mirror_bytes,
     }
+
+
+def _shown(consumer: ConsumerInfo) -> Sequence[str]:
+    """Return the fields that are shown: `thread` shows those that it has always had."""
+    names = consumer.__slots__
+    return names[: names.index("kind")] if show.program() == "thread" else names
 
 
 def _as_text(found: ThreadInfo) -> list[str]:
@@ -62,7 +75,7 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
     pending = consumer.pending
     lines = [
         f"  - {show.readable(consumer.consumer_id)}",
-        f"    handler: {show.readable(consumer.handler_cmd)}",
+        f"    handler: {show.readable(consumer.handler_cmd or _NO_HANDLER)}",
         f"    filter:  {show.readable('(none)' if consumer.filter is None else consumer.filter)}",
         f"    last_acked_id: {consumer.last_acked_id}",
         f"    updated_at: {show.readable(consumer.updated_at or '(never)')}",
@@ -74,15 +87,49 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
     if consumer.stalled is not None:
         why = show.readable(consumer.stalled)
         lines.append(f"    stalled: {why} (fix it, then run '{show.program()} resume')")
-    return lines
+    return lines if show.program() == "thread" else [*lines, *_of_queue(consumer)]
 
 
-def check(thread: Thread, *, json: bool) -> int:
-    """Check a thread and print each fault. The exit status is 1 if there is any."""
+def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
+    """Yield the lines about what waits, failed, and is claimed; nothing where there is nothing."""
+    from eventq.cli.render import duration
+    from eventq.storage.rules import MOST_UNFINISHED
+
+    if consumer.paused:
+        yield "    paused: yes (until 'eventq resume')"
+    if consumer.waiting_id is not None:
+        since = "" if consumer.lag is None else f", stored {duration(consumer.lag)} ago"
+        code = "" if consumer.exit_code is None else f", last exit code {consumer.exit_code}"
+        yield f"    waits at: event {consumer.waiting_id}{since}{code}"
+    if consumer.unfinished:
+        is_full = consumer.unfinished >= MOST_UNFINISHED
+        full = "; no new event is claimed until some of these are finished" if is_full else ""
+        yield f"    unfinished: {consumer.unfinished}, {consumer.leased} of them claimed{full}"
+    if consumer.dead:
+        yield f"    dead letters: {consumer.dead} (see 'eventq dead ls')"
+    if consumer.done or consumer.failed:
+        ends = f"{consumer.done} done, {consumer.failed} failed, {consumer.buried} dead"
+        yield f"    last 24 hours: {ends}"
+    if consumer.log is not None:
+        yield f"    log: {show.readable(consumer.log)}"
+
+
+def check(thread: Thread, *, strict: bool, json: bool) -> int:
+    """Check a thread and print each fault. The exit status is 1 if there is any.
+
+    Consumers that are stalled or paused are warnings: with --strict, the exit status is 3.
+    """
     faults = thread.check()
     text = "\n".join(show.readable(show.called(fault)) for fault in faults)
-    show.result({"ok": not faults, "faults": faults}, text or "ok", json=json)
-    return 1 if faults else 0
+    if show.program() == "thread":
+        show.result({"ok": not faults, "faults": faults}, text or "ok", json=json)
+        return 1 if faults else 0
+    warned = [] if faults else thread.warnings()
+    found = {"ok": not faults, "faults": faults, "warnings": warned}
+    show.result(found, text or "ok", json=json)
+    for what in [] if json else warned:
+        show.note(f"Warning: {what}")
+    return 1 if faults else 3 if warned and strict else 0
 
 
 def prune(
@@ -138,7 +185,12 @@ COMMANDS = {
         "eventq init ./inbox",
     ),
     "info": Command(info, [READ, JSON], "eventq info --thread ./inbox"),
-    "check": Command(check, [READ, JSON], "eventq check --thread ./inbox"),
+    "check": Command(
+        check,
+        [READ, Option("strict", "Exit with 3 if there are warnings."), JSON],
+        "eventq check --thread ./inbox",
+        "eventq check --thread ./inbox --strict",
+    ),
     "prune": Command(
         prune,
         [
@@ -159,12 +211,12 @@ COMMANDS = {
         [
             Option("apply", "Delete them instead of listing them."),
             Option(
-                "grace TIME",
-                "Keep what was stored within this time: 90s, 15m, 1h, 7d.",
+                "grace DURATION",
+                "Keep what was stored within this time.",
                 kinds.duration,
                 default="1h",
             ),
-            Option("thread PATH", THREAD.help, kinds.Opened(reads="apply"), required=True),
+            thread_option(kinds.Opened(reads="apply")),
             JSON,
         ],
         "eventq gc --thread ./inbox",

@@ -26,6 +26,15 @@ EXAMPLES = (
     "eventq peek --thread ./inbox --last 1",
 )
 
+STATUSES = {
+    0: "success",
+    1: "the thread refuses: it does not exist, a consumer is unknown, the disk is full",
+    2: "the command is wrong: an option, a number, a filter, a line of the input",
+    3: "a warning, of check --strict",
+    4: "a lease has ended, or a newer supervisor runs the consumer of this handler",
+    130: "interrupted by SIGINT",
+}
+
 # What --verbose adds to --help.
 MORE = """
 
@@ -39,18 +48,16 @@ The directory of a thread:
 
 \b
 Exit status:
-  0  success
-  1  the thread refuses: it does not exist, a consumer is unknown, the disk is full
-  2  the command is wrong: an option, a number, a filter, a line of the input"""
+""" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in STATUSES.items())
 
 
 def _callback(command: Command) -> Any:
     def call(**values: Any) -> int:
         raw = {part.name: values[_identifier(part)] for part in command.parts}
         raw |= {
-            part.name: list(raw[part.name])
-            for part in command.arguments
-            if part.value.endswith("…")
+            part.name: list(raw[part.name]) or ([] if part in command.arguments else None)
+            for part in command.parts
+            if part.repeats
         }
         return execute(command, raw)
 
@@ -67,9 +74,13 @@ def _params(command: Command) -> list[click.Parameter]:
 
 def _argument(part: Argument) -> click.Argument:
     names = [_identifier(part)]
-    if part.value.endswith("…"):
-        return click.Argument(names, metavar=f"-- {part.value}", nargs=-1, type=click.UNPROCESSED)
-    return click.Argument(names, metavar=part.value, required=part.required, **_completed(part))
+    if part.is_rest:
+        return click.Argument(names, metavar=part.value, nargs=-1, type=click.UNPROCESSED)
+    many = -1 if part.repeats else 1
+    completed = _completed(part)
+    return click.Argument(
+        names, metavar=part.value, nargs=many, required=part.required, **completed
+    )
 
 
 def _option(part: Option) -> click.Option:
@@ -79,7 +90,13 @@ def _option(part: Option) -> click.Option:
         return click.Option(names, help=part.described, is_flag=True)
     more = _completed(part)
     return click.Option(
-        names, metavar=part.value, help=part.described, required=part.required, **more
+        names,
+        metavar=part.metavar,
+        help=part.described,
+        required=part.required,
+        envvar=part.variable,
+        multiple=part.repeats,
+        **more,
     )
 
 
@@ -139,7 +156,7 @@ def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
 
 
 def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
-    has_rest = any(argument.value.endswith("…") for argument in command.arguments)
+    has_rest = any(argument.is_rest for argument in command.arguments)
     kind = _WithRest if has_rest else click.Command
     return kind(
         name,
@@ -213,8 +230,7 @@ def run_click(argv: list[str]) -> int:
         return 0 if silent else 2
     except click.UsageError as error:
         if not silent:
-            path = error.ctx.command_path if error.ctx else _path(app, argv)
-            show.error(error.format_message().rstrip("."), f"run '{path} --help'", as_json=as_json)
+            show.error(error.format_message().rstrip("."), _fix(error, app, argv), as_json=as_json)
         return 0 if silent else 2
     except click.ClickException as error:
         show.error(
@@ -233,6 +249,15 @@ def run_click(argv: list[str]) -> int:
         show.error(error.what, error.fix, as_json=as_json)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
+    """Return the suggestion for a usage error; it names a missing option's variable."""
+    path = error.ctx.command_path if error.ctx else _path(app, argv)
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    if param is not None and isinstance(param.envvar, str):
+        return f"give {param.opts[0]}, set {param.envvar}, or run '{path} --help'"
+    return f"run '{path} --help'"
 
 
 def _path(app: click.Group, argv: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ COMMANDS = {
     "capture": Command(
         capture,
         [
-            Argument("CMD…", kinds.verbatim),
+            Argument("-- CMD…", kinds.verbatim),
             Option("tool NAME", "The tool's name (default: the command's name)."),
             *together(
                 "view",

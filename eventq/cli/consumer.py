@@ -1,32 +1,75 @@
-"""The commands of consumers: subscribe, unsubscribe, dispatch and resume."""
+"""The commands of consumers: subscribe, unsubscribe, dispatch, pause and resume."""
 
 from __future__ import annotations
 
 from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, FILTER, FOLDER, JSON, JSON_ERRORS, THREAD
 from eventq.cli.table import Command, Option, together
+from eventq.errors import ConsumerExistsError, UsageError
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    class Terms(TypedDict):
-        """When the handler of a subscription runs."""
+    from eventq.cli.table import Raw
 
+    class Given(TypedDict):
+        """What `subscribe` says of a handler and its events."""
+
+        each: bool
         filter: str | None
         from_now: bool
         max_attempts: int
         timeout: float | None
+        batch: int
+        concurrency: int
+        ordered_by: str | None
+        on_failure: str | None
+        backoff: tuple[float, float]
+        lease: float
+        emit_dead: bool
 
 
-def subscribe(thread: Thread, *, consumer: str, handler: str, terms: Terms, json: bool) -> None:
-    """Run a handler whenever events wait for a consumer."""
-    new = thread.subscribe(
-        consumer, handler, **terms, warn=lambda what: show.note(f"Warning: {what}")
-    )
+def subscribe(
+    thread: Thread,
+    *,
+    consumer: str,
+    handler: str | None,
+    terms: Given,
+    replace: bool,
+    json: bool,
+) -> None:
+    """Run a handler whenever events wait for a consumer.
+
+    With --each it runs once for each event, which it reads from its standard input, and its exit
+    status says what became of it: 0 done, 75 try again, 65 give up, anything else is a failed
+    attempt. Without a handler nothing runs: the consumer is for claim and pop. Subscribing again
+    with equal values changes nothing.
+    """
+    is_thread = show.program() == "thread"
+    where = {"directory": None} if is_thread else {}
+    with thread.write():  # of several at once under the name thread, only one may find none
+        if is_thread and any(s.consumer_id == consumer for s in thread.subscriptions()):
+            raise ConsumerExistsError(consumer)
+        new = thread.subscribe(
+            consumer,
+            handler,
+            **terms,
+            **where,
+            replace=replace,
+            warn=lambda what: show.note(f"Warning: {what}"),
+        )
     shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
+
+
+def _check_handler(raw: Raw) -> None:
+    """Refuse what makes no sense without a handler."""
+    if raw["handler"] is None and show.program() == "thread":
+        raise UsageError("Missing option '--handler'", "run 'thread subscribe --help'")
+    if raw["handler"] is None and raw["each"]:
+        raise UsageError("--each needs a handler", "add --handler COMMAND")
 
 
 def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
@@ -35,14 +78,26 @@ def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
     show.result({"consumer_id": consumer}, f"Unsubscribed consumer '{consumer}'", json=json)
 
 
+def pause(thread: Thread, *, consumer: str, json: bool) -> None:
+    """Let a consumer rest until `resume`. What runs may finish.
+
+    No handler is started, and no event is claimed; events go on being stored.
+    """
+    thread.pause(consumer)
+    show.result({"consumer_id": consumer}, f"Paused consumer '{consumer}'", json=json)
+
+
 def resume(thread: Thread, *, consumer: str, json: bool) -> None:
-    """End the stall or back-off of a consumer. Its handler starts again."""
+    """End the pause, stall or back-off of a consumer. Its handler starts again."""
     thread.resume(consumer)
     show.result({"consumer_id": consumer}, f"Resumed consumer '{consumer}'", json=json)
 
 
 def dispatch(*, thread: str) -> None:
-    """Start the handlers of consumers that have events waiting. Returns at once."""
+    """Start the handlers of consumers that have events waiting. Returns at once.
+
+    Names the consumers that are paused or stalled: nothing starts for them.
+    """
     from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
 
     waited = wait_turn()
@@ -53,9 +108,12 @@ def dispatch(*, thread: str) -> None:
         for consumer in locks if waited else ():
             late = f"still due {waited:g}s after the notifier took the task"
             opened.journal.info(f"dispatch: consumer={consumer} {late}")
+        skipped = [] if waited or show.program() == "thread" else look.skipped()
         directory = opened.path
     if locks:  # the thread is closed now: no connection may cross the fork
         start_supervisor(directory, locks)
+    for what in skipped:
+        show.note(f"Note: {show.readable(what)} (end that with 'eventq resume')")
     if look.failure is not None:
         raise look.failure
 
@@ -66,23 +124,61 @@ COMMANDS = {
         [
             THREAD,
             CONSUMER,
-            Option("handler COMMAND", "The command to run, through sh -c.", required=True),
+            Option(
+                "handler COMMAND", "The command to run, through sh -c. Without one, nothing runs."
+            ),
             *together(
                 "terms",
+                Option("each", "Run the handler once for each event, on its standard input."),
                 FILTER,
                 Option("from-now", "Skip the events that are stored already."),
                 Option(
                     "max-attempts N",
-                    "Stall after N runs without progress.",
+                    "Stall, or bury the event, after N failed runs.",
                     kinds.POSITIVE,
                     default="5",
                 ),
-                Option("timeout SECONDS", "Kill a handler that runs longer.", kinds.seconds),
+                Option("timeout DURATION", "Kill a handler that runs longer.", kinds.seconds),
+                Option(
+                    "batch N", "Give N events to one run of --each.", kinds.POSITIVE, default="1"
+                ),
+                Option(
+                    "concurrency N",
+                    "Run up to N handlers of --each at once; without, events come in order.",
+                    kinds.WHOLE,
+                    default="0",
+                ),
+                Option(
+                    "ordered-by KEY",
+                    "Keep events alike in this in order. KEY is source, type, or a path in the"
+                    " content such as $.order.id.",
+                ),
+                Option(
+                    "on-failure WHAT",
+                    "What follows the last attempt: stall or dead. By default a consumer stalls"
+                    " when events come in order, and with claims the event is dead.",
+                    kinds.Choice("stall", "dead"),
+                ),
+                Option(
+                    "backoff DURATION..DURATION",
+                    "The wait before another attempt, and the longest one. It doubles each time.",
+                    kinds.durations,
+                    default="1s..10m",
+                ),
+                Option(
+                    "lease DURATION",
+                    "How long a claim lasts unless it is extended.",
+                    kinds.duration,
+                    default="30s",
+                ),
+                Option("emit-dead", "Push an event record/dead-letter for each dead letter."),
             ),
+            Option("replace", "Change an existing subscription; it keeps its place."),
             JSON,
         ],
-        "eventq subscribe --thread ./inbox --consumer worker --handler ./work.sh"
+        "eventq subscribe --thread ./inbox --consumer worker --each --handler ./work.sh"
         " --filter \"type = 'message'\"",
+        rules=[_check_handler],
     ),
     "unsubscribe": Command(
         unsubscribe,
@@ -90,6 +186,9 @@ COMMANDS = {
         "eventq unsubscribe --thread ./inbox --consumer worker",
     ),
     "dispatch": Command(dispatch, [FOLDER, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
+    "pause": Command(
+        pause, [THREAD, CONSUMER, JSON], "eventq pause --thread ./inbox --consumer worker"
+    ),
     "resume": Command(
         resume, [THREAD, CONSUMER, JSON], "eventq resume --thread ./inbox --consumer worker"
     ),

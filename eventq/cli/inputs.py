@@ -97,16 +97,20 @@ def read_text(text: str | None, path: str | None) -> str | None:
     """Return `text`, or the content of the file at `path`; None if both are None."""
     if text is not None or path is None:
         return text
+    return decode(path, "put its bytes as a blob, and name its ref")
+
+
+def decode(path: str, fix: str) -> str:
+    """Return the text of a file, or of stdin for `-`; `fix` is what to do if it is too large."""
     try:
-        return _read(path).decode()
+        return _read(path, fix).decode()
     except UnicodeDecodeError as error:
-        what = f"'{path}' is not UTF-8 text (byte {error.start})"
-        raise InputError(what, "put its bytes as a blob, and name its ref") from error
+        raise InputError(f"'{path}' is not UTF-8 text (byte {error.start})", fix) from error
 
 
-def _read(path: str) -> bytearray:
+def _read(path: str, fix: str) -> bytearray:
     with Input(path) as file:
-        return _whole(file, "put its bytes as a blob, and name its ref")
+        return _whole(file, fix)
 
 
 def read_object(path: str | None, name: str) -> dict[str, Any] | None:
@@ -116,7 +120,7 @@ def read_object(path: str | None, name: str) -> dict[str, Any] | None:
     from eventq.dag import canonical
 
     try:
-        value = canonical.parse(_read(path))
+        value = canonical.parse(_read(path, "put its bytes as a blob, and name its ref"))
     except InputError as error:
         raise InputError(f"{name}: {error.what}", error.fix) from error
     if not isinstance(value, dict):

@@ -5,6 +5,7 @@ Each raises UsageError for a word that it cannot convert.
 
 from __future__ import annotations
 
+from eventq.cli import show
 from eventq.errors import InputError, UsageError
 
 TYPE_CHECKING = False
@@ -59,28 +60,40 @@ class Whole:
 WHOLE, POSITIVE = Whole(0), Whole(1)
 
 
-def seconds(word: str, name: str) -> float:
-    """Return a number of seconds, with an optional fraction."""
-    digits = word.strip().removeprefix("+")
-    if len(digits) > 15 or not _is_decimal(digits):
-        what = f"{name} must be a number of seconds, not '{word}'"
-        raise UsageError(what, "give digits, such as 30 or 0.5")
-    return float(digits)
-
-
 def duration(word: str, name: str) -> float:
-    """Return the seconds of a time such as 90, 90s, 15m, 1h or 7d."""
+    """Return the seconds of a duration such as 90, 90s, 10m, 2h or 7d."""
     digits = word.strip()
     unit = _UNITS.get(digits[-1:])
-    digits = digits[:-1] if unit else digits
-    if len(digits) > 12 or not _is_decimal(digits):
-        what = f"{name} must be a time, not '{word}'"
-        raise UsageError(what, "give digits and s, m, h or d, such as 15m")
-    return float(digits) * (unit or 1)
+    found = _decimal(digits[:-1] if unit else digits)
+    if found is None:
+        what = f"{name} must be a duration, not '{word}'"
+        raise UsageError(what, "give seconds, or a number and s, m, h or d, such as 10m")
+    return found * (unit or 1)
 
 
-def _is_decimal(digits: str) -> bool:
-    return digits.isascii() and digits.replace(".", "", 1).isdigit()
+def seconds(word: str, name: str) -> float:
+    """Return the seconds of a duration, which is a plain number under the name `thread`."""
+    if show.program() != "thread":
+        return duration(word, name)
+    found = _decimal(word.strip())
+    if found is None:
+        what = f"{name} must be a number of seconds, not '{word}'"
+        raise UsageError(what, "give digits, such as 30 or 0.5")
+    return found
+
+
+def durations(word: str, name: str) -> tuple[float, float]:
+    """Return the seconds of two durations, such as 1s..10m; one alone is both."""
+    least, dots, most = word.partition("..")
+    first = duration(least, name)
+    return first, duration(most, name) if dots else first
+
+
+def _decimal(text: str) -> float | None:
+    """Return a number in decimal digits, with an optional `+` and fraction, or None."""
+    digits = text.removeprefix("+")
+    plain = digits.isascii() and digits.replace(".", "", 1).isdigit()
+    return float(digits) if plain and len(digits) <= 15 else None
 
 
 class Choice:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from eventq import system
 from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, FILTER, JSON, JSON_ERRORS, READ, THREAD
 from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Command, Option, together
-from eventq.errors import InputError, LogicError
+from eventq.errors import InputError, LogicError, UsageError
 from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
 from eventq.workspace.mirror import line
@@ -104,17 +105,41 @@ def _read_content(path: str) -> str:
         raise LogicError(what, "check the path of --content-file") from error
 
 
-def pop(thread: Thread, *, consumer: str, last_event_id: int, limit: int, wait: float) -> None:
+def pop(
+    thread: Thread,
+    *,
+    consumer: str,
+    last_event_id: int | None,
+    limit: int,
+    wait: float,
+    replay: bool,
+) -> None:
     """Ack the events up to an id, and print the next ones.
 
-    Prints one JSON object per line, for events that match the consumer's filter.
+    Prints one JSON object per line, for events that match the consumer's filter. Without an id
+    nothing is acked, and what follows the last acked event is printed.
     """
-    show.lines(thread.pop_lines(consumer, last_event_id, limit=limit, wait=wait))
+    replay = _unfenced() or replay
+    show.lines(thread.pop_lines(consumer, last_event_id, limit=limit, wait=wait, replay=replay))
 
 
-def ack(thread: Thread, *, consumer: str, last_event_id: int) -> None:
-    """Ack the events up to an id. A smaller id than before starts a replay."""
-    thread.ack(consumer, last_event_id)
+def _check_pop(raw: Raw) -> None:
+    """Require an id under `thread`, as ever."""
+    if raw["last-event-id"] is None and show.program() == "thread":
+        raise UsageError("Missing option '--last-event-id'", "run 'thread pop --help'")
+
+
+def ack(thread: Thread, *, consumer: str, last_event_id: int, replay: bool) -> None:
+    """Ack the events up to an id. A smaller id than before changes nothing."""
+    thread.ack(consumer, last_event_id, replay=_unfenced() or replay)
+
+
+def _unfenced() -> bool:
+    """Return whether this is `thread`, which goes back without asking, and knows no fences."""
+    is_thread = show.program() == "thread"
+    if is_thread:
+        system.take_env("EVENTQ_FENCE")
+    return is_thread
 
 
 def peek(
@@ -174,9 +199,8 @@ def hook(thread: Thread, *, source: str) -> None:
         thread.journal.warn(f"hook: {error or type(error).__name__}")
 
 
-_ACKED = Option(
-    "last-event-id N", "The last event that was processed; 0 at first.", kinds.WHOLE, required=True
-)
+_PROCESSED = "last-event-id N", "The last event that was processed"
+_REPLAY = Option("replay", "Go back to an event that was acked before; ends all claims.")
 _OF_ONE_EVENT = [
     exclude("batch", name, fix="leave it out: each line of a batch has fields of its own")
     for name in ("source", "type", "subtype", "content", "content-file")
@@ -241,21 +265,30 @@ COMMANDS = {
         [
             THREAD,
             CONSUMER,
-            _ACKED,
+            Option(_PROCESSED[0], f"{_PROCESSED[1]}; without it, nothing is acked.", kinds.WHOLE),
             _LIMIT,
             Option(
-                "wait SECONDS",
+                "wait DURATION",
                 "Wait this long for an event if there is none.",
                 kinds.seconds,
                 default="0",
             ),
+            _REPLAY,
             JSON_ERRORS,
         ],
-        "eventq pop --thread ./inbox --consumer worker --last-event-id 0",
+        "eventq pop --thread ./inbox --consumer worker",
+        "eventq pop --thread ./inbox --consumer worker --last-event-id 42 --wait 30",
+        rules=[_check_pop, needs("replay", "last-event-id")],
     ),
     "ack": Command(
         ack,
-        [THREAD, CONSUMER, _ACKED, JSON_ERRORS],
+        [
+            THREAD,
+            CONSUMER,
+            Option(_PROCESSED[0], f"{_PROCESSED[1]}.", kinds.WHOLE, required=True),
+            _REPLAY,
+            JSON_ERRORS,
+        ],
         "eventq ack --thread ./inbox --consumer worker --last-event-id 42",
     ),
     "peek": Command(

@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from eventq.cli.kinds import Kind
 
 
-def _thread(kind: Kind, more: str = "") -> Option:
-    return Option("thread PATH", f"The directory of the thread{more}.", kind, required=True)
+def thread_option(kind: Kind, more: str = "") -> Option:
+    """Return the option --thread of a command that opens the thread in this way."""
+    about = f"The directory of the thread{more}."
+    return Option("thread PATH", about, kind, required=True).or_from("EVENTQ_THREAD")
 
 
 _SERVER = ". A server's address works too: eventq://HOST:PORT or unix:PATH"
-THREAD, READ = _thread(kinds.Opened()), _thread(kinds.Opened(reads=True))
-FOLDER = _thread(kinds.directory)  # for commands that open the thread themselves
-MEMORY = _thread(kinds.Opened(remote=True), _SERVER)
-MEMORY_READ = _thread(kinds.Opened(reads=True, remote=True), _SERVER)
+THREAD, READ = thread_option(kinds.Opened()), thread_option(kinds.Opened(reads=True))
+FOLDER = thread_option(kinds.directory)  # for commands that open the thread themselves
+MEMORY = thread_option(kinds.Opened(remote=True), _SERVER)
+MEMORY_READ = thread_option(kinds.Opened(reads=True, remote=True), _SERVER)
 JSON = Option("json", "Print the result, and errors, as JSON.")
 JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")
 REFS = Option(
@@ -35,7 +37,10 @@ EXPECTED_HEAD = Option(
     "Fail unless this is the newest turn; 0 for none. The error names the newest.",
     kinds.WHOLE,
 )
-CONSUMER = Option("consumer ID", "The name of the consumer.", required=True)
+CONSUMER = Option("consumer ID", "The name of the consumer.", required=True).or_from(
+    "EVENTQ_CONSUMER"
+)
+OF_CONSUMER = Option("consumer ID", "Only those of this consumer.").or_from("EVENTQ_CONSUMER")
 FILTER = Option(
     "filter SQL",
     "Only events that match this SQL condition, as after WHERE. For the last hour:"

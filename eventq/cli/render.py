@@ -112,6 +112,14 @@ def stamp(at_ms: int) -> str:
     return system.stamp((at_ms + 0.5) / 1000)
 
 
+def duration(seconds: float) -> str:
+    """Return a time for people, such as 42s or 3h."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
 def head(one: Turn) -> str:
     """Return the line that describes a turn."""
     marks = " [tombstone]" if one.tombstone else " [patched]" if one.patch else ""

@@ -126,7 +126,7 @@ COMMANDS = {
                     default="4096",
                 ),
                 Option(
-                    "idle SECONDS",
+                    "idle DURATION",
                     "Close a connection after this much silence.",
                     kinds.seconds,
                     default="3600",

@@ -6,7 +6,9 @@ they were written. `Command.values` converts them for both, so that the errors a
 
 from __future__ import annotations
 
-from eventq.cli import kinds
+import os
+
+from eventq.cli import kinds, show
 from eventq.errors import UsageError
 
 TYPE_CHECKING = False
@@ -25,12 +27,25 @@ VERBOSE = "--verbose"  # taken anywhere: the tool that `thread` replaces does
 class Option:
     """One option: `name VALUE`, or a flag, whose spelling has no value.
 
+    One whose value ends in `…` may be given many times, and its parameter is a list.
+
     The function receives it as `parameter`; `group.name` puts it into a dictionary of that name,
     "" withholds it. If two options share a parameter, the one on the command line wins. `default`
-    is text to be converted; an empty one is passed on unchanged.
+    is text to be converted; an empty one is passed on unchanged. `env` names the variable whose
+    value is used if the option is missing, except under the program name `thread`.
     """
 
-    __slots__ = ("default", "help", "kind", "name", "parameter", "required", "short", "value")
+    __slots__ = (
+        "default",
+        "env",
+        "help",
+        "kind",
+        "name",
+        "parameter",
+        "required",
+        "short",
+        "value",
+    )
 
     def __init__(
         self,
@@ -47,9 +62,15 @@ class Option:
         self.help = help
         self.kind = kind or (kinds.text if self.value else kinds.ON)
         self.default = default
+        self.env: str | None = None
         self.required = required
         self.short = short
         self.parameter = self.name.replace("-", "_") if parameter is None else parameter
+
+    def or_from(self, env: str) -> Option:
+        """Let a variable of the environment stand in for the option, and return the option."""
+        self.env = env
+        return self
 
     @property
     def spelled(self) -> str:
@@ -57,10 +78,27 @@ class Option:
         return f"--{self.name}"
 
     @property
+    def repeats(self) -> bool:
+        """Whether it may be given many times."""
+        return self.value.rstrip("]").endswith("…")
+
+    @property
+    def metavar(self) -> str:
+        """The value as shown in the help; `thread` takes no units of time."""
+        is_plain = self.kind is kinds.seconds and show.program() == "thread"
+        return "SECONDS" if is_plain else self.value
+
+    @property
     def described(self) -> str:
         """The help text with the default."""
-        shown = f" (default: {self.default})." if self.default else "."
+        default = self.default or (self.variable and f"${self.variable}")
+        shown = f" (default: {default})." if default else "."
         return self.help.removesuffix(".") + shown
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable read if the option is missing; `thread` reads none."""
+        return None if show.program() == "thread" else self.env
 
     def within(self, group: str) -> Option:
         """Return the same option as a member of a group."""
@@ -74,6 +112,8 @@ class Option:
         """Return the value of a word; raise UsageError if it is invalid."""
         if isinstance(self.kind, kinds.Switch):
             return self.kind.given if word else self.kind.missing
+        if self.repeats and isinstance(word, (list, type(None))):
+            return [self.convert(one) for one in word or ()]
         if word is None and not self.default:
             return self.default
         assert not isinstance(self.kind, kinds.Opened)
@@ -90,12 +130,15 @@ class Option:
 
 
 class Argument(Option):
-    """A word beside the options: `NAME`, `[NAME]` if optional, `NAME…` for all after `--`."""
+    """A word beside the options: `NAME`, or `[NAME]` if it is optional.
+
+    `NAME…` takes all words that are left, and `-- NAME…` all after `--`; their parameter is a list.
+    """
 
     __slots__ = ()
 
     def __init__(self, shown: str, kind: Kind | None = None, *, default: str | None = None) -> None:
-        name = shown.strip("[]…")
+        name = shown.strip("-[]… ")
         super().__init__(
             f"{name} {shown}",
             "",
@@ -109,6 +152,11 @@ class Argument(Option):
     def spelled(self) -> str:
         """The name as shown in the usage line."""
         return self.name
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it takes all words after `--`."""
+        return self.value.startswith("--")
 
 
 def together(name: str, *options: Option) -> list[Option]:
@@ -172,8 +220,8 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
     named = {option.spelled: option for option in command.options}
     named |= {f"-{option.short}": option for option in command.options if option.short}
     raw: Raw = {part.name: None if part.value else False for part in command.parts}
-    rest = next((part.name for part in command.arguments if part.value.endswith("…")), None)
-    awaited = [part.name for part in command.arguments if not part.value.endswith("…")]
+    rest = next((part.name for part in command.arguments if part.is_rest), None)
+    awaited = [part for part in command.arguments if not part.is_rest]
     left = iter(words)
     for word in left:
         option = named.get(word)
@@ -185,13 +233,24 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
             elif not awaited or (word.startswith("-") and word != "-"):
                 return None
             else:
-                raw[awaited.pop(0)] = word
+                _add(raw, awaited[0] if awaited[0].repeats else awaited.pop(0), word)
         elif not option.value:
             raw[option.name] = True
         else:
             value = next(left, None)
             if value is None or (value.startswith("-") and value != "-"):
                 return None
-            raw[option.name] = value
+            _add(raw, option, value)
+    for option in command.options:
+        if raw[option.name] is None and option.variable:
+            raw[option.name] = os.environ.get(option.variable) or None  # as click: empty is not set
     lacks = any(part.required and raw[part.name] in (None, []) for part in command.parts)
     return None if lacks else raw
+
+
+def _add(raw: Raw, option: Option, word: str) -> None:
+    before = raw[option.name]
+    if not option.repeats:
+        raw[option.name] = word
+    else:
+        raw[option.name] = [*before, word] if isinstance(before, list) else [word]

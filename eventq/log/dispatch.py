@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
-    from eventq.storage.base import Lease
+    from eventq.storage.base import Lease, Leases
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 
@@ -42,11 +42,9 @@ def wait_turn() -> float:
     fd = system.env_number(QUEUE_FD, -1)
     if fd <= 2 or not seconds:
         return 0.0
-    import signal
-
     # The shell that started us ignores these, and handlers would inherit that.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
+    for number in (system.signals.SIGINT, system.signals.SIGQUIT):
+        system.signals.signal(number, system.signals.SIG_DFL)
     _close_all({fd})
     system.pause(seconds)
     return seconds
@@ -69,13 +67,21 @@ class Dispatch:
         for state in self._subscriptions.states():
             try:
                 wanted = self._subscriptions.ready(state) or leases.is_lost(state.consumer)
-                lock = self._lock(state) if wanted else None
+                lock = self._lock(state, leases) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer must not block the others)
                 self._fail(state.consumer, error)
                 continue
             if lock is not None:
                 locks[state.consumer] = lock
         return locks
+
+    def skipped(self) -> list[str]:
+        """Return a sentence for each consumer that is paused or stalled, and log it."""
+        found = []
+        for consumer, why in self._subscriptions.halted():
+            self._journal.info(f"dispatch: consumer={consumer} skipped: it {why}")
+            found.append(f"consumer '{consumer}' was skipped: it {why}")
+        return found
 
     def _fail(self, consumer: str, error: Exception) -> None:
         self._journal.error(f"dispatch: consumer={consumer} could not be checked ({error})")
@@ -86,10 +92,16 @@ class Dispatch:
         )
         self.failure = self.failure or failure
 
-    def _lock(self, state: ConsumerState) -> Lease | None:
+    def _lock(self, state: ConsumerState, leases: Leases) -> Lease | None:
+        if leases.is_worked(state.consumer):
+            self._journal.info(f"dispatch: consumer={state.consumer} skipped (a worker has it)")
+            self._subscriptions.ring()
+            return None
         lock = self._subscriptions.lease(state.consumer)
         if lock is None:
             self._journal.info(f"dispatch: consumer={state.consumer} skipped (lock held)")
+        else:
+            leases.forget_lost(state.consumer)
         return lock
 
 
@@ -98,10 +110,8 @@ def detach(keep: set[int]) -> None:
 
     The directory and the environment stay the caller's.
     """
-    import signal
-
     # The process that pushed may block the signals that a supervisor waits for.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    system.signals.pthread_sigmask(system.signals.SIG_SETMASK, ())
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

@@ -119,7 +119,8 @@ class Notifier:
     def _could_be_due(self, first: int, last: int) -> bool:
         """Return whether an unsupervised consumer may match a new event or lost its supervisor.
 
-        A consumer whose lock is held has a supervisor, which looks once more after the release.
+        A consumer whose lock is held has a supervisor, which looks once more after the release. So
+        does a worker.
         """
         leases = self._db.leases()
         deadline = thread_time() + LOOK_SECONDS
@@ -127,7 +128,11 @@ class Notifier:
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
             consumer = state.consumer
-            if (new or leases.is_noted(consumer)) and not leases.is_held(consumer):
+            if (
+                (new or leases.is_noted(consumer))
+                and not leases.is_held(consumer)
+                and not leases.is_worked(consumer)
+            ):
                 return True
         return False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 
+from eventq import system
 from eventq.errors import FilterError, StoreError
 from eventq.records import ConsumerInfo, ThreadInfo
 
@@ -25,7 +27,7 @@ def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadIn
         path=layout.directory,
         event_count=db.events.bounds().stored,
         subscriptions=tuple(
-            _consumer(state, leases, subscriptions) for state in subscriptions.states()
+            _consumer(db, state, layout, leases, subscriptions) for state in subscriptions.states()
         ),
         last_id=db.events.last(),
         db_bytes=sizes.database,
@@ -34,10 +36,19 @@ def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadIn
     )
 
 
-def _consumer(state: ConsumerState, leases: Leases, subscriptions: Subscriptions) -> ConsumerInfo:
+def _consumer(
+    db: Database,
+    state: ConsumerState,
+    layout: Layout,
+    leases: Leases,
+    subscriptions: Subscriptions,
+) -> ConsumerInfo:
+    kind, command = state.settings.kind, state.settings.command
+    queue, log = subscriptions.queue(state.consumer), layout.handler_log(state.consumer)
+    waiting = subscriptions.first_waiting(state)
     return ConsumerInfo(
         consumer_id=state.consumer,
-        handler_cmd=state.handler,
+        handler_cmd=state.handler if kind == "loop" else command,
         filter=state.filter,
         last_acked_id=state.acked,
         updated_at=state.updated_at,
@@ -47,7 +58,37 @@ def _consumer(state: ConsumerState, leases: Leases, subscriptions: Subscriptions
         stalled=state.stalled,
         max_attempts=state.max_attempts,
         timeout=state.timeout,
+        kind=kind,
+        paused=state.paused,
+        waiting_id=waiting,
+        lag=None if waiting is None else _age(db, waiting),
+        exit_code=queue.code,
+        unfinished=queue.unfinished,
+        leased=queue.leased,
+        dead=queue.dead,
+        done=queue.done,
+        failed=queue.failed,
+        buried=queue.buried,
+        log=log if os.path.exists(log) else None,
     )
+
+
+def _age(db: Database, event: int) -> float | None:
+    """Return for how many seconds an event has been stored, or None when it is deleted."""
+    found = db.events.page("", event - 1, event, 1).events
+    if not found:
+        return None
+    try:
+        then = datetime.fromisoformat(found[0].created_at).timestamp()
+    except ValueError:
+        return None
+    return max(0.0, round(system.now() - then, 3))
+
+
+def warnings(subscriptions: Subscriptions) -> Iterator[str]:
+    """Yield a sentence for each consumer that is stalled or paused."""
+    for consumer, why in subscriptions.halted():
+        yield f"consumer '{consumer}' {why}"
 
 
 def _size(path: str) -> int:

@@ -9,19 +9,102 @@ from eventq.errors import (
     UnknownConsumerError,
     UsageError,
 )
-from eventq.event import check_name
+from eventq.event import Settings, check_name, check_natural, check_positive
+from eventq.log.claims import milliseconds
+from eventq.storage.rows import QueueStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     from eventq.event import ConsumerState, EventPage, LinePage
     from eventq.log.notifier import Notifier
     from eventq.records import Subscription
-    from eventq.storage.base import Database, Lease, Leases
+    from eventq.storage.base import Claims, Database, Hold, Lease, Leases, Watcher
     from eventq.workspace.journal import Journal
 
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
+
+
+def settings_of(new: Subscription) -> Settings:
+    """Return how a consumer is run; raise UsageError for what makes no sense."""
+    _check_handler(new)
+    check_positive(new.max_attempts, "max_attempts")
+    if new.timeout is not None and (
+        isinstance(new.timeout, bool) or not isinstance(new.timeout, (int, float))
+    ):
+        raise UsageError(
+            f"timeout must be a number of seconds, not {new.timeout!r}",
+            "give seconds, or leave it out",
+        )
+    if new.timeout is not None and not 0 < new.timeout < float("inf"):
+        raise UsageError(
+            "attempts and timeout must be above zero", "leave them out for the defaults"
+        )
+    base, most = (milliseconds(seconds, "backoff") for seconds in new.backoff)
+    lease = milliseconds(new.lease, "lease")
+    if base > most or not lease:
+        raise UsageError(
+            "the back-off must not end below its start, and a lease must be above zero",
+            "give them as 1s..10m and 30s",
+        )
+    if new.on_failure not in (None, "stall", "dead"):
+        raise UsageError(f"on_failure is {new.on_failure!r:.50}", "give 'stall' or 'dead'")
+    each = new.kind == "each"
+    if not each and (new.batch != 1 or new.concurrency):
+        raise UsageError("batch and concurrency are for a handler of each event", "add --each")
+    if each and not new.concurrency and new.ordered_by is not None:
+        raise UsageError(
+            "the events of this consumer come in order already", "give a concurrency with it"
+        )
+    check_order(new.ordered_by)
+    command = new.handler_cmd if each else None
+    return Settings(
+        new.kind, command, None if new.kind == "pull" else new.directory,
+        check_positive(new.batch, "batch"), check_natural(new.concurrency, "concurrency"),
+        new.ordered_by, new.on_failure, base, most, lease, new.emit_dead,
+    )  # fmt: skip
+
+
+def subscription_of(state: ConsumerState) -> Subscription:
+    """Return the subscription of a consumer."""
+    from eventq.records import Subscription
+
+    kind, command, place, batch, many, by, failure, base, most, lease, emit = state.settings
+    handler = {"pull": None, "each": command}.get(kind, state.handler)
+    return Subscription(
+        state.consumer, handler, state.filter, state.max_attempts, state.timeout, kind, batch,
+        many, by, failure, (base / 1000, most / 1000), lease / 1000, emit, place,
+    )  # fmt: skip
+
+
+def _check_handler(new: Subscription) -> None:
+    check_name(new.consumer_id, "consumer")
+    handler = new.handler_cmd
+    if new.kind == "pull":
+        if handler is not None:
+            raise UsageError("a pull consumer has no handler", "leave one of the two out")
+    elif not handler or not handler.strip() or "\0" in handler:
+        raise UsageError("the handler is empty", "give a shell command")
+
+
+def check_order(by: str | None) -> None:
+    """Raise UsageError for what events cannot be ordered by."""
+    if by is None or by in ("source", "type"):
+        return
+    if not by.startswith("$") or "\0" in by:
+        raise UsageError(
+            f"events cannot be ordered by '{by:.100}'",
+            "give source, type, or the path of a value in the content, such as $.order.id",
+        )
+
+
+def _is_same(state: ConsumerState, terms: tuple[object, ...], settings: Settings) -> bool:
+    """Return whether a subscription has these values; where it was made does not count."""
+    before = (state.handler, state.filter, state.max_attempts, state.timeout)
+    place = settings.directory
+    return before == terms and state.settings._replace(directory=place) == settings
 
 
 class Subscriptions:
@@ -32,6 +115,19 @@ class Subscriptions:
         self._db = db
         self._journal = journal
         self._notifier = notifier
+
+    @property
+    def claims(self) -> Claims:
+        """The claims of all consumers, as the database has them."""
+        return self._db.claims
+
+    def next_due(self, consumer: str) -> int | None:
+        """Return the ms until an event may be due that was claimed before, or None for never."""
+        return self._db.claims.next_due(consumer)
+
+    def watch(self) -> Watcher:
+        """Return a watcher of the log."""
+        return self._db.watch()
 
     def states(self) -> list[ConsumerState]:
         """Return the state of every subscription, oldest first."""
@@ -50,45 +146,49 @@ class Subscriptions:
         return state
 
     def subscribe(
-        self, new: Subscription, *, from_now: bool, warn: Callable[[str], object]
-    ) -> None:
+        self,
+        new: Subscription,
+        *,
+        from_now: bool,
+        replace: bool,
+        warn: Callable[[str], object],
+    ) -> bool:
         """Check the filter, store the subscription, and start a dispatch if events wait for it.
 
-        `warn` gets a sentence about a filter that is valid but probably a mistake. If `warn`
-        raises, nothing is stored.
+        Return False, and store nothing, when there is an equal one; `replace` changes one that
+        differs. `warn` gets a sentence about a filter that is valid but probably a mistake. If
+        `warn` raises, nothing is stored.
         """
-        check_name(new.consumer_id, "consumer")
-        if not new.handler_cmd.strip() or "\0" in new.handler_cmd:
-            raise UsageError("the handler is empty", "give a shell command")
-        if not 1 <= new.max_attempts < 1 << 63 or (
-            new.timeout is not None and not 0 < new.timeout < float("inf")
-        ):
-            raise UsageError(
-                "attempts and timeout must be above zero", "leave them out for the defaults"
-            )
-        where = new.filter
+        settings = settings_of(new)
+        handler = ":" if settings.kind != "loop" else (new.handler_cmd or "")
+        terms = (handler, new.filter, new.max_attempts, new.timeout)
         db = self._db
-        db.events.accept(where)
+        accept = db.claims.accept if settings.kind == "each" else db.events.accept
+        accept(new.filter)
         # Imported here, as it takes 1 ms and no other command needs it.
         from eventq.filters.grammar import advice
 
-        if wrong := advice(where):
+        if wrong := advice(new.filter):
             warn(wrong)
+        consumer = new.consumer_id
         with db.write():
-            if not db.consumers.put(
-                new.consumer_id,
-                new.handler_cmd,
-                where,
-                new.max_attempts,
-                new.timeout,
-                from_now=from_now,
-            ):
-                raise ConsumerExistsError(new.consumer_id)
-            db.on_commit(lambda: self._subscribed(new.consumer_id, where))
+            state = db.consumers.get(consumer)
+            if state is not None and _is_same(state, terms, settings):
+                return False
+            if state is not None and not replace:
+                raise ConsumerExistsError(consumer, differs=True)
+            if state is None:
+                db.consumers.put(consumer, *terms, settings=settings, from_now=from_now)
+            else:
+                db.consumers.change(consumer, *terms, settings)
+                db.claims.resume(consumer)
+            db.claims.refilter(consumer)
+            db.on_commit(lambda: self._subscribed(consumer, new.filter))
+        return True
 
     def _subscribed(self, consumer: str, where: str | None) -> None:
         self._journal.info(f"subscribe: consumer={consumer} filter={where or '(none)'}")
-        self._wake(consumer)
+        self.wake(consumer)
 
     def unsubscribe(self, consumer: str) -> None:
         """Delete a subscription, but keep its progress for a later one."""
@@ -100,61 +200,122 @@ class Subscriptions:
             db.on_commit(lambda: self._journal.info(f"unsubscribe: consumer={consumer}"))
 
     def pop(
-        self, consumer: str, acked: int, limit: int, *, lines: bool = False
+        self,
+        consumer: str,
+        acked: int | None,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
     ) -> EventPage | LinePage:
-        """Ack up to an id; return the next matching events and the id scanned up to.
+        """Ack up to an id, if any; return the next matching events and the id scanned up to.
 
-        Raises UnknownConsumerError, AckError, FilterError.
+        Raises UnknownConsumerError, FencedError, ConsumerInUseError, AckError, AlreadyAckedError,
+        FilterError.
         """
         check_name(consumer, "consumer")
-        popped = self._db.consumers.pop(consumer, acked, limit, lines=lines)
+        how: Any = {"lines": lines, "replay": replay, "fence": fence}
+        popped = self._db.consumers.pop(consumer, acked, limit, **how)
         if popped.woke:
-            self._db.on_commit(lambda: self._wake(consumer))
+            self._db.on_commit(lambda: self.wake(consumer))
         assert popped.page is not None  # it was asked for
         return popped.page
 
     def read_on(
-        self, consumer: str, after: int, limit: int, *, lines: bool = False
+        self,
+        consumer: str,
+        after: int,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
     ) -> EventPage | LinePage:
         """Return the next matching events after an id without an ack."""
-        return self._db.consumers.read_on(consumer, after, limit, lines=lines)
+        how: Any = {"lines": lines, "replay": replay, "fence": fence}
+        return self._db.consumers.read_on(consumer, after, limit, **how)
 
-    def ack(self, consumer: str, acked: int) -> None:
-        """Mark all events up to an id as done; a smaller id than before starts a replay."""
+    def ack(
+        self, consumer: str, acked: int, *, replay: bool = False, fence: int | None = None
+    ) -> None:
+        """Mark all events up to an id as done; `replay` goes back to a smaller one than before."""
         check_name(consumer, "consumer")
-        if self._db.consumers.pop(consumer, acked, 0).woke:
-            self._db.on_commit(lambda: self._wake(consumer))
+        if self._db.consumers.pop(consumer, acked, 0, replay=replay, fence=fence).woke:
+            self._db.on_commit(lambda: self.wake(consumer))
+
+    def raise_fence(self, consumer: str) -> int:
+        """Return the fence of a new supervisor: acks of handlers with a smaller one are refused."""
+        return self._db.consumers.raise_fence(consumer)
 
     def resume(self, consumer: str) -> None:
-        """End a stall or a back-off, so that the handler runs again at once."""
+        """End a pause, a stall or a back-off, so that the handler runs again at once."""
         state = self.known(consumer)
         db = self._db
         with db.write():
             db.consumers.note_run(state, attempts=0, stalled="")
+            if state.paused:
+                db.consumers.pause(consumer, paused=False)
+            db.claims.resume(consumer)
             db.on_commit(lambda: self._resumed(consumer))
 
     def _resumed(self, consumer: str) -> None:
         self._journal.info(f"resume: consumer={consumer}")
         self._notifier.wake_supervisor(consumer)
-        self._wake(consumer)
+        self.wake(consumer)
 
-    def stall(self, state: ConsumerState, reason: str) -> None:
+    def pause(self, consumer: str) -> None:
+        """Start no handler and lease no event until a `resume`; what runs may finish."""
+        self.known(consumer)
+        with self._db.write():
+            self._db.consumers.pause(consumer, paused=True)
+            self._db.on_commit(lambda: self._journal.info(f"pause: consumer={consumer}"))
+
+    def stall(self, state: ConsumerState, reason: str, fix: str = "fix it") -> None:
         """Record that no handler is started until an ack or a `resume`, and why."""
         self._db.consumers.note_run(state, stalled=reason)
         self._journal.warn(
-            f"dispatch: consumer={state.consumer} stalled: {reason}; fix it, then run 'eventq"
+            f"dispatch: consumer={state.consumer} stalled: {reason}; {fix}, then run 'eventq"
             f" resume'"
         )
+
+    def first_waiting(self, state: ConsumerState) -> int | None:
+        """Return the first event that waits for a consumer; None for none, or a broken filter."""
+        db = self._db
+        try:
+            where = db.events.accept(state.filter)
+        except FilterError:
+            return None
+        first = self._waiting(state).first
+        if first is not None:
+            return first
+        return db.events.first_match(where, max(state.scanned, state.frontier), db.events.last())
+
+    def queue(self, consumer: str) -> QueueStatus:
+        """Return what a consumer's claims have left; of an older thread, that is nothing."""
+        return self._db.claims.status(consumer) if self._db.has_queues() else QueueStatus()
+
+    def _waiting(self, state: ConsumerState) -> QueueStatus:
+        """Return what claims have left of the events before the frontier."""
+        return QueueStatus() if state.settings.kind == "loop" else self.queue(state.consumer)
+
+    def halted(self) -> Iterator[tuple[str, str]]:
+        """Yield each consumer that is paused or stalled, and why nothing runs for it."""
+        for state in self.states():
+            if state.stalled is not None:
+                yield state.consumer, f"is stalled: {state.stalled}"
+            elif state.paused:
+                yield state.consumer, "is paused"
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Record how many consecutive runs made no progress past the acked id."""
         self._db.consumers.note_run(state, attempts=attempts)
 
-    def _wake(self, consumer: str) -> None:
+    def wake(self, consumer: str) -> None:
         """Start a dispatch if this consumer is due. Never raises: the change is committed."""
         try:
             state = self.state(consumer)
-            if state is not None and self.due(state):
+            if state is not None and self.due(state) and not self.leases().is_worked(consumer):
                 self._notifier.wake_one()
         except FilterError:
             pass  # the next dispatch reports it
@@ -167,10 +328,13 @@ class Subscriptions:
         Raises FilterError for a broken filter.
         """
         db = self._db
-        start, upto = state.scanned, db.events.last()
+        start, upto = max(state.scanned, state.frontier), db.events.last()
+        each = state.settings.kind == "each"
+        if each and self.next_due(state.consumer) == 0:
+            return True
         if start >= upto:
             return False
-        where = db.events.accept(state.filter)
+        where = (db.claims if each else db.events).accept(state.filter)
         hit = db.events.first_match(where, start, upto)
         clear = upto if hit is None else hit - 1
         if (
@@ -187,13 +351,20 @@ class Subscriptions:
 
         Raises StoreError if the database cannot be read.
         """
-        if state.stalled is not None:
+        if state.stalled is not None or state.paused or state.settings.kind == "pull":
             return False
         try:
             return self.due(state)
         except FilterError as error:
             self.stall(state, f"its filter is refused: {error.what}")
         return False
+
+    def is_waiting(self, state: ConsumerState) -> bool:
+        """Return whether a consumer is due, or an event of it waits for another attempt."""
+        if self.ready(state):
+            return True
+        rests = state.stalled is not None or state.paused or state.settings.kind != "each"
+        return not rests and self.next_due(state.consumer) is not None
 
     def lease(self, consumer: str) -> Lease | None:
         """Take the right to supervise a consumer; return None while somebody else has it."""
@@ -203,11 +374,21 @@ class Subscriptions:
         """Return who supervises which consumers."""
         return self._db.leases()
 
+    def hold(self, consumer: str) -> Hold:
+        """Note that this process works for a consumer: then pushes start nothing for it."""
+        return self._db.hold(consumer)
+
+    def ring(self) -> None:
+        """Wake who waits for something to do."""
+        self._db.ring()
+
     def pending(self, state: ConsumerState) -> int | None:
         """Return how many events wait for a consumer, or None if its filter cannot be run."""
         db = self._db
         try:
             where = db.events.accept(state.filter)
-            return db.events.count(where, state.scanned, db.events.last())
+            start = max(state.scanned, state.frontier)
+            waiting = self._waiting(state).unfinished
+            return waiting + db.events.count(where, start, db.events.last())
         except FilterError:
             return None

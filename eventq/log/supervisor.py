@@ -9,34 +9,38 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 
 from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
-from eventq.locks import FolderLock
+from eventq.log.handlers import Handlers, Job
 from eventq.log.notifier import Notifier
+from eventq.log.pool import Pool
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.engines import open_database
 from eventq.workspace.journal import Journal
-from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
+from eventq.workspace.layout import Layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from eventq.event import ConsumerState
-    from eventq.storage.base import Lease
+    from eventq.log.handlers import Failure
+    from eventq.storage.base import Lease, Watcher
 
 TRANSITIONS = {
     "look": {
         "due": "running",
+        "each": "pool",
         "orphan": "orphan",
         "idle": "released",
+        "stopping": "released",
         "stalled": "released",
         "failed": "gone",
     },
     "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
-    "orphan": {"ended": "look"},
+    "pool": {"idle": "released", "changed": "look"},
+    "orphan": {"ended": "look", "stopping": "released"},
     "backoff": {"time": "look", "resumed": "look"},
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
@@ -46,7 +50,6 @@ BACKOFF_MOST = 60.0
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
 _TICK = 1.0  # seconds between polls for what sends no signal: a removed lock file, a `resume`
 _ORPHAN_LOOK = 0.05  # seconds between polls of a process that is not our child
-_LONG_LOG = 1 << 20  # bytes of a handler's log worth counting its lines
 
 
 class Watched:
@@ -56,6 +59,7 @@ class Watched:
         """Start with the lock held and no handler running."""
         self.consumer = consumer
         self.lock: Lease | None = lock
+        self.fence = 0  # of this holder of the lock; 0 until a handler is to be started
         self.state = "look"
         self.pid = 0
         self.acked = 0  # the acked id at the time the handler was started
@@ -65,10 +69,12 @@ class Watched:
         self.backs_off_until = 0.0
         self.wake_at: float | None = None  # when to act even if no child exits
         self.terminated = False
+        self.endings: set[str] = set()  # how the runs of these attempts ended
         # of the running handler, even if the subscription changes meanwhile
         self.timeout: float | None = None
         self.errors = 0  # consecutive errors of the store or the system
         self.paused_until = 0.0  # after such an error
+        self.pool: Pool | None = None  # of a consumer that is run for each event
 
     def move(self, event: str) -> None:
         """Follow one arrow of TRANSITIONS."""
@@ -81,6 +87,7 @@ class Watched:
     def reset_attempts(self) -> None:
         """Start counting attempts from zero."""
         self.attempts = self.noted = 0
+        self.endings.clear()
 
 
 def supervise(directory: str, locks: Mapping[str, Lease]) -> None:
@@ -105,13 +112,19 @@ class Supervisor:
         subscriptions: Subscriptions,
         journal: Journal,
         locks: Mapping[str, Lease],
+        *,
+        on_failure: Callable[[Failure], object] | None = None,
     ) -> None:
-        """Take over the locks."""
+        """Take over the locks; `on_failure` is called with each run that has failed."""
         self._layout = layout
         self._subscriptions = subscriptions
         self._journal = journal
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         self._backoff_base = self._first_backoff()
+        self._handlers = Handlers(layout, journal, on_failure)
+        self._watcher: Watcher | None = None
+        self._ends_at: float | None = None  # when handlers that still run are ended
+        self._hand_over: Callable[[], object] | None = None
 
     def _first_backoff(self) -> float:
         """Return the first back-off; warn of an invalid one. An error would start no handler."""
@@ -125,30 +138,76 @@ class Supervisor:
 
     def run(self) -> None:
         """Supervise consumers until none is due."""
-        wake_in, wake_out = _pipe()
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         poll = select.poll()
-        poll.register(wake_in, select.POLLIN)
+        waker = Waker(poll)
         try:
-            while self._watched:
-                for watched in self._watched:
-                    if watched.paused_until <= system.monotonic():
-                        self._restore_lock_file(watched)
-                        self._advance(watched)
-                self._watched = [w for w in self._watched if w.state != "gone"]
-                if self._watched:
-                    poll.poll(self._milliseconds())
-                    _drain(wake_in)
+            while self.advance():
+                self._watch(poll)
+                poll.poll(milliseconds_to(self.wake_at))
+                waker.drain()
         finally:
-            signal.set_wakeup_fd(-1)
-            os.close(wake_in)
-            os.close(wake_out)
+            if self._watcher is not None:
+                self._watcher.close()
+            waker.close()
 
-    def _milliseconds(self) -> int:
-        now = system.monotonic()
+    def advance(self) -> bool:
+        """Move all consumers on as far as is possible without waiting; return whether any is left.
+
+        Nothing happens before `wake_at` unless a child ends or a watcher wakes.
+        """
+        for watched in self._watched:
+            if watched.paused_until <= system.monotonic():
+                self._restore_lock_file(watched)
+                self._advance(watched)
+        self._watched = [w for w in self._watched if w.state != "gone"]
+        return bool(self._watched)
+
+    def has(self, consumer: str) -> bool:
+        """Return whether a consumer is under supervision."""
+        return any(watched.consumer == consumer for watched in self._watched)
+
+    def adopt(self, consumer: str, lock: Lease) -> None:
+        """Supervise one more consumer, whose lock this process holds by now."""
+        self._watched.append(Watched(consumer, lock))
+
+    def stop(self, ends_at: float, hand_over: Callable[[], object] | None) -> None:
+        """Start no more handlers, and end those that still run at a time of `system.monotonic`.
+
+        The locks are released as ever; but then `hand_over` is called for a consumer that is due,
+        or will be: somebody else has to take it.
+        """
+        self._ends_at, self._hand_over = ends_at, hand_over
+        for watched in self._watched:
+            watched.wake_at = watched.paused_until = system.monotonic()
+            if watched.pool is not None:
+                watched.pool.stop(ends_at)
+
+    @property
+    def running(self) -> int:
+        """The number of handlers that run."""
+        pools = [w.pool for w in self._watched if w.pool is not None]
+        return sum(bool(w.pid) for w in self._watched) + sum(len(pool.runs) for pool in pools)
+
+    def _watch(self, poll: select.poll) -> None:
+        """Watch the log while a pool could run more handlers than it does: nobody else starts one.
+
+        Watching begins late, as it takes some ms, so whoever begins to watch looks once more.
+        """
+        if self._watcher is None:
+            if not any(w.pool is not None and w.pool.has_room for w in self._watched):
+                return
+            self._watcher = self._subscriptions.watch()
+            if self._watcher.fileno() >= 0:
+                poll.register(self._watcher.fileno(), select.POLLIN)
+            for watched in self._watched:
+                watched.wake_at = system.monotonic()
+        self._watcher.wait(0)
+
+    @property
+    def wake_at(self) -> float:
+        """When to look even if nothing wakes us."""
         times = [w.wake_at for w in self._watched if w.wake_at is not None]
-        return max(0, int((min([*times, now + _TICK]) - now) * 1000) + 1)
+        return min([*times, system.monotonic() + _TICK])
 
     def _restore_lock_file(self, watched: Watched) -> None:
         """Recreate a lock file that a handler removed, unless the lock was released."""
@@ -160,6 +219,7 @@ class Supervisor:
         steps = {
             "look": self._look,
             "running": self._running,
+            "pool": self._pool,
             "orphan": self._orphan,
             "backoff": self._backoff,
             "released": self._released,
@@ -198,6 +258,9 @@ class Supervisor:
     def _look(self, watched: Watched) -> None:
         """Start the handler if there is work, after any that outlived its supervisor has ended."""
         watched.wake_at = None
+        if self._ends_at is not None:
+            watched.move("stopping")
+            return
         if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
             self._journal.info(
                 f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor"
@@ -208,11 +271,26 @@ class Supervisor:
             watched.move("orphan")
             return
         state = self._subscriptions.state(watched.consumer)
+        if state is not None and state.settings.kind == "each":
+            watched.move("each")
+            return
         if state is None or not self._subscriptions.ready(state):
             watched.move("idle")
             return
         self._start(watched, state)
         watched.move("due")
+
+    def _pool(self, watched: Watched) -> None:
+        """Run the handlers of a consumer that is run for each event."""
+        if watched.pool is None:
+            parts = self._subscriptions, self._handlers, self._journal
+            watched.pool = Pool(watched.consumer, *parts)
+            if self._ends_at is not None:
+                watched.pool.stop(self._ends_at)
+        watched.pool.fence = self._fence(watched)
+        watched.wake_at = watched.pool.advance()
+        if watched.wake_at is None:
+            watched.move("idle" if watched.pool.is_each else "changed")
 
     def _running(self, watched: Watched) -> None:
         """Check whether the handler has ended or timed out."""
@@ -222,9 +300,10 @@ class Supervisor:
                 self._watch_time(watched)
                 return
             if code < 0 or watched.terminated:
-                system.kill_group(watched.pid, signal.SIGKILL)  # its children die with it
-            self._note_exit(watched, code)
+                system.kill_group(watched.pid, system.signals.SIGKILL)  # its children die with it
+            self._handlers.ended(watched.consumer, None, code, system.monotonic() - watched.since)
             watched.pid = 0
+            watched.endings.add(ending(code, timed_out=watched.terminated))
         watched.wake_at = None
         if watched.lock is not None:
             watched.lock.note()
@@ -232,6 +311,10 @@ class Supervisor:
 
     def _orphan(self, watched: Watched) -> None:
         """Wait for a handler that is not our child."""
+        if self._ends_at is not None:
+            watched.pid = 0
+            watched.move("stopping")
+            return
         if watched.lock is not None and watched.lock.orphan() == watched.pid:
             self._watch_time(watched)
             soon = system.monotonic() + _ORPHAN_LOOK
@@ -248,7 +331,7 @@ class Supervisor:
         if watched.attempts_void(self._subscriptions.state(watched.consumer)):
             watched.reset_attempts()
             watched.move("resumed")
-        elif system.monotonic() >= watched.backs_off_until:
+        elif self._ends_at is not None or system.monotonic() >= watched.backs_off_until:
             watched.move("time")
         else:
             watched.wake_at = watched.backs_off_until
@@ -259,17 +342,38 @@ class Supervisor:
         if lock is not None:
             lock.release()
         state = self._subscriptions.state(watched.consumer)
-        due = state is not None and self._subscriptions.ready(state)
+        due = state is not None and self._is_wanted(state)
+        orphan = lock is not None and self._ends_at is not None and lock.orphan() is not None
         watched.lock = None
         if lock is not None:
-            lock.close() if due else lock.forget()
-        if due:
-            watched.lock = self._subscriptions.lease(watched.consumer)
+            lock.close() if due or orphan else lock.forget()
+        if self._ends_at is not None:
+            if (due or orphan) and self._hand_over is not None:
+                self._hand_over()
+            watched.move("taken")
+        elif due:
+            watched.lock, watched.fence = self._subscriptions.lease(watched.consumer), 0
             watched.move("due" if watched.lock is not None else "taken")
         else:
             watched.move("idle")
 
+    def _is_wanted(self, state: ConsumerState) -> bool:
+        """Return whether a consumer is due; when we stop, also whether it will be."""
+        if self._ends_at is not None:
+            return self._subscriptions.is_waiting(state)
+        return self._subscriptions.ready(state)
+
     # --- handlers ---------------------------------------------------------------------------------
+
+    def _fence(self, watched: Watched) -> int:
+        """Return the fence of our handlers, above those of all supervisors before us.
+
+        It is raised late, when no handler is known to be left from before: what one of a lost
+        supervisor acks while we wait for it counts, or its events would be handled twice.
+        """
+        if not watched.fence:
+            watched.fence = self._subscriptions.raise_fence(watched.consumer)
+        return watched.fence
 
     def _start(self, watched: Watched, state: ConsumerState) -> None:
         """Start the handler once its pid is recorded.
@@ -278,16 +382,10 @@ class Supervisor:
         """
         if watched.attempts_void(state):
             watched.reset_attempts()
-        log = self._open_log(watched.consumer)
-        gate, opener = os.pipe()
-        environ = {
-            **os.environ,
-            "EVENTQ_THREAD": self._layout.directory,
-            "EVENTQ_CONSUMER": watched.consumer,
-            "EVENTQ_LAST_ACKED_ID": str(state.acked),
-        }
-        try:
-            pid = system.fork(lambda: _become_handler(gate, opener, log, state.handler, environ))
+        where, fence = state.settings.directory, self._fence(watched)
+        job = Job(watched.consumer, state.handler, where, state.acked, fence=fence)
+
+        def note(pid: int) -> None:
             watched.pid, watched.acked, watched.since, watched.terminated = (
                 pid,
                 state.acked,
@@ -298,65 +396,57 @@ class Supervisor:
             watched.wake_at = watched.since + state.timeout if state.timeout else None
             if watched.lock is not None:
                 watched.lock.note(pid)
-            os.write(opener, b"!")
-        finally:
-            for fd in (gate, opener, log):
-                os.close(fd)
+
+        pid = self._handlers.start(job, note)
         self._journal.info(
             f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}'
         )
 
-    def _open_log(self, consumer: str) -> int:
-        """Open the log of a handler, or /dev/null if it cannot be written: the handler must run."""
-        try:
-            return self._open_file(self._layout.handler_log(consumer))
-        except OSError as error:
-            self._journal.warn(f"dispatch: consumer={consumer} runs without a log ({error})")
-            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-
-    def _open_file(self, path: str) -> int:
-        if not os.path.isdir(self._layout.handlers):
-            self._layout.make_folder(self._layout.handlers)
-        fd = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode()
-        )
-        if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
-            return fd
-        os.close(fd)
-        lock = FolderLock(self._layout.handlers)
-        with lock:
-            rotate(path)
-        lock.close()
-        return self._open_file(path)
-
     def _watch_time(self, watched: Watched) -> None:
         """Send SIGTERM to a handler that timed out, then SIGKILL after the grace period."""
-        timeout = watched.timeout
-        if not timeout:
-            watched.wake_at = None
+        ends_at = self._end_of(watched)
+        watched.wake_at = ends_at
+        if ends_at is None:
             return
         now = system.monotonic()
-        if now < watched.since + timeout:
-            watched.wake_at = watched.since + timeout
-        elif not watched.terminated:
-            self._journal.warn(
-                f"dispatch: consumer={watched.consumer} timed out after {timeout:g} seconds"
-            )
-            system.kill_group(watched.pid, signal.SIGTERM)
+        if now < ends_at:
+            return
+        watched.wake_at = ends_at + GRACE_SECONDS
+        if not watched.terminated:
+            late = ends_at != self._ends_at
+            why = f"timed out after {watched.timeout:g} seconds" if late else "is stopped"
+            self._journal.warn(f"dispatch: consumer={watched.consumer} {why}")
+            system.kill_group(watched.pid, system.signals.SIGTERM)
             watched.terminated = True
-            watched.wake_at = watched.since + timeout + GRACE_SECONDS
-        elif now >= watched.since + timeout + GRACE_SECONDS:
-            system.kill_group(watched.pid, signal.SIGKILL)
+        elif now >= watched.wake_at:
+            system.kill_group(watched.pid, system.signals.SIGKILL)
             watched.wake_at = now + GRACE_SECONDS
 
-    def _note_exit(self, watched: Watched, code: int) -> None:
-        how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
-        seconds = system.monotonic() - watched.since
-        self._journal.info(f"dispatch: consumer={watched.consumer} {how} seconds={seconds:.3f}")
+    def _end_of(self, watched: Watched) -> float | None:
+        """Return when the running handler is ended, or None for never."""
+        times = [] if not watched.timeout else [watched.since + watched.timeout]
+        if self._ends_at is not None:
+            times.append(self._ends_at)
+        return min(times, default=None)
+
+    def _was_stopped(self, watched: Watched) -> bool:
+        """Return whether the handler was ended because we stop: that is no attempt of it."""
+        return watched.terminated and self._end_of(watched) == self._ends_at is not None
+
+    def _why(self, watched: Watched, state: ConsumerState) -> tuple[str, str]:
+        """Return why a consumer stalls, and what to do about it."""
+        runs, event = f"{watched.attempts} runs in a row", self._subscriptions.first_waiting(state)
+        ways = sorted(watched.endings)
+        if ways == ["exited 0"]:
+            acks = "ack what is done, or subscribe with --each"
+            return f"{runs} exited 0 without acking event {event}", acks
+        how = " or ".join(ways) if ways else "made no progress"
+        return f"{runs} {how} at event {event}", "fix it"
 
     def _judge(self, watched: Watched) -> None:
         """Decide what follows a run: another look, a delayed retry, or a stall."""
         state = self._subscriptions.state(watched.consumer)
+        stopped = self._was_stopped(watched)
         if state is None or state.acked != watched.acked or not self._subscriptions.ready(state):
             watched.reset_attempts()
             if state is not None and state.attempts:
@@ -365,12 +455,15 @@ class Supervisor:
             return
         if watched.attempts_void(state):
             watched.reset_attempts()
+        if stopped:
+            watched.move("progress")
+            return
         watched.attempts = max(watched.attempts, state.attempts) + 1
         self._subscriptions.note_attempts(state, watched.attempts)
         watched.noted = watched.attempts
         if watched.attempts >= state.max_attempts:
             watched.move("gave up")
-            self._subscriptions.stall(state, f"{watched.attempts} runs in a row made no progress")
+            self._subscriptions.stall(state, *self._why(watched, state))
             return
         delay = min(self._backoff_base * 2 ** min(watched.attempts - 1, 30), BACKOFF_MOST)
         watched.wake_at = watched.backs_off_until = system.monotonic() + delay
@@ -381,27 +474,37 @@ class Supervisor:
         watched.move("no progress")
 
 
-def _become_handler(
-    gate: int, opener: int, log: int, command: str, environ: dict[str, str]
-) -> None:
-    """Turn this new process into the handler, once the gate opens."""
-    os.close(opener)
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    # Python ignores two of them, and an ignored signal survives the exec.
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    # The read returns nothing if the supervisor was killed before it recorded our pid.
-    if os.read(gate, 1) == b"!":
-        os.execve("/bin/sh", ["sh", "-c", command], environ)  # noqa: S606 (a shell command)
+def ending(code: int, *, timed_out: bool) -> str:
+    """Return how a run of a handler ended, as the end of a sentence about it."""
+    if timed_out:
+        return "timed out"
+    return f"exited {code}" if code >= 0 else f"ended by signal {-code}"
 
 
-def _many_lines(fd: int) -> bool:
-    size = os.lseek(fd, 0, os.SEEK_END)
-    return size > ROTATE_LINES and os.pread(fd, size, 0).count(b"\n") > ROTATE_LINES
+class Waker:
+    """Wakes a poll when a child ends or another signal comes; one per process."""
+
+    def __init__(self, poll: select.poll) -> None:
+        """Begin."""
+        self._in, self._out = _pipe()
+        system.signals.signal(system.signals.SIGCHLD, lambda *_: None)
+        system.signals.set_wakeup_fd(self._out, warn_on_full_buffer=False)
+        poll.register(self._in, select.POLLIN)
+
+    def drain(self) -> bool:
+        """Forget the signals that have come; return whether there were any."""
+        return _drain(self._in)
+
+    def close(self) -> None:
+        """End."""
+        system.signals.set_wakeup_fd(-1)
+        os.close(self._in)
+        os.close(self._out)
+
+
+def milliseconds_to(at: float) -> int:
+    """Return the ms until a time of `system.monotonic`, for a poll."""
+    return max(0, int((at - system.monotonic()) * 1000) + 1)
 
 
 def _pipe() -> tuple[int, int]:
@@ -413,9 +516,11 @@ def _pipe() -> tuple[int, int]:
     return ends
 
 
-def _drain(fd: int) -> None:
+def _drain(fd: int) -> bool:
+    found = False
     try:
         while os.read(fd, 4096):
-            pass
+            found = True
     except BlockingIOError:
         pass
+    return found

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LinePage,
         NewEvent,
         Popped,
+        Settings,
         Stats,
     )
     from eventq.records import ContextInfo, Move, OpenInfo, OutputInfo, RunInfo
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
         AppendTo,
         ArtifactRow,
         BlobRow,
+        ClaimRow,
+        DeadRow,
         Ending,
         Growth,
         Link,
@@ -58,10 +61,15 @@ if TYPE_CHECKING:
         PreparedRun,
         PreparedStep,
         PreparedTurn,
+        QueueStatus,
         RunChoice,
         RunState,
+        Settled,
         StreamPiece,
+        Taken,
         TurnRow,
+        Verdict,
+        Worker,
     )
 
 Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]
@@ -165,6 +173,7 @@ class Consumers(Protocol):
         attempts: int,
         timeout: float | None,
         *,
+        settings: Settings | None = None,
         from_now: bool = False,
     ) -> bool:
         """Store a subscription; return False when there is one of that name.
@@ -172,23 +181,71 @@ class Consumers(Protocol):
         With `from_now` all events so far count as acked.
         """
 
+    def change(
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        settings: Settings,
+    ) -> bool:
+        """Change a subscription, which keeps its progress and its pause; return False for none."""
+
+    def pause(self, consumer: str, *, paused: bool) -> None:
+        """Let a consumer rest, or go on."""
+
     def delete(self, consumer: str) -> bool:
         """Delete a subscription, keeping its progress; return False when there is none."""
 
-    def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
+    def pop(
+        self,
+        consumer: str,
+        acked: int | None,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
+    ) -> Popped:
         """Ack up to an id, and return the next page of matching events; with limit 0 none.
 
-        A smaller id than before starts a replay. A filter that fails leaves the ack where it was.
-        Raises UnknownConsumerError, AckError, FilterError.
+        Without an id nothing is acked, and the page is what follows the progress. With `replay` an
+        id below the progress goes back to it, and claims that are out do not matter; without,
+        reading from there is refused, and an ack alone changes nothing. A filter that fails leaves
+        the ack where it was. A `fence` below the consumer's changes nothing either, whenever that
+        was raised. Raises UnknownConsumerError, FencedError, ConsumerInUseError, AckError,
+        AlreadyAckedError, FilterError.
+        """
+
+    def raise_fence(self, consumer: str) -> int:
+        """Return the fence of a new supervisor, from 1: what has a smaller one is refused."""
+
+    def advance(self, consumer: str, before: int, acked: int) -> bool:
+        """Ack events that were read; return False when the progress is not what it was before.
+
+        Then somebody else has acked or asked for a replay, and nothing changes. So it is while a
+        claim is out.
         """
 
     def read_on(
-        self, consumer: str, after: int, limit: int, *, lines: bool = False
+        self,
+        consumer: str,
+        after: int,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
     ) -> EventPage | LinePage:
-        """Return the next page of matching events without an ack."""
+        """Return the next page of matching events without an ack.
+
+        Raises UnknownConsumerError, FencedError as `pop` does and, unless it is part of a replay,
+        ConsumerInUseError.
+        """
 
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
-        """Note that no event after the acked one up to `upto` matches."""
+        """Note that no event after the acked one, and after the frontier, up to `upto` matches."""
 
     def note_run(
         self, state: ConsumerState, *, attempts: int | None = None, stalled: str | None = None
@@ -196,6 +253,86 @@ class Consumers(Protocol):
         """Record the number of consecutive runs without progress, and why no handler is started.
 
         Both hold until the next ack. None keeps what was recorded before; "" ends a stall.
+        """
+
+
+class Claims(Protocol):
+    """Consumers as queues: which worker has which event, until when, and what failed for good.
+
+    A lease that has ended is nobody's. So is one whose end is further away than it is long: the
+    clock was set back. An ack finishes the events up to it, a replay forgets what was done with
+    those above it and ends all leases; both are noticed whoever wrote them. `span` is in ms.
+    """
+
+    def take(
+        self,
+        consumer: str,
+        limit: int,
+        span: int | None,
+        worker: Worker,
+        token: bytes,
+        *,
+        nonce: str | None = None,
+    ) -> Taken:
+        """Lease events that are tried again, and then the next ones, to a worker.
+
+        Without a span, the lease is as long as the subscription says.
+
+        A consumer that is run for each event in order gets new ones only when all before are
+        finished. What the last claim with the same nonce got, and still holds, is returned again.
+        While the consumer is paused or stalled, nothing is leased. Raises UnknownConsumerError, and
+        FilterError also for a filter that reads the clock.
+        """
+
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run; raise FilterError also for one that reads the clock."""
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Settled:
+        """Apply verdicts of workers, as one change."""
+
+    def resume(self, consumer: str) -> None:
+        """End a stall by a failed event and all waits after failures; attempts count anew."""
+
+    def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Let dead letters be tried again, with new attempts; return those that were there.
+
+        They are outside the order of their groups, and the progress does not go back to them. One
+        whose event was deleted stays a dead letter. The consumer may be subscribed or not.
+        """
+
+    def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Delete dead letters, of a consumer subscribed or not; return those that were there."""
+
+    def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:
+        """Record the process that works on some events of a claim."""
+
+    def refilter(self, consumer: str) -> None:
+        """Apply a changed filter or order to what is unfinished.
+
+        Called in the transaction that changes the subscription, or makes it anew. What waits and
+        does not match any more is finished. Live leases may be settled; what they put back is tried
+        again. What was examined before is not examined again.
+        """
+
+    def next_due(self, consumer: str) -> int | None:
+        """Return the ms until an event may be due that was claimed before, or None for never."""
+
+    def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
+        """Return the next leases, by consumer and event; ("", 0) begins."""
+
+    def status(self, consumer: str) -> QueueStatus:
+        """Return how much a consumer has leased, has not finished, and has given up."""
+
+    def dead(
+        self,
+        consumer: str | None,
+        after: tuple[str, int],
+        limit: int,
+        events: Iterable[int] | None = None,
+    ) -> list[DeadRow]:
+        """Return the next dead letters, by consumer and event; ("", 0) begins.
+
+        None stands for all consumers, or all events.
         """
 
 
@@ -672,6 +809,10 @@ class Log(Protocol):
     def consumers(self) -> Consumers:
         """Subscriptions, and the progress of their consumers."""
 
+    @property
+    def claims(self) -> Claims:
+        """The queues of consumers."""
+
 
 class Snapshot(Log, MemoryAreas, Protocol):
     """All areas: of one moment inside `read`, else of what is stored."""
@@ -700,6 +841,9 @@ class Watcher(Protocol):
 
         Raises NotAThreadError then for a thread that is gone.
         """
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
 
     def close(self) -> None:
         """Stop watching."""
@@ -746,17 +890,33 @@ class Lease(Protocol):
         """Leave it to the process that inherited it."""
 
 
+class Hold(Protocol):
+    """A worker's note that it looks after a consumer: while it is fresh, pushes start nothing."""
+
+    def renew(self) -> None:
+        """Refresh its time: it is fresh for ten seconds. Raises OSError."""
+
+    def release(self) -> None:
+        """Let pushes start handlers again; the worker looks for events after that."""
+
+
 class Leases(Protocol):
     """Who supervises the consumers of a thread."""
 
     def is_noted(self, consumer: str) -> bool:
-        """Return whether there was a holder when this object was created."""
+        """Return whether there was a holder when this object was created, or a worker was lost."""
 
     def is_held(self, consumer: str) -> bool:
         """Return whether somebody holds the lease of a consumer, by now."""
 
+    def is_worked(self, consumer: str) -> bool:
+        """Return whether a worker's fresh hold was there when this was created, and still is."""
+
     def is_lost(self, consumer: str) -> bool:
-        """Return whether a consumer lost its supervisor: noted, and not held, by now."""
+        """Return whether a consumer lost its supervisor or its worker: noted, and not held."""
+
+    def forget_lost(self, consumer: str) -> None:
+        """Remove what lost workers have left; the caller has the lease, and looks for events."""
 
     def wake(self, consumer: str) -> None:
         """Wake the supervisor of a consumer, if there is one."""
@@ -799,6 +959,9 @@ class Database(Snapshot, Protocol):
     def has_output(self) -> bool:
         """Return whether there are artifacts and outputs: not in an older one, opened to read."""
 
+    def has_queues(self) -> bool:
+        """Return whether there are claims: not in an older one, opened to read."""
+
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
 
@@ -815,8 +978,14 @@ class Database(Snapshot, Protocol):
     def lease(self, consumer: str) -> Lease | None:
         """Take the lease of a consumer; return None while somebody else holds it."""
 
+    def hold(self, consumer: str) -> Hold:
+        """Note that this process works for a consumer. Raises OSError when that fails."""
+
     def leases(self) -> Leases:
         """Return who holds which leases."""
+
+    def ring(self) -> None:
+        """Wake all watchers of the thread, in every process."""
 
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""

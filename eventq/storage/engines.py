@@ -7,6 +7,7 @@ from eventq.storage.sqlite.database import Database
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.storage.sqlite.memory import MemoryDatabase
+    from eventq.storage.sqlite.watcher import Bells
 
 
 def open_database(directory: str, *, write: bool = True) -> Database:
@@ -36,3 +37,17 @@ def in_memory() -> MemoryDatabase:
     from eventq.storage.sqlite.memory import MemoryDatabase
 
     return MemoryDatabase()
+
+
+def trace(directory: str) -> object:
+    """Return what changes whenever anything of a thread does; this does not open the thread."""
+    from eventq.storage.sqlite.watcher import trace
+
+    return trace(directory)
+
+
+def bells() -> Bells:
+    """Return a watcher of many threads, for a process with one OS thread."""
+    from eventq.storage.sqlite.watcher import Bells
+
+    return Bells()

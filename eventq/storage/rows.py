@@ -10,7 +10,10 @@ from eventq.errors import BusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NamedTuple
+
+    from eventq.event import Event
 else:
     from eventq.named import NamedTuple
 
@@ -208,6 +211,108 @@ class ArtifactRow(NamedTuple):
     error: str | None
     created_at: int
     ended_at: int | None
+
+
+class Worker(NamedTuple):
+    """Who claims: a name to be shown, and the process, so that others can see that it is lost."""
+
+    name: str
+    process: str | None = None
+
+
+class Claimed(NamedTuple):
+    """An event that a worker has leased, for the `attempt`-th time from 1.
+
+    `revived` says that it was a dead letter; `orphan` names the process that its last worker left
+    it with, if that worker was lost.
+    """
+
+    event: Event
+    attempt: int
+    revived: bool
+    orphan: str | None
+
+
+class Taken(NamedTuple):
+    """What a claim got, until when, and for how long, in ms.
+
+    The token is an earlier one with an earlier nonce.
+    """
+
+    claims: list[Claimed]
+    token: bytes
+    until: int
+    span: int
+
+
+class Verdict(NamedTuple):
+    """What a worker says of some events that one claim leased: done, extend, retry or dead.
+
+    `span` is the length of the new lease, or of the wait before the next attempt, in ms; None is as
+    long as the lease was, or waits as the consumer's settings say. `counts` says whether a retry is
+    a failed attempt, `code` is an exit code.
+    """
+
+    consumer: str
+    token: bytes
+    events: Sequence[int]
+    revived: bool
+    what: str
+    span: int | None = None
+    counts: bool = True
+    code: int | None = None
+    error: str | None = None
+
+
+class Settled(NamedTuple):
+    """The leases that were lost, as token and event; whether others can claim more than before."""
+
+    lost: set[tuple[bytes, int]]
+    freed: bool
+
+
+class ClaimRow(NamedTuple):
+    """A lease as it is stored: who has which event since when and until when, in ms.
+
+    `process` is the worker's, and that of the handler which it started.
+    """
+
+    consumer: str
+    event: int
+    attempt: int
+    worker: str
+    since: int
+    until: int
+    token: bytes
+    revived: bool
+    process: str | None
+
+
+class DeadRow(NamedTuple):
+    """A dead letter, without its event; `at` is in ms."""
+
+    consumer: str
+    event: int
+    attempts: int
+    code: int | None
+    error: str | None
+    at: int
+
+
+class QueueStatus(NamedTuple):
+    """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
+
+    `first` is the first event that is not finished, and `code` the last exit code for it.
+    """
+
+    unfinished: int = 0
+    leased: int = 0
+    dead: int = 0
+    first: int | None = None
+    code: int | None = None
+    done: int = 0
+    failed: int = 0
+    buried: int = 0
 
 
 class GoneError(BusyError):

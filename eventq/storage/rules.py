@@ -6,6 +6,8 @@ heads and keys.
 
 from __future__ import annotations
 
+import os
+
 from eventq.errors import ConflictError, LogicError
 from eventq.jsontext import writer
 
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from eventq.event import Event
     from eventq.records import RunInfo
     from eventq.storage.rows import TurnRow
 
 U32 = (1 << 32) - 1
+MOST_UNFINISHED = 10_000  # events of a consumer; with so many, a claim examines no new event
 KEY_MS = 24 * 3600 * 1000  # for which the idempotency key of an append is honoured
 
 
@@ -67,6 +71,38 @@ def event_of_run(op: str, info: RunInfo) -> str:
         "step": info.depth,
         "head": info.head,
         "start": info.start,
+    }
+    return writer()(content)
+
+
+def backoff(attempt: int, base: int, most: int) -> int:
+    """Return the ms after a failed attempt: doubled with each, less up to half of it as jitter.
+
+    What failed together is then not tried together.
+    """
+    whole = min(most, base << min(attempt - 1, 40))
+    return whole - whole * os.urandom(1)[0] // 512
+
+
+def stall(event: int, attempts: int | None, code: int | None) -> str:
+    """Return why a consumer stalled at an event."""
+    times = f", {attempts} times" if attempts and attempts > 1 else ""
+    if code is None:
+        return f"event {event} failed{times}"
+    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    return f"the handler {how} at event {event}{times}"
+
+
+def event_of_death(consumer: str, event: Event, attempts: int, error: str | None) -> str:
+    """Return the content of the event that reports a dead letter."""
+    content = {
+        "consumer": consumer,
+        "event_id": event.id,
+        "source": event.source,
+        "type": event.type,
+        "subtype": event.subtype,
+        "attempts": attempts,
+        "error": error,
     }
     return writer()(content)
 

@@ -241,8 +241,10 @@ ERRORS: dict[str, type[EventqError]] = {
 }
 # What errors have besides `what` and `fix`.
 ATTRIBUTES = {
+    "acked": int,
     "actual": int,
     "at": int,
+    "event_id": int,
     "last_id": int,
     "ref": str,
     "req_id": int,

@@ -15,6 +15,8 @@ from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eventq.event import Commit
 
 _LOOK_AGAIN = 1.0  # seconds after which a writer checks that its file is still the one at the path
@@ -31,6 +33,7 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
+        self.listener: Callable[[str], object] | None = None  # also gets problems and failures
         # No OS thread may write to a descriptor that another one has just closed.
         self._turn = RLock()
 
@@ -50,11 +53,16 @@ class Journal:
 
     def warn(self, text: str) -> None:
         """Log a problem that may need attention."""
-        self.write("WARN", text)
+        self._pass_on("WARN", text)
 
     def error(self, text: str) -> None:
         """Log a failure."""
-        self.write("ERROR", text)
+        self._pass_on("ERROR", text)
+
+    def _pass_on(self, level: str, text: str) -> None:
+        self.write(level, text)
+        if self.listener is not None:
+            self.listener(text)
 
     def write(self, level: str, text: str, stamp: str = "") -> None:
         """Append one line; control characters are escaped, and failure is silent."""

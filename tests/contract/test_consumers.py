@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,14 @@ import pytest
 
 import eventq
 from eventq import InputError, Subscription, UsageError
-from eventq.errors import AckError, ConsumerExistsError, UnknownConsumerError
+from eventq.errors import (
+    AckError,
+    AlreadyAckedError,
+    ConsumerExistsError,
+    ConsumerInUseError,
+    LeaseLostError,
+    UnknownConsumerError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +50,10 @@ def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
     second = thread.subscribe(
         "a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5
     )
-    assert first == Subscription("w", "echo hi", None, 5, None)
-    assert second == Subscription("a", "run 'this'\nand that", "id > 0", 2, 1.5)
+    here = os.getcwd()
+    assert first == Subscription("w", "echo hi", None, 5, None, directory=here)
+    command = "run 'this'\nand that"
+    assert second == Subscription("a", command, "id > 0", 2, 1.5, directory=here)
     assert thread.subscriptions() == [first, second]
 
 
@@ -51,20 +61,33 @@ def test_subscribe_twice_is_refused(thread: eventq.Thread) -> None:
     """A consumer id is taken once; the first subscription stays as it was."""
     first = thread.subscribe("w", "echo hi")
     with pytest.raises(
-        ConsumerExistsError, match="'w' is already subscribed - run 'eventq unsubscribe' first"
+        ConsumerExistsError, match="'w' is already subscribed, differently - add --replace"
     ):
         thread.subscribe("w", "other", filter="id > 3", from_now=True)
     assert thread.subscriptions() == [first]
     assert acked(thread) == (0, None)
 
 
+def test_subscribing_again_with_equal_values_changes_nothing(thread: eventq.Thread) -> None:
+    """A program may subscribe each time it starts; `replace` changes values and keeps the place."""
+    thread.push("self", "note", "one")
+    first = thread.subscribe("w", "echo hi", timeout=3)
+    thread.ack("w", 1)
+    thread.subscribe("w", "echo hi", timeout=3)
+    assert thread.subscriptions() == [first]
+    second = thread.subscribe("w", "echo ho", each=True, batch=7, replace=True)
+    assert thread.subscriptions() == [second]
+    assert (second.kind, second.batch, second.timeout) == ("each", 7, None)
+    assert acked(thread)[0] == 1
+
+
 def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) -> None:
     """If several processes subscribe at once, one succeeds; the others get the usual error."""
     code = (
-        "import sys, eventq\nfrom eventq.errors import ConsumerExistsError\n"
+        "import os, sys, eventq\nfrom eventq.errors import ConsumerExistsError\n"
         "with eventq.open(sys.argv[1]) as thread:\n"
         "    for n in range(30):\n"
-        "        try: print(thread.subscribe(f'c{n}', 'true').consumer_id)\n"
+        "        try: print(thread.subscribe(f'c{n}', f'echo {os.getpid()}').consumer_id)\n"
         "        except ConsumerExistsError: pass\n"
     )
     printed: list[str] = []
@@ -180,11 +203,64 @@ def test_the_same_ack_again_changes_nothing(
 @pytest.mark.parametrize("how", ["pop", "ack"])
 @pytest.mark.parametrize("to", [0, 3])
 def test_a_smaller_ack_replays(thread: eventq.Thread, consumer: str, how: str, to: int) -> None:
-    """A smaller id is a deliberate replay: what comes after it is given again."""
+    """A smaller id is a replay where that is asked for: what comes after it is given again."""
     thread.ack(consumer, 8)
-    getattr(thread, how)(consumer, to)
+    getattr(thread, how)(consumer, to, replay=True)
     assert acked(thread)[0] == to
     assert ids(thread.pop(consumer, to)) == list(range(to + 1, 11))
+
+
+@pytest.mark.parametrize("to", [0, 3])
+def test_nobody_goes_back_by_mistake(thread: eventq.Thread, consumer: str, to: int) -> None:
+    """Without `replay` a pop below the progress is refused, and an ack changes nothing."""
+    thread.ack(consumer, 8)
+    before = acked(thread)
+    for pop in (thread.pop, thread.pop_lines):
+        with pytest.raises(AlreadyAckedError, match=rf"'w' has acked 8 already - .* from {to}$"):
+            pop(consumer, to, wait=120)
+    thread.ack(consumer, to)
+    assert acked(thread) == before
+
+
+def test_pop_without_an_id(thread: eventq.Thread, consumer: str) -> None:
+    """Nothing is acked; what follows the progress is returned, again and again."""
+    assert ids(thread.pop(consumer)) == ids(thread.pop(consumer)) == list(range(1, 11))
+    assert acked(thread) == (0, None)
+    thread.ack(consumer, 8)
+    assert ids(thread.pop(consumer, limit=1)) == [9]
+    assert [line[:8] for line in thread.pop_lines(consumer)] == ['{"id":9,', '{"id":10']
+    assert acked(thread)[0] == 8
+    thread.ack(consumer, 10)
+    assert thread.pop(consumer, wait=0.01) == []
+
+
+def test_while_a_claim_is_out(thread: eventq.Thread, consumer: str) -> None:
+    """Nobody reads, acks or consumes beside workers; a replay ends their claims."""
+    thread.ack(consumer, 5)
+    (claim,) = thread.claim(consumer)
+    for call in (
+        lambda: thread.pop(consumer), lambda: thread.pop(consumer, 7),
+        lambda: thread.pop(consumer, wait=120), lambda: thread.ack(consumer, 7),
+        lambda: next(thread.consume(consumer, idle=0)),
+    ):  # fmt: skip
+        with pytest.raises(ConsumerInUseError, match="'w' is in use: workers have claims of it"):
+            call()
+    assert acked(thread)[0] == 5
+    thread.ack(consumer, 2, replay=True)
+    assert ids(thread.pop(consumer, limit=1)) == [3]
+    with pytest.raises(LeaseLostError):
+        claim.done()
+
+
+def test_a_loop_ends_when_somebody_claims(thread: eventq.Thread, consumer: str) -> None:
+    """A claim beside a loop is not acked by it: the loop stops at its next ack."""
+    loop = thread.consume(consumer, idle=0)
+    assert next(loop).id == 1
+    (claim,) = thread.claim(consumer)
+    with pytest.raises(ConsumerInUseError):
+        next(loop)
+    claim.done()
+    assert acked(thread)[0] == 1
 
 
 @pytest.mark.parametrize("how", ["pop", "ack"])
@@ -242,7 +318,7 @@ def test_pop_gives_up_waiting(thread: eventq.Thread, consumer: str) -> None:
     """A wait that is over gives an empty list; one that is needless gives at once."""
     assert thread.pop(consumer, 10, wait=0.01) == []
     assert thread.pop(consumer, 10, wait=-1) == []
-    assert len(thread.pop(consumer, 0, wait=1e9)) == 10
+    assert len(thread.pop(consumer, 0, wait=1e9, replay=True)) == 10
 
 
 def test_consumers_are_independent(thread: eventq.Thread, consumer: str) -> None:
@@ -284,3 +360,40 @@ def test_from_now_on_an_empty_thread(thread: eventq.Thread) -> None:
     assert acked(thread) == (0, None)
     thread.push("self", "note", "x")
     assert ids(thread.pop("w", 0)) == [1]
+
+
+def test_a_handler_of_each_event_needs_a_filter_without_a_clock(thread: eventq.Thread) -> None:
+    """What was examined is not examined again, so time must not change the answer."""
+    where = "created_at < strftime('%Y-%m-%dT%H:%M:%fZ','now')"
+    with pytest.raises(eventq.FilterError, match="may not read the clock"):
+        thread.subscribe("w", "true", each=True, filter=where)
+    thread.subscribe("w", "true", filter=where)
+    thread.push("self", "note", "x")
+    with pytest.raises(eventq.FilterError, match="may not read the clock"):
+        thread.claim("w")
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        ({"each": True}, "there is no handler to run for each event"),
+        ({"batch": 2}, "batch and concurrency are for a handler of each event"),
+        ({"handler": "x", "concurrency": 2}, "batch and concurrency are for a handler of each"),
+        ({"handler": "x", "each": True, "ordered_by": "type"}, "come in order already"),
+        ({"ordered_by": "size"}, "events cannot be ordered by 'size'"),
+        ({"ordered_by": "$.a\0"}, "events cannot be ordered by"),
+        ({"on_failure": "weep"}, "on_failure is 'weep'"),
+        ({"backoff": (5, 1)}, "must not end below its start"),
+        ({"backoff": (-1, 1)}, "backoff must be seconds from 0"),
+        ({"lease": 0}, "a lease must be above zero"),
+        ({"handler": "x", "each": True, "batch": 0}, "batch must be a whole number from 1"),
+        ({"handler": "x", "each": True, "concurrency": -1}, "concurrency must be a whole number"),
+        ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
+        ({"timeout": "soon"}, "timeout must be a number of seconds"),
+    ],
+)
+def test_terms_that_make_no_sense(thread: eventq.Thread, terms: dict[str, Any], says: str) -> None:
+    """They are refused before anything is stored."""
+    with pytest.raises(eventq.UsageError, match=says):
+        thread.subscribe("w", **terms)
+    assert thread.subscriptions() == []

@@ -400,7 +400,7 @@ def test_the_mirror_of_the_older_tool_is_fine_until_we_write(originals_mirror: s
     with eventq.open(originals_mirror) as thread:
         assert thread.check() == []
         assert len(list(thread.peek())) == 3
-        thread.pop("w", 0)
+        thread.pop("w", 0, replay=True)
         assert thread.check() == []
     assert mirror_files(originals_mirror) == before
     assert not os.path.exists(os.path.join(originals_mirror, "original-mirror"))

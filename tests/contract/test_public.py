@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
+import json
 import os
 import pickle
+import re
+import subprocess
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -27,6 +32,9 @@ LEVELS = {
     "eventq.wire.jobs": 6.7,
     "eventq.wire.handlers": 6.5,
     "eventq.aio": 7,
+    "eventq.work": 7.5,
+    "eventq.station": 7,
+    "eventq.worker": 7,
     "eventq.thread": 6,
     "eventq.wire": 6,
     "eventq.log": 5,
@@ -177,11 +185,13 @@ def test_only_one_module_knows_the_engine() -> None:
 def test_the_public_names_are_exact() -> None:
     """`__all__` is sorted, small, complete, and every name of it can be had."""
     assert eventq.__all__ == sorted(eventq.__all__)
-    assert len(eventq.__all__) <= 30
-    assert set(eventq.__all__) == {
-        "AsyncThread", "Batch", "Blob", "Captured", "ConsumerInfo", "Content", "Context", "Event", "EventqError", "FilterError",
-        "InputError", "KeyConflictError", "LogicError", "NewEvent", "NewRun", "NewStep", "NewTurn", "OutputSink", "Source", "StoreError", "Subscription", "Thread", "ThreadInfo", "Turn", "UsageError", "connect", "destroy", "exists",
-        "init", "open",
+    found = {name for name in eventq.__all__ if not name.endswith("Error")}
+    assert len(found) <= 40
+    assert found == {
+        "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerInfo", "Content",
+        "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep", "NewTurn",
+        "OutputSink", "Retry", "Source", "Subscription", "Thread", "ThreadInfo", "Turn", "Worker",
+        "connect", "destroy", "exists", "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__
     for name in eventq.__all__:
@@ -197,6 +207,31 @@ def test_every_name_comes_from_its_home() -> None:
     for name, home in names.items():
         made = getattr(import_module(home), "open_thread" if name == "open" else name)
         assert getattr(eventq, name) is made
+
+
+def test_every_exception_that_a_docstring_names_can_be_imported() -> None:
+    """From the package itself, or it is one of Python's."""
+    named = set()
+    for path in modules().values():
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+                named |= {*re.findall(r"\b[A-Z]\w+Error\b", ast.get_docstring(node) or "")}
+    assert {"LeaseLostError", "UnknownConsumerError"} <= named
+    known = {*eventq.__all__, *vars(builtins), *vars(json)}
+    assert named - known == {"GoneError"}  # of the interface of engines, which no caller sees
+
+
+def test_importing_the_package_imports_none_of_its_modules() -> None:
+    """A name is fetched from its module when it is asked for."""
+    code = (
+        "import sys; before = {*sys.modules}; import eventq;"
+        "print(*sorted({*sys.modules} - before)); eventq.UnknownConsumerError;"
+        "assert 'eventq.errors' in sys.modules"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [name for name in found.stdout.split() if name.startswith("eventq")] == ["eventq"]
 
 
 def test_everything_public_is_documented() -> None:

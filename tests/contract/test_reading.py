@@ -131,11 +131,12 @@ def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
     """An id is a whole number from 0 to 2^63-1, and a count one from 1."""
     thread.subscribe("w", "true")
     calls: list[Callable[[], object]] = [
-        lambda: thread.peek(value), lambda: thread.pop("w", value), lambda: thread.ack("w", value),
-        lambda: thread.last(value), lambda: thread.pop("w", 0, limit=value),
+        lambda: thread.peek(value), lambda: thread.ack("w", value), lambda: thread.last(value),
+        lambda: thread.pop("w", 0, limit=value),
     ]  # fmt: skip
     if value is not None:
         calls += [
+            lambda: thread.pop("w", value),
             lambda: thread.peek(limit=value),
             lambda: thread.follow(value),
             lambda: thread.prune(keep_last=value),
@@ -264,7 +265,7 @@ def test_follow_without_a_bell(
 ) -> None:
     """Where the system has no inotify a follower looks often instead, and misses nothing either."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError("no inotify")
 
     monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch", refuse)

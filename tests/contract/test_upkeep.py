@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq import ConsumerInfo, LogicError, UsageError
-from eventq.errors import ReadOnlyError
+from eventq.errors import ReadOnlyError, UnknownConsumerError
 from eventq.locks import ConsumerLock
 from tests.contract.support import fill, found, mirror_lines
 
@@ -56,9 +56,67 @@ def test_info_says_where_each_consumer_stands(thread: Thread, clock: Clock) -> N
     assert info.db_bytes == os.path.getsize(os.path.join(thread.path, "events.db"))
     stamp = "2026-03-18T10:30:00.123Z"
     assert info.subscriptions == (
-        ConsumerInfo("w", "echo hi", "type = 'odd'", 4, stamp, 3, False, 0, None, 3, 2.5),
-        ConsumerInfo("a", "true", None, 0, None, 8, False, 0, None, 5, None),
+        ConsumerInfo(
+            "w", "echo hi", "type = 'odd'", 4, stamp, 3, False, 0, None, 3, 2.5, waiting_id=6, lag=0
+        ),
+        ConsumerInfo("a", "true", None, 0, None, 8, False, 0, None, 5, None, waiting_id=3, lag=0),
     )
+
+
+def test_info_says_what_claims_have_left(thread: Thread, clock: Clock) -> None:
+    """Leased, unfinished and dead events, how long the first one has waited, and what was done."""
+    thread.subscribe("w", backoff=(60, 60))
+    push(thread, 6)
+    clock.move(90)
+    done, bad, later, _ = thread.claim("w", 4)
+    done.done()
+    bad.dead("no")
+    later.retry()
+    (info,) = thread.info().subscriptions
+    assert (info.handler_cmd, info.kind, info.waiting_id, info.lag) == (None, "pull", 3, 90)
+    assert (info.unfinished, info.leased, info.dead, info.pending) == (2, 1, 1, 4)
+    assert (info.done, info.failed, info.buried) == (1, 1, 1)
+    clock.move(24 * 3600 + 60)
+    (info,) = thread.info().subscriptions
+    assert (info.leased, info.done, info.failed, info.buried) == (0, 0, 0, 0)
+
+
+def test_info_counts_what_an_ack_or_a_replay_has_left(thread: Thread) -> None:
+    """Also before a claim has noticed it."""
+    thread.subscribe("w")
+    push(thread, 6)
+    claims = thread.claim("w", 4)
+    thread.settle(claims[2:3], retry=claims[3:], delay=60)
+    thread.ack("w", 0, replay=True)
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.leased, info.waiting_id) == (6, 0, 0, 1)
+    thread.settle(retry=thread.claim("w", 3), delay=60)
+    thread.ack("w", 2)
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.leased, info.waiting_id) == (4, 1, 0, 3)
+
+
+def test_nothing_is_claimed_of_a_paused_consumer(thread: Thread) -> None:
+    """Nor read by `consume`; what is claimed may be settled, and `resume` lets it go on."""
+    thread.subscribe("w")
+    thread.subscribe("r")
+    push(thread, 3)
+    (claim,) = thread.claim("w")
+    for name in "wr":
+        thread.pause(name)
+        thread.pause(name)
+    assert thread.warnings() == ["consumer 'w' is paused", "consumer 'r' is paused"]
+    assert thread.claim("w") == []
+    claim.done()
+    assert [*thread.consume("r", idle=0)] == []
+    assert thread.pop("r")
+    for name in "wr":
+        thread.resume(name)
+    assert thread.warnings() == []
+    assert [one.event.id for one in thread.claim("w", 9)] == [2, 3]
+    assert [event.id for event in thread.consume("r", idle=0)] == [1, 2, 3]
+    with pytest.raises(UnknownConsumerError):
+        thread.pause("nobody")
 
 
 def test_info_says_who_is_running(thread: Thread) -> None:
@@ -144,7 +202,7 @@ def test_prune_gives_the_space_back(thread: Thread) -> None:
     thread.push_many(("self", "note", "x" * 10_000) for _ in range(500))
     thread.prune(keep_last=1)
     info = thread.info()
-    assert info.db_bytes + info.wal_bytes < 300_000
+    assert info.db_bytes + info.wal_bytes < 400_000
     assert ids(thread) == [500]
 
 

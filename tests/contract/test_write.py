@@ -105,7 +105,7 @@ def test_an_inner_block_may_fail_alone(thread: eventq.Thread) -> None:
             thread.push_many([("self", "note", "e"), ("self", "", "bad")])
         thread.subscribe("w", "true")
         with pytest.raises(ConsumerExistsError):
-            thread.subscribe("w", "true")
+            thread.subscribe("w", "false")
         thread.push("self", "note", "f")
     assert contents(thread) == ["a", "d", "f"]
     assert mirrored(thread) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,7 +143,7 @@ def test_missing_files_are_made_again(tmp_path: Path) -> None:
         os.unlink(os.path.join(path, "logs", "thread.log"))
         os.rmdir(os.path.join(path, "logs", "handlers"))
         os.rmdir(os.path.join(path, "logs"))
-        os.rmdir(os.path.join(path, "run"))
+        shutil.rmtree(os.path.join(path, "run"))
         thread.push("self", "test", "two")
     assert contents(path) == ["one", "two"]
     assert sound(path) == ["one", "two"]

@@ -58,7 +58,7 @@ def test_no_command_at_all_shows_help() -> None:
 @pytest.mark.parametrize(("words", "says"), [
     (["pish"], "No such command 'pish'"), (["push", "--thred", "x"], "No such option"),
     (["push", "--thread"], "Option '--thread' requires an argument"),
-    (["pop", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
+    (["ack", "--thread", "x", "--consumer", "w"], "Missing option '--last-event-id'"),
     (["info", "--thread", "INBOX", "more"], "Got unexpected extra argument"),
     (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
     (["push", "--thread", "INBOX", "--source", "a", "--type", "b"], "--content or --content-file"),
@@ -66,7 +66,7 @@ def test_no_command_at_all_shows_help() -> None:
     (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
     (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
     (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),
-    (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "seconds"),
+    (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0", "--wait", "soon"], "duration"),
     (["push", "--thread", "", "--source", "a", "--type", "b", "--content", "c"],
      "--thread is empty"),
     (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
@@ -142,7 +142,11 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
     assert json.loads(run("resume --thread", inbox, "--consumer", "w", "--json").out) == {
         "consumer_id": "w"
     }
-    assert json.loads(run("check --thread", inbox, "--json").out) == {"ok": True, "faults": []}
+    assert json.loads(run("check --thread", inbox, "--json").out) == {
+        "ok": True,
+        "faults": [],
+        "warnings": [],
+    }
     assert json.loads(run("mirror rebuild --thread", inbox, "--json").out) == {"count": 3}
     assert json.loads(
         run("prune --thread", inbox, "--keep-last", "1", "--force", "--json").out
@@ -151,6 +155,23 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
     assert info["event_count"] == 1
     assert info["newest_id"] == 3
     assert info["subscriptions"][0]["pending"] == 1
+
+
+def test_pause_rests_a_consumer_and_check_warns_of_it(inbox: str) -> None:
+    """`info` shows it too; --strict makes a warning an exit status of 3; `resume` ends it."""
+    run("subscribe --thread", inbox, "--consumer", "w")
+    done = run("pause --thread", inbox, "--consumer", "w")
+    assert (done.code, done.out) == (0, "Paused consumer 'w'\n")
+    assert "paused: yes (until 'eventq resume')" in run("info --thread", inbox).out
+    done = run("check --thread", inbox)
+    assert (done.code, done.out, done.err) == (0, "ok\n", "Warning: consumer 'w' is paused\n")
+    assert run("check --thread", inbox, "--strict").code == 3
+    found = run("check --thread", inbox, "--strict", "--json")
+    assert (found.code, json.loads(found.out)["warnings"]) == (3, ["consumer 'w' is paused"])
+    done = run("check --thread", inbox, program="thread")
+    assert (done.code, done.out, done.err) == (0, "ok\n", "")
+    run("resume --thread", inbox, "--consumer", "w")
+    assert run("check --thread", inbox, "--strict").code == 0
 
 
 def test_check_says_what_is_wrong_and_exits_1(inbox: str) -> None:

@@ -208,10 +208,6 @@ HINTS = [
         "run '{} subscribe' for it first",
     ),
     (["unsubscribe", "--thread", "INBOX", "--consumer", "w"], "run '{} subscribe' for it first"),
-    (
-        ["subscribe", "--thread", "INBOX", "--consumer", "there", "--handler", "true"],
-        "run '{} unsubscribe' first",
-    ),
     (["turn", "last", "nothing", "--thread", "INBOX"], "see '{} context ls'"),
     (["push", "--what"], "run '{} push --help'"),
     (["pish"], "run '{} --help'"),
@@ -237,6 +233,85 @@ def test_hints_name_the_program_as_it_was_called(
             )
             said = json.loads(done.stderr)["suggestion"] if more else done.stderr
             assert named in said
+
+
+def test_subscribing_again(inbox: str) -> None:
+    """`thread` refuses a consumer id that is taken; `eventq` only where the values differ."""
+    words = ["subscribe", "--thread", inbox, "--consumer", "w", "--handler"]
+    assert run(*words, "true", program=THREAD).code == 0
+    again = run(*words, "true", program=THREAD)
+    assert (again.code, "run 'thread unsubscribe' first" in again.err) == (1, True)
+    assert run(*words, "true", program=EVENTQ).code == 0
+    other = run(*words, "false", program=EVENTQ)
+    assert (other.code, "add --replace" in other.err) == (1, True)
+    assert run(*words, "false", "--replace", program=EVENTQ).code == 0
+    lacking = run(*words[:-1], program=THREAD)
+    assert (lacking.code, lacking.err) == (
+        2,
+        "Error: Missing option '--handler' - run 'thread subscribe --help'\n",
+    )
+
+
+def test_going_back(inbox: str) -> None:
+    """`thread` goes back whenever it is told a smaller id; `eventq` only with --replay."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "note", "x")] * 5)
+        thread.subscribe("w")
+    words = ["--thread", inbox, "--consumer", "w", "--last-event-id"]
+    for program in (THREAD, EVENTQ):
+        replay = ["--replay"] if program == EVENTQ else []
+        assert run("ack", *words, "4", program=program).code == 0
+        refused = run("pop", *words, "2", program=EVENTQ)
+        assert (refused.code, refused.out) == (1, "")
+        assert "consumer 'w' has acked 4 already - " in refused.err
+        assert run("ack", *words, "2", program=EVENTQ).code == 0
+        assert acked(inbox) == 4
+        done = run("pop", *words, "2", *replay, program=program)
+        assert [json.loads(line)["id"] for line in done.out.splitlines()] == [3, 4, 5]
+        assert acked(inbox) == 2
+        assert run("ack", *words, "1", *replay, program=program).code == 0
+        assert acked(inbox) == 1
+
+
+def test_beside_claims(inbox: str) -> None:
+    """`thread` knows of no claims; `eventq` refuses to read and ack beside them."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "note", "x")] * 5)
+        thread.subscribe("w")
+        words = ["--thread", inbox, "--consumer", "w"]
+        for at, command in enumerate(("pop", "ack"), start=1):
+            assert thread.claim("w")
+            more = [*words, "--last-event-id", str(2 * at)]
+            refused = run(command, *more, program=EVENTQ)
+            assert (refused.code, refused.out) == (1, "")
+            assert "consumer 'w' is in use: workers have claims of it" in refused.err
+            assert run(command, *more, program=THREAD).code == 0
+            assert acked(inbox) == 2 * at
+
+
+def test_a_pop_without_an_id(inbox: str) -> None:
+    """`eventq` reads on from the last ack; `thread` has always wanted an id, as `ack` does."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "note", "x")] * 3)
+        thread.subscribe("w")
+        thread.ack("w", 1)
+    words = ["--thread", inbox, "--consumer", "w"]
+    done = run("pop", *words, program=EVENTQ)
+    assert [json.loads(line)["id"] for line in done.out.splitlines()] == [2, 3]
+    assert acked(inbox) == 1
+    for command, program in (("pop", THREAD), ("ack", THREAD), ("ack", EVENTQ)):
+        done = run(command, *words, program=program)
+        name = os.path.basename(program)
+        hint = f"run '{name} {command} --help'"
+        assert (done.code, done.err) == (2, f"Error: Missing option '--last-event-id' - {hint}\n")
+    done = run("pop", *words, "--replay", program=EVENTQ)
+    assert (done.code, "--replay has no effect without --last-event-id" in done.err) == (2, True)
+
+
+def acked(inbox: str) -> int:
+    """Return how far the only consumer has got."""
+    with eventq.open(inbox) as thread:
+        return thread.info().subscriptions[0].last_acked_id
 
 
 def test_what_is_shown_names_the_program_as_it_was_called(inbox: str) -> None:

@@ -847,8 +847,8 @@ def test_without_a_thread_nothing_is_done(
     assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
     assert (done.code, done.out) == (1, "")
     done = run(*call, given="x")
-    expected = (2, f"Error: Missing option '--thread' - run 'eventq {name} --help'\n")
-    assert (done.code, done.err) == expected
+    fix = f"give --thread, set EVENTQ_THREAD, or run 'eventq {name} --help'"
+    assert (done.code, done.err) == (2, f"Error: Missing option '--thread' - {fix}\n")
     if name in ("artifact cat", "artifact ls", "artifact export", "output ls", "cat"):
         refused(1, "was written by an older eventq", run(*call, "--thread", original))
     assert sorted(os.listdir(tmp_path)) == before

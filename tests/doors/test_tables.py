@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import os
 import subprocess
@@ -16,6 +17,7 @@ import eventq
 from eventq.cli import groups, kinds
 from eventq.cli.table import Argument, Command, Option
 from eventq.output import sink
+from eventq.records import Subscription
 from eventq.wire.server import DEFAULT, Limits
 from tests.doors.support import environ, run
 
@@ -39,9 +41,9 @@ def types_of(option: Option) -> set[str]:
             "None" if value is None else type(value).__name__
             for value in (kind.given, kind.missing)
         }
-    if option.value == "CMD…":
-        return {"list[str]"}
     made = inspect.signature(kind).return_annotation.split(" | ")
+    if option.repeats:
+        return {f"list[{made[0]}]"}
     return (
         {*made, "None"}
         if option.default is None and not option.required and made != ["Any"]
@@ -116,6 +118,10 @@ def test_defaults_are_those_of_the_library() -> None:
         ("in-flight", limits.in_flight), ("ignore-keys", True), ("foreign-roots", False),
     ):  # fmt: skip
         assert default["serve", option] == value
+    unset = {field.name: field.default for field in dataclasses.fields(Subscription)}
+    for name in ("max_attempts", "timeout", "batch", "concurrency", "ordered_by", "on_failure",
+                 "backoff", "lease", "emit_dead"):  # fmt: skip
+        assert default["subscribe", name.replace("_", "-")] == unset[name]
     for option, value in (("spill", sink.SPILL), ("head", sink.HEAD), ("columns", sink.COLUMNS)):
         assert default["capture", option] == value
     thread = eventq.Thread
@@ -124,7 +130,6 @@ def test_defaults_are_those_of_the_library() -> None:
         ("pop", "wait", thread.pop, "wait"),
         ("peek", "limit", thread.peek, "limit"),
         ("tail", "lines", thread.last, "count"),
-        ("subscribe", "max-attempts", thread.subscribe, "max_attempts"),
         ("gc", "grace", thread.gc, "grace"),
     ):
         assert default[name, option] == inspect.signature(method).parameters[parameter].default
@@ -134,8 +139,8 @@ def test_defaults_are_those_of_the_library() -> None:
     ("pop --consumer w --last-event-id 0 --limit x", "--limit must be a whole number"),
     ("pop --consumer w --last-event-id -1", "--last-event-id must be a whole number"),
     ("tail --lines 99999999999999999999", "--lines must be a whole number"),
-    ("pop --consumer w --last-event-id 0 --wait 1e3", "--wait must be a number of seconds"),
-    ("gc --grace soon", "--grace must be a time"), ("turn show one", "TURN must be a whole number"),
+    ("pop --consumer w --last-event-id 0 --wait 1e3", "--wait must be a duration"),
+    ("gc --grace soon", "--grace must be a duration"), ("turn show one", "TURN must be a whole number"),
     ("run step r --role x --meta {", "--meta: the text is not JSON"),
     ("unsubscribe --consumer=", "--consumer is empty"),
     ("turn append main --content x --flags no", "--flags must be a whole number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,12 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import eventq
 from eventq import InputError, LogicError, UsageError
-from eventq.errors import AckError, ConsumerExistsError, UnknownConsumerError
+from eventq.errors import (
+    AckError,
+    AlreadyAckedError,
+    ConsumerExistsError,
+    UnknownConsumerError,
+)
 from tests.model.support import Beside, drive
 
 if TYPE_CHECKING:
@@ -226,8 +232,10 @@ class Machine(Beside):
 
     @rule(consumer=st.sampled_from(CONSUMERS), chosen=FILTERS, from_now=st.booleans())
     def subscribe(self, consumer: str, chosen: Filter, from_now: bool) -> None:
-        if consumer in self.model.subscriptions:
-            with pytest.raises(ConsumerExistsError):
+        known = self.model.subscriptions.get(consumer)
+        if known is not None:
+            again = nullcontext() if known.sql == chosen.sql else pytest.raises(ConsumerExistsError)
+            with again:
                 self.thread.subscribe(consumer, "true", filter=chosen.sql, from_now=from_now)
             return
         self.thread.subscribe(consumer, "true", filter=chosen.sql, from_now=from_now)
@@ -248,20 +256,28 @@ class Machine(Beside):
         share=st.floats(0, 1.1),
         limit=st.integers(1, 8),
         only_ack=st.booleans(),
+        replay=st.booleans(),
     )
-    def pop(self, consumer: str, share: float, limit: int, only_ack: bool) -> None:
+    def pop(self, consumer: str, share: float, limit: int, only_ack: bool, replay: bool) -> None:
         number = round(self.model.newest * share)
         chosen = self.model.subscriptions.get(consumer)
         if chosen is None or number > self.model.newest:
             with pytest.raises(UnknownConsumerError if chosen is None else AckError):
                 self.thread.pop(consumer, number, limit=limit)
             return
+        goes_back = number < self.model.acked.get(consumer, 0) and not replay
         if only_ack:
-            self.thread.ack(consumer, number)
+            self.thread.ack(consumer, number, replay=replay)
+        elif goes_back:
+            with pytest.raises(AlreadyAckedError):
+                self.thread.pop(consumer, number, limit=limit)
         else:
-            got = [Row.of(event) for event in self.thread.pop(consumer, number, limit=limit)]
-            assert got == self.model.after(number, chosen)[:limit]
-        self.model.acked[consumer] = number
+            popped = self.thread.pop(consumer, number, limit=limit, replay=replay)
+            assert [Row.of(event) for event in popped] == self.model.after(number, chosen)[:limit]
+        if not goes_back:
+            self.model.acked[consumer] = number
+        got = [Row.of(event) for event in self.thread.pop(consumer, limit=limit)]
+        assert got == self.model.after(self.model.acked[consumer], chosen)[:limit]
 
     @rule(consumer=st.sampled_from(CONSUMERS))
     def due(self, consumer: str) -> None:

@@ -120,10 +120,11 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
             [("self", "note", "x"), ("self", "note", "x", None, "other")]
         ),
         "pop": lambda: thread.pop("all", last - 3),
+        "pop without an id": lambda: thread.pop("all"),
         "pop with a filter": lambda: thread.pop("some", last - 3),
         "pop that waits": lambda: thread.pop("some", last, wait=0.001),
         "ack": lambda: thread.ack("all", last),
-        "ack that goes back": lambda: thread.ack("some", 5),
+        "ack that goes back": lambda: thread.ack("some", 5, replay=True),
         "notify": lambda: notifier._could_be_due(last, last),
         "dispatch": lambda: [consumers.due(state) for state in consumers.states()],
         "mirror": lambda: [
@@ -148,7 +149,8 @@ def test_the_test_can_fail(traced: Traced) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "push", "push with a key", "push with a known key", "push many", "pop", "pop with a filter",
+    "push", "push with a key", "push with a known key", "push many", "pop", "pop without an id",
+    "pop with a filter",
     "pop that waits", "ack", "ack that goes back", "notify", "dispatch", "mirror", "peek", "last",
     "lines", "prune", "pending",
 ])  # fmt: skip

@@ -18,9 +18,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import eventq
-from eventq import locks, system
+from eventq import Event, Thread, locks, system
+from eventq.errors import AlreadyAckedError
 from eventq.locks import ConsumerLock
-from eventq.log import dispatch, notifier, supervisor
+from eventq.log import dispatch, handlers, notifier, supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.consumers import Consumers
@@ -268,15 +269,15 @@ class Play:
             patch.setattr(system, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)
         patch.setattr(supervisor, "supervise", self._supervise)
-        patch.setattr(supervisor, "_become_handler", self._become_handler)
-        noop = SimpleNamespace(
+        patch.setattr(handlers, "_become", self._become_handler)
+        signals = SimpleNamespace(
             SIGCHLD=17,
             SIGKILL=9,
             SIGTERM=15,
             signal=lambda *_: None,
             set_wakeup_fd=lambda *_, **__: None,
         )
-        patch.setattr(supervisor, "signal", noop)
+        patch.setattr(system, "signals", signals)
         patch.setattr(
             supervisor,
             "select",
@@ -409,7 +410,7 @@ class Play:
         self._child("supervisor", work)
 
     def _become_handler(
-        self, gate: int, _: int, __: int, ___: str, environ: dict[str, str]
+        self, _: object, fds: tuple[int, int, int, int], environ: dict[str, str]
     ) -> None:
         parent = self._supervisors[self.stage.current]
         inherited = [
@@ -418,12 +419,13 @@ class Play:
             if watched.lock is not None
             for fd in watched.lock.fds
         ]
-        fd = os.dup(gate)
+        fd = os.dup(fds[0])
         poll = real_select.poll()
         poll.register(fd, real_select.POLLIN | real_select.POLLHUP)
 
         def work() -> None:
             go = os.read(fd, 1)
+            actor.ready = lambda: True  # the number of the descriptor may be another file's soon
             self.stage.step("exec")
             for number in (fd, *inherited):
                 os.close(number)
@@ -432,7 +434,14 @@ class Play:
                 self._handle(environ["EVENTQ_CONSUMER"], int(environ["EVENTQ_LAST_ACKED_ID"]))
 
         self._child("handler", work)
-        self.stage.actors[-1].ready = lambda: bool(poll.poll(0))
+        actor = self.stage.actors[-1]
+        actor.ready = lambda: bool(poll.poll(0))
+
+    def _pop(self, thread: Thread, consumer: str, at: int) -> list[Event]:
+        try:
+            return thread.pop(consumer, at, limit=self.page)
+        except AlreadyAckedError as error:
+            raise AssertionError(f"two handlers of {consumer}: {error}") from error
 
     def _handle(self, consumer: str, at: int) -> None:
         """Handle what there is: the smallest handler that does its duty."""
@@ -444,7 +453,7 @@ class Play:
             self.failing -= 1
         else:
             thread = self.open()
-            while events := thread.pop(consumer, at, limit=self.page):
+            while events := self._pop(thread, consumer, at):
                 self.got += [event.id for event in events]
                 at = events[-1].id
                 self.stage.step("handled")

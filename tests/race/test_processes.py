@@ -150,7 +150,7 @@ def test_of_several_subscribes_one_wins(box: Box) -> None:
             4,
         )
         assert first == (0, f"Subscribed consumer '{name}'\n", "")
-        error = f"Error: consumer '{name}' is already subscribed - run 'eventq unsubscribe' first, then subscribe again\n"
+        error = f"Error: consumer '{name}' is already subscribed, differently - add --replace to change it, which keeps its place\n"
         assert others == [(1, "", error)] * 3
     assert len(box.thread.subscriptions()) == 5
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq.errors import AckError, FilterError, UnknownConsumerError
-from eventq.event import ConsumerState, EventPage, LinePage, NewEvent
+from eventq import system
+from eventq.errors import (
+    AckError,
+    AlreadyAckedError,
+    ConsumerInUseError,
+    FilterError,
+    UnknownConsumerError,
+)
+from eventq.event import ConsumerState, EventPage, LinePage, NewEvent, Settings
+from eventq.storage.rows import Verdict, Worker
+from tests.claiming import ids, push, settle, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import eventq
     from eventq.storage.base import Consumers, Database
+    from tests.conftest import Clock
 
 
 @pytest.fixture
@@ -38,9 +49,16 @@ def end_stall(consumers: Consumers) -> None:
     consumers.note_run(state(consumers), attempts=0, stalled="")
 
 
-def page(consumers: Consumers, acked: int, limit: int = 100, consumer: str = "w") -> list[int]:
+def page(
+    consumers: Consumers,
+    acked: int,
+    limit: int = 100,
+    consumer: str = "w",
+    *,
+    replay: bool = False,
+) -> list[int]:
     """Pop, and return the ids of the events."""
-    found = consumers.pop(consumer, acked, limit).page
+    found = consumers.pop(consumer, acked, limit, replay=replay).page
     assert isinstance(found, EventPage)
     return [event.id for event in found.events]
 
@@ -90,8 +108,8 @@ def test_a_pop_acks_and_reads_on(consumers: Consumers) -> None:
 def test_acks(consumers: Consumers, how: str) -> None:
     """An ack moves on or back; one of what is to come is refused; only one that goes back wakes."""
     act: Callable[[str, int], Any] = {
-        "pop": lambda name, upto: consumers.pop(name, upto, 1),
-        "ack": lambda name, upto: consumers.pop(name, upto, 0),
+        "pop": lambda name, upto: consumers.pop(name, upto, 1, replay=True),
+        "ack": lambda name, upto: consumers.pop(name, upto, 0, replay=True),
     }[how]
     consumers.put("w", "run", None, 5, None)
     assert [act("w", upto).woke for upto in (5, 5, 20, 3)] == [False, False, False, True]
@@ -103,6 +121,121 @@ def test_acks(consumers: Consumers, how: str) -> None:
     assert state(consumers) == before
     with pytest.raises(UnknownConsumerError):
         act("nobody", 99)
+
+
+def test_nobody_goes_back_by_mistake(consumers: Consumers) -> None:
+    """Without a replay, an ack of what was acked changes nothing, and a pop of it is refused."""
+    consumers.put("w", "run", None, 5, None)
+    consumers.pop("w", 8, 0)
+    before = state(consumers)
+    for acked in (0, 7):
+        assert consumers.pop("w", acked, 0) == (None, False)
+        with pytest.raises(
+            AlreadyAckedError, match=f"has acked 8 already - .*--replay to read again from {acked}"
+        ) as caught:
+            consumers.pop("w", acked, 1)
+        assert caught.value.acked == 8
+    assert state(consumers) == before
+
+
+def test_a_pop_without_an_id(consumers: Consumers) -> None:
+    """It reads on from the progress and acks nothing, not even the first time."""
+    consumers.put("w", "run", "type = 'rare'", 5, None)
+    before = state(consumers)
+    for _ in range(2):
+        found = consumers.pop("w", None, 2)
+        assert isinstance(found.page, EventPage)
+        assert ([event.id for event in found.page.events], found.woke) == ([5, 10], False)
+    assert state(consumers) == before
+    consumers.pop("w", 10, 0)
+    found = consumers.pop("w", None, 2)
+    assert isinstance(found.page, EventPage)
+    assert [event.id for event in found.page.events] == [15, 20]
+    assert consumers.pop("w", None, 0) == (None, False)
+    with pytest.raises(UnknownConsumerError):
+        consumers.pop("nobody", None, 1)
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+def test_an_ack_that_somebody_else_overtakes(
+    consumers: Consumers, second: Database, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever acks more between the look and the ack of another one is not undone by that."""
+    consumers.put("w", "run", None, 5, None)
+    stamp = system.stamp
+
+    def faster(now: float) -> str:
+        monkeypatch.setattr(system, "stamp", stamp)
+        second.consumers.pop("w", 9, 0)
+        return stamp(now)
+
+    monkeypatch.setattr(system, "stamp", faster)
+    if limit:
+        with pytest.raises(AlreadyAckedError):
+            consumers.pop("w", 3, limit)
+    else:
+        assert not consumers.pop("w", 3, limit).woke
+    assert state(consumers).acked == 9
+
+
+# --- beside claims --------------------------------------------------------------------------------
+
+
+def claim(database: Database, span: int = 30_000) -> bytes:
+    """Claim an event as a worker, and return the token."""
+    taken = database.claims.take("w", 1, span, Worker("me"), os.urandom(16))
+    assert len(taken.claims) == 1
+    return taken.token
+
+
+def calls(consumers: Consumers) -> list[Callable[[], object]]:
+    """Return what shares the progress of a consumer with its claims."""
+    return [
+        lambda: consumers.pop("w", None, 5),
+        lambda: consumers.pop("w", 3, 5),
+        lambda: consumers.pop("w", 3, 0),
+        lambda: consumers.pop("w", 0, 0),
+        lambda: consumers.read_on("w", 3, 5),
+    ]
+
+
+def test_while_a_claim_is_out(consumers: Consumers, database: Database, clock: Clock) -> None:
+    """Nobody else reads or acks, until it is settled or its lease has ended."""
+    consumers.put("w", "run", None, 5, None)
+    for end in ("settle", "time", "clock"):
+        token = claim(database)
+        ((_, event, *_),) = database.claims.out("w", ("", 0), 10)
+        for call in calls(consumers):
+            with pytest.raises(ConsumerInUseError, match="'w' is in use: workers have claims"):
+                call()
+        before = state(consumers).acked
+        assert not consumers.advance("w", before, 20)
+        assert state(consumers).acked == before
+        if end == "settle":
+            database.claims.settle([Verdict("w", token, (event,), revived=False, what="done")])
+        else:
+            clock.move(31 if end == "time" else -3600)
+        consumers.pop("w", None, 5)
+        assert consumers.advance("w", before + (end == "settle"), 1)
+
+
+def test_a_replay_ends_claims(consumers: Consumers, database: Database) -> None:
+    """A replay goes through while a claim is out, and the claim is lost, also before the next one."""
+    consumers.put("w", "run", None, 5, None)
+    consumers.pop("w", 6, 0)
+    token = claim(database)
+    assert page(consumers, 2, 1, replay=True) == [3]
+    assert page(consumers, 3, 1) == [4]
+    verdict = Verdict("w", token, (7,), revived=False, what="done")
+    assert database.claims.settle([verdict]).lost == {(token, 7)}
+
+
+def test_claims_of_another_consumer_do_not_matter(consumers: Consumers, database: Database) -> None:
+    """A claim stands in the way of its own consumer only."""
+    consumers.put("w", "run", None, 5, None)
+    consumers.put("v", "run", None, 5, None)
+    claim(database)
+    assert page(consumers, 3, 1, consumer="v") == [4]
 
 
 def test_an_ack_that_is_repeated_changes_nothing(consumers: Consumers, database: Database) -> None:
@@ -162,8 +295,29 @@ def test_a_watermark_belongs_to_ack_and_filter(consumers: Consumers) -> None:
     assert state(consumers).scanned == 15
     consumers.pop("w", 17, 0)
     assert state(consumers).scanned == 17
-    consumers.pop("w", 2, 0)
+    consumers.pop("w", 2, 0, replay=True)
     assert state(consumers).scanned == 2
+
+
+def test_a_watermark_skips_no_event_that_claims_have_left(
+    database: Database, consumers: Consumers
+) -> None:
+    """It counts from the frontier, so that a replay to before that forgets it."""
+    where = "type = 'note' AND id < 4"
+    each = Settings(kind="each")
+    consumers.put("w", ":", where, 5, None, settings=each)
+    taken = take(database, 9)
+    assert ids(taken) == [1, 2, 3]
+    settle(database, taken, "done", [3])
+    settle(database, taken, "retry", [1, 2], span=90_000)
+    push(database, 5, type="rare")
+    consumers.note_scanned(state(consumers), 25)
+    found = state(consumers)
+    assert (found.acked, found.frontier, found.scanned) == (0, 20, 25)
+    assert list(database.faults()) == []
+    consumers.pop("w", 0, 0, replay=True)
+    found = state(consumers)
+    assert (found.frontier, found.scanned) == (0, 0)
 
 
 def test_consumers_are_apart(consumers: Consumers) -> None:

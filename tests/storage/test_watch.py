@@ -155,7 +155,7 @@ def test_a_fork_does_not_wait_to_watch(path: str, run_python: RunPython) -> None
 import os, signal, sys, threading, eventq
 from eventq.storage.sqlite import watcher
 
-def refuse(*_):
+def refuse(*_, **__):
     raise OSError(24, "no more instances")
 
 watcher._Watch.__init__ = refuse
@@ -190,7 +190,7 @@ def test_a_waiter_without_inotify_does_not_wait_for_a_writer(
 ) -> None:
     """It is made, and its wait ends in time, while another OS thread is inside `write`."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "no more instances")
 
     monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)

@@ -947,6 +947,11 @@ def made(kind: type[EventqError]) -> EventqError:
     known: dict[type, Callable[[], EventqError]] = {
         errors.FilterError: lambda: errors.FilterError("no", "a =\nb", 3),
         errors.AckError: lambda: errors.AckError(9, 4),
+        errors.AlreadyAckedError: lambda: errors.AlreadyAckedError("w", 9, 4),
+        errors.ConsumerInUseError: lambda: errors.ConsumerInUseError("w", "another process reads"),
+        errors.LeaseLostError: lambda: errors.LeaseLostError("w", 9),
+        errors.FencedError: lambda: errors.FencedError("w", 9),
+        errors.UnknownDeadLetterError: lambda: errors.UnknownDeadLetterError(9, "w"),
         TooLargeError: lambda: TooLargeError(9, 8, "call", "do"),
         TooLong: lambda: TooLong(9, 8, 64, 77),
         ConflictError: lambda: ConflictError("a", "b", 12),

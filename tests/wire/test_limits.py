@@ -1362,7 +1362,7 @@ def test_a_server_of_no_thread_is_refused(tmp_path: Path) -> None:
     ("words", "wanted", "told"),
     [
         (["--connections", "x"], 2, "--connections"),
-        (["--idle", "soon"], 2, "--idle must be a number of seconds"),
+        (["--idle", "soon"], 2, "--idle must be a duration"),
         (["--frame", "1000"], 2, "1024 to"),
         (["--frame", "67108865"], 2, "1024 to"),
         (["--in-flight", "5000"], 2, "are too few for frames"),

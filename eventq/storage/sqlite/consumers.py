@@ -7,17 +7,29 @@ import os
 import apsw
 
 from eventq import system
-from eventq.errors import AckError, DamagedError, FilterError, UnknownConsumerError
-from eventq.event import ConsumerState, Popped
+from eventq.errors import (
+    AckError,
+    AlreadyAckedError,
+    ConsumerInUseError,
+    DamagedError,
+    FencedError,
+    FilterError,
+    UnknownConsumerError,
+)
+from eventq.event import ConsumerState, Popped, Settings
 from eventq.storage.sqlite.values import is_text, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, NamedTuple
 
     from eventq.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
+else:
+    from eventq.named import NamedTuple
+
+SLACK_MS = 1_000  # by which a clock may be set back before leases end
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
     "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions"
@@ -29,30 +41,88 @@ _TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "
 _TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
 _STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
 CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL),
-CAST(coalesce(attempts, 0) AS INTEGER),
-CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(stalled_at, 0) AS INTEGER),
-CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5}{more}
+CAST(coalesce(t.attempts, 0) AS INTEGER),
+CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(t.stalled_at, 0) AS INTEGER),
+CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5},
+{settings}{more}
 FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id{join}
 WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"""
 _OLD_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
-5, NULL, 0, 0, {4}, 0, 0, 0, {5}{more}
+5, NULL, 0, 0, {4}, 0, 0, 0, {5}, {settings}{more}
 FROM (SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter FROM subscriptions) s
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
 WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
-_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER),
-CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(stalled_at, 0) AS INTEGER) END
+_SETTINGS = (
+    "kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,"
+    " backoff_most_ms, lease_ms, emit_dead, paused,"
+    " coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code"
+)
+_NO_SETTINGS = ", ".join(["NULL"] * 16)  # in a thread that an older program made
+_JOIN = """ LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
+LEFT JOIN queues q ON q.consumer_id = s.consumer_id
+LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at"""
+_PUT_SETTINGS = """INSERT INTO consumer_settings (consumer_id, kind, command, directory, batch,
+concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO UPDATE SET kind = excluded.kind,
+command = excluded.command, directory = excluded.directory, batch = excluded.batch,
+concurrency = excluded.concurrency, ordered_by = excluded.ordered_by,
+on_failure = excluded.on_failure, backoff_ms = excluded.backoff_ms,
+backoff_most_ms = excluded.backoff_most_ms, lease_ms = excluded.lease_ms,
+emit_dead = excluded.emit_dead"""
+_SET_PAUSED = """INSERT INTO consumer_settings (consumer_id, kind, batch, concurrency, backoff_ms,
+backoff_most_ms, lease_ms, emit_dead, paused) VALUES (?1, 'loop', 1, 0, 1000, 600000, 30000, 0, ?2)
+ON CONFLICT DO UPDATE SET paused = excluded.paused"""
+# Whether a lease of the queue `n` holds now: ?2. A replay since then has ended it, an ack those of
+# the events up to it.
+_LEASED = f"""(expires_at IS NOT NULL AND replay_from IS NULL AND EXISTS (
+SELECT 1 FROM unfinished u WHERE u.queue_id = n.queue_id AND state = 0 AND due_at > ?2
+AND due_at <= ?2 + span_ms + {SLACK_MS} AND (revived = 1 OR event_id > coalesce((
+SELECT last_acked_id FROM consumer_progress WHERE consumer_id = ?1), 0))))"""  # noqa: S608
+_POSITION = f"""SELECT filter, seq, CAST(last_acked_id AS INTEGER),
+CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(t.stalled_at, 0) AS INTEGER) END,
+coalesce({_LEASED}, 0)
 FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id WHERE s.consumer_id = ?"""
-_OLD_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL
+LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+LEFT JOIN queues n ON n.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""  # noqa: S608
+_OLD_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL, 0
 FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
-LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id WHERE s.consumer_id = ?"""
-_SET_ACKED = (
+LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""
+SET_ACKED = (
     "INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at) VALUES (?, ?, ?)"
     " ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,"
     " updated_at = excluded.updated_at"
 )
+# Whether a newer supervisor than that of the caller runs a consumer; of NULL, none is newer.
+_FENCED = "SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2"
+# A queue that has claimed nothing, so that a first claim begins after the progress of then.
+_RAISE_FENCE = """INSERT INTO queues (consumer_id, frontier, acked, fence) VALUES (?, 0, 0, 1)
+ON CONFLICT (consumer_id) DO UPDATE SET fence = fence + 1 RETURNING fence"""
+_GO_BACK = """INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
+SELECT ?1, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2)
+ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,
+updated_at = excluded.updated_at RETURNING 1"""
+# An ack that goes on, and that nobody else has overtaken.
+_ACK = f"""INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
+SELECT ?1, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1
+AND (fence > ?5 OR {_LEASED}))
+ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,
+updated_at = excluded.updated_at WHERE CAST(last_acked_id AS INTEGER) < excluded.last_acked_id
+RETURNING 1"""  # noqa: S608
+_REPLAY = """UPDATE queues SET replay_from = coalesce(min(replay_from, ?2), ?2)
+WHERE consumer_id = ?1 AND frontier > ?2 AND (?3 IS NULL OR fence <= ?3)"""
+_SUBSCRIBE = (
+    "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
+)
+_ADVANCE = f"""UPDATE consumer_progress SET last_acked_id = ?4, updated_at = ?5
+WHERE consumer_id = ?1 AND last_acked_id = ?3
+AND NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1 AND {_LEASED})"""  # noqa: S608
+_CLEAN_STATE = (
+    "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES"
+    " (?, ?, ?)"
+)
+_REPLACE = "UPDATE subscriptions SET handler_cmd = ?2, filter = ?3 WHERE consumer_id = ?1"
 _SET_SCANNED = (
     "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE"
     " consumer_id = ?"
@@ -61,6 +131,19 @@ _NOTE_RUN = """UPDATE subscription_state SET
 attempts = coalesce(?1, attempts), attempts_at = iif(?1 IS NULL, attempts_at, ?3),
 stalled = iif(?2 IS NULL, stalled, nullif(?2, '')), stalled_at = iif(?2 IS NULL, stalled_at, ?3)
 WHERE consumer_id = ?4"""
+
+
+DEFAULTS = Settings()
+
+
+class _Position(NamedTuple):
+    """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
+
+    filter: str | None
+    last: int
+    before: int | None
+    stalled_at: int | None
+    leased: int = 0
 
 
 class Consumers:
@@ -85,18 +168,23 @@ class Consumers:
         """Return the rows of all subscriptions, or of one.
 
         Columns: consumer_id, handler_cmd, filter, last_acked_id, updated_at, max_attempts, timeout,
-        attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter.
+        attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, then
+        those of consumer_settings.
         """
         sql = _OLD_STATES if self._db.version == 0 else _STATES  # of the older tool, opened to read
+        has = self._db.has_queues()
+        more = {"settings": _SETTINGS if has else _NO_SETTINGS, "join": _JOIN if has else ""}
         try:
-            rows = self._run(sql.format(*_TEXTS, more=""), (consumer,))
+            rows = self._run(sql.format(*_TEXTS, more="", **more), (consumer,))
             if all(_is_plain(row) for row in rows):
                 return rows
         except DamagedError:
             pass  # text that is not UTF-8, or worse: then this fails too
         kinds = "".join(f", typeof({name})" for name in _TEXTS)
         blobs = (f"CAST({name} AS BLOB)" for name in _TEXTS)
-        return [_shown(row) for row in self._run(sql.format(*blobs, more=kinds), (consumer,))]
+        return [
+            _shown(row) for row in self._run(sql.format(*blobs, more=kinds, **more), (consumer,))
+        ]
 
     def any(self) -> bool:
         """Return whether there is any subscription."""
@@ -119,24 +207,39 @@ class Consumers:
         attempts: int,
         timeout: float | None,
         *,
+        settings: Settings | None = None,
         from_now: bool = False,
     ) -> bool:
         """Store a subscription, with a clean state; return False when there is one of that name."""
         with self._db.joined():
-            sql = (
-                "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES"
-                " (?, ?, ?)"
-            )
-            self._run(sql, (consumer, handler, filter))
+            self._run(_SUBSCRIBE, (consumer, handler, filter))
             if not self._db.connection.changes():
                 return False
-            sql = (
-                "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout)"
-                " VALUES (?, ?, ?)"
-            )
-            self._run(sql, (consumer, attempts, timeout))
+            self._run(_CLEAN_STATE, (consumer, attempts, timeout))
+            if settings is not None:
+                self._run(_PUT_SETTINGS, (consumer, *settings))
             if from_now and (last := self._db.events.last()):
-                self._run(_SET_ACKED, (consumer, last, system.stamp(system.now())))
+                self._run(SET_ACKED, (consumer, last, system.stamp(system.now())))
+            self._db.ring_on_commit()
+        return True
+
+    def change(
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        settings: Settings,
+    ) -> bool:
+        """Change a subscription, which keeps its progress and its pause; return False for none."""
+        with self._db.joined():
+            self._run(_REPLACE, (consumer, handler, filter))
+            if not self._db.connection.changes():
+                return False
+            self._run(_CLEAN_STATE, (consumer, attempts, timeout))
+            self._run(_PUT_SETTINGS, (consumer, *settings))
+            self._db.ring_on_commit()
         return True
 
     def delete(self, consumer: str) -> bool:
@@ -145,29 +248,121 @@ class Consumers:
             self._run("DELETE FROM subscriptions WHERE consumer_id = ?", (consumer,))
             gone = bool(self._db.connection.changes())
             self._run("DELETE FROM subscription_state WHERE consumer_id = ?", (consumer,))
+            self._db.ring_on_commit()
         return gone
+
+    def pause(self, consumer: str, *, paused: bool) -> None:
+        """Let a consumer rest, or go on."""
+        with self._db.joined():
+            self._db.change(_SET_PAUSED, (consumer, paused))
+            self._db.ring_on_commit()
 
     # --- progress ---------------------------------------------------------------------------------
 
-    def pop(self, consumer: str, acked: int, limit: int, *, lines: bool = False) -> Popped:
-        """Ack up to an id, and return the next page of matching events, as JSON with `lines`.
+    def pop(
+        self,
+        consumer: str,
+        acked: int | None,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
+    ) -> Popped:
+        """Ack up to an id, and return the next page of matching events; see `storage.base`.
 
         The events are read first: a filter that fails leaves the ack where it was, and an ack that
         fails returns no events. A power cut may undo the ack: it only means a second delivery.
-        Raises UnknownConsumerError, AckError, FilterError.
         """
-        text, last, before, stalled_at = self._position(consumer)
-        if acked > last and acked != before:
-            raise AckError(acked, last)
-        page = self._read(text, acked, last, limit, lines=lines) if limit else None
-        return Popped(page, self._set_acked(consumer, acked, before, stalled_at))
+        self._check_fence(consumer, fence, acked or 0)
+        found = self._position(consumer, replay=replay)
+        before = found.before or 0
+        goes_back = acked is not None and acked < before and not replay
+        if acked is not None and acked > found.last and acked != found.before:
+            raise AckError(acked, found.last)
+        if goes_back and limit:
+            raise AlreadyAckedError(consumer, before, acked or 0)
+        after = before if acked is None else acked
+        page = self._read(found.filter, after, found.last, limit, lines=lines) if limit else None
+        if acked is not None and replay and acked == before:
+            return Popped(page, woke=self._replay_from(consumer, acked, fence))
+        if acked is None or goes_back or acked == found.before:
+            return Popped(page, woke=False)
+        if not self._set_acked(consumer, acked, replay=replay, fence=fence):
+            self._check_fence(consumer, fence, acked)
+            return self._overtaken(consumer, acked, page)
+        woke = acked < before or found.stalled_at == before
+        if woke:
+            self._db.ring_on_commit()
+        return Popped(page, woke)
+
+    def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
+        """Record how far a consumer has got; return False where somebody else was faster."""
+        stamp = system.stamp(system.now())
+        if replay:
+            return bool(self._db.change(_GO_BACK, (consumer, fence, acked, stamp), relaxed=True))
+        values = (consumer, self._db.milliseconds(), acked, stamp, fence)
+        return bool(self._db.change(_ACK, values, relaxed=True))
+
+    def _replay_from(self, consumer: str, acked: int, fence: int | None) -> bool:
+        """Let what claims did after the progress be done again; return whether there was anything.
+
+        For a replay that goes further back, a trigger does so.
+        """
+        db = self._db
+        if not db.has_queues():
+            return False
+        with db.joined():
+            self._run(_REPLAY, (consumer, acked, fence))
+            woke = bool(db.connection.changes())
+            if woke:
+                db.ring_on_commit()
+        return woke
+
+    def _check_fence(self, consumer: str, fence: int | None, acked: int = 0) -> None:
+        """Raise FencedError if a newer supervisor than that of the caller runs a consumer."""
+        if fence is not None and self._db.has_queues() and self._run(_FENCED, (consumer, fence)):
+            raise FencedError(consumer, acked)
+
+    def raise_fence(self, consumer: str) -> int:
+        """Return the fence of a new supervisor; see `storage.base`.
+
+        A power cut may undo it, but ends all handlers too.
+        """
+        number: int = self._db.change(_RAISE_FENCE, (consumer,), relaxed=True)[0][0]
+        return number
+
+    def _overtaken(self, consumer: str, acked: int, page: EventPage | LinePage | None) -> Popped:
+        """Raise what a pop gets that somebody else was faster than; an ack has nothing to do."""
+        before = self._position(consumer).before or 0
+        if acked < before and page is not None:
+            raise AlreadyAckedError(consumer, before, acked)
+        return Popped(page, woke=False)
+
+    def advance(self, consumer: str, before: int, acked: int) -> bool:
+        """Ack events that were read; return False when the progress is not what it was before."""
+        db = self._db
+        db.check_process()
+        with db.lock:
+            stamp = system.stamp(system.now())
+            values = (consumer, db.milliseconds(), before, acked, stamp)
+            db.change(_ADVANCE, values, relaxed=True)
+            return bool(db.connection.changes())
 
     def read_on(
-        self, consumer: str, after: int, limit: int, *, lines: bool = False
+        self,
+        consumer: str,
+        after: int,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
     ) -> EventPage | LinePage:
-        """Return the next page of events without an ack. Raises UnknownConsumerError."""
-        text, last, _, _ = self._position(consumer)
-        return self._read(text, after, last, limit, lines=lines)
+        """Return the next page of events without an ack; see `storage.base`."""
+        self._check_fence(consumer, fence)
+        found = self._position(consumer, replay=replay)
+        return self._read(found.filter, after, found.last, limit, lines=lines)
 
     def _read(
         self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
@@ -186,29 +381,26 @@ class Consumers:
             )
         return page  # type: ignore[no-any-return]
 
-    def _position(self, consumer: str) -> tuple[str | None, int, int | None, int | None]:
-        """Return filter, newest event, last ack and where it stalled, if it did, of a consumer."""
-        sql = _POSITION if self._db.version else _OLD_POSITION
+    def _position(self, consumer: str, *, replay: bool = False) -> _Position:
+        """Return where a consumer stands. Raises UnknownConsumerError, ConsumerInUseError.
+
+        Claims do not matter to a replay, which ends them.
+        """
+        sql = _POSITION if self._db.has_queues() else _OLD_POSITION
         try:
-            rows = self._run(sql, (consumer,))
-            if rows and not isinstance(rows[0][0], bytes):
-                text, last, before, stalled_at = rows[0]
-                return text, self._db.events.last() if last is None else last, before, stalled_at
+            rows = self._run(sql, (consumer, self._db.milliseconds()))
         except DamagedError:
-            rows = [None]
+            rows = [(b"",)]
         if not rows:
             raise UnknownConsumerError(consumer)
-        state = self._rows(consumer)[0]  # a filter that cannot be read is told by its type
-        return state[2], self._db.events.last(), state[3], state[10] if state[9] else None
-
-    def _set_acked(
-        self, consumer: str, acked: int, before: int | None, stalled_at: int | None
-    ) -> bool:
-        """Note how far a consumer has got; return whether it may be due although nothing is new."""
-        if before == acked:
-            return False
-        self._db.change(_SET_ACKED, (consumer, acked, system.stamp(system.now())), relaxed=True)
-        return acked < (before or 0) or stalled_at == (before or 0)
+        if isinstance(rows[0][0], bytes):  # a filter that cannot be read is told by its type
+            state = self._rows(consumer)[0]
+            stalled_at = state[10] if state[9] else None
+            return _Position(state[2], self._db.events.last(), state[3], stalled_at)
+        found = _Position._make(rows[0])
+        if found.leased and not replay:
+            raise ConsumerInUseError(consumer, "workers have claims of it")
+        return found if found.last is not None else found._replace(last=self._db.events.last())
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -216,7 +408,8 @@ class Consumers:
         """Note that no event up to `upto` matches, unless time may change that."""
         text = state.filter or ""
         if text and not self._db.filtered(lambda sandbox: sandbox.timed(text)):
-            self._db.change(_SET_SCANNED, (state.acked, upto, text, state.consumer), relaxed=True)
+            after = max(state.acked, state.frontier)  # of what is before, some may be unfinished
+            self._db.change(_SET_SCANNED, (after, upto, text, state.consumer), relaxed=True)
 
     def note_run(
         self, state: ConsumerState, *, attempts: int | None = None, stalled: str | None = None
@@ -225,6 +418,8 @@ class Consumers:
         with self._db.joined():
             self._run(_STATE_ROW, (state.consumer,))
             self._run(_NOTE_RUN, (attempts, stalled, state.acked, state.consumer))
+            if stalled == "":
+                self._db.ring_on_commit()
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -346,12 +541,25 @@ def _text_of(data: bytes | None, kind: str) -> str | None:
 
 def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     """Return a row as a record: what was noted for another acked event does not count."""
-    consumer, handler, text, acked, updated_at, most, timeout, *noted = row
-    attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = noted
-    fits = after <= acked and scanned_text == (text or "")
+    consumer, handler, text, acked, updated_at, most, timeout = row[:7]
+    attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
+    settings = DEFAULTS if row[14] is None else Settings._make((*row[14:24], bool(row[24])))
+    # A handler that pops begins after the acked event, whatever claims have examined before.
+    frontier = 0 if settings.kind == "loop" else row[26] or 0
+    fits = after <= max(acked, frontier) and scanned_text == (text or "")
     return ConsumerState(
         consumer, handler, text, acked, updated_at, most, timeout,
         attempts if attempts_at == acked else 0,
-        stalled if stalled_at == acked else None,
+        (stalled if stalled_at == acked else None) if row[27] is None else _halt(*row[27:30]),
         max(acked, scanned) if fits else acked,
+        settings,
+        bool(row[25]),
+        frontier,
     )  # fmt: skip
+
+
+def _halt(event: int, attempts: int | None, code: int | None) -> str:
+    """Return why claims have stopped at an event."""
+    from eventq.storage.rules import stall  # a push needs none of that module
+
+    return stall(event, attempts, code)

@@ -25,6 +25,7 @@ from eventq.errors import (
 )
 from eventq.event import Stats
 from eventq.storage.sqlite import migrate
+from eventq.storage.sqlite.bell import BELL, make_bell
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events, commit_of
 from eventq.storage.sqlite.failures import is_lacking, translate
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from eventq.event import Commit
     from eventq.filters.sandbox import FilterSandbox
     from eventq.locks import ConsumerLock as Lease
-    from eventq.locks import Leases
+    from eventq.locks import Hold, Leases
     from eventq.storage.base import Area
     from eventq.storage.sqlite.blobs import Blobs
+    from eventq.storage.sqlite.claims import Claims
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
     from eventq.storage.sqlite.events import Part
@@ -190,10 +192,21 @@ class Read:
             self._own.close()
 
 
+def configure(connection: apsw.Connection) -> None:
+    """Enforce references, and plan each statement once, whatever it is bound to.
+
+    Otherwise SQLite plans again whenever a value changes that might match the condition of a
+    partial index, which takes longer than running the statement.
+    """
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+
 class Database:
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
     if TYPE_CHECKING:
+        claims: Claims
         blobs: Blobs
         turns: Turns
         contexts: Contexts
@@ -222,6 +235,8 @@ class Database:
         self._parts: list[Part] = []  # the events that it has stored
         self._size = 0  # characters of these
         self._source = ""  # of the last of these
+        self._rings = False  # whether the transaction under way can make anybody due
+        self._bell = f"{directory}/{BELL}"
         self._spoiled = 0  # the level that can only be undone
         self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
@@ -308,7 +323,7 @@ class Database:
         if os.geteuid() == 0:
             _look_as_root(connection, write=write)
         connection.set_busy_handler(Busy())
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        configure(connection)
         if write and level == "normal":
             connection.pragma("synchronous", "normal")
         return connection
@@ -576,6 +591,12 @@ class Database:
 
         return ConsumerLock.take(files_of(self.directory, consumer))
 
+    def hold(self, consumer: str) -> Hold:
+        """Note that this process works for a consumer; see `storage.base`."""
+        from eventq.locks import Hold
+
+        return Hold(self.directory, consumer)
+
     def leases(self) -> Leases:
         """Return the current holders of leases."""
         from eventq.locks import Leases
@@ -608,6 +629,14 @@ class Database:
         if self.version < 5:
             self._look_again()
         return self.version >= 5
+
+    def has_queues(self) -> bool:
+        """Return whether there are tables of claims, as `has_memory` does."""
+        return self.version >= 6
+
+    def check_queues(self) -> None:
+        """Raise StoreError when there are no tables of claims."""
+        self._check_tables(self.has_queues, "claims")
 
     def check_memory(self) -> None:
         """Raise StoreError when there are no tables of turns and blobs."""
@@ -799,6 +828,10 @@ class Database:
             self._leave()
         if depth == 1:
             self.alive()
+            if self._rings:
+                self._rings = False
+                if not parts:
+                    self.ring()
         if parts:
             self.tell(commit_of(parts, self._source))
         for effect in effects:
@@ -852,7 +885,8 @@ class Database:
         self._subscribers.append((name, subscriber))
 
     def tell(self, commit: Commit) -> None:
-        """Call all subscribers with a commit."""
+        """Wake who waits for events, then call all subscribers with a commit."""
+        self.ring()
         for name, subscriber in self._subscribers:
             try:
                 subscriber(commit)
@@ -862,6 +896,20 @@ class Database:
                 if self.on_failure is None:
                     raise
                 self.on_failure(name, error)
+
+    def ring(self) -> None:
+        """Wake who waits for something to do."""
+        try:
+            os.utime(self._bell)
+        except OSError:
+            make_bell(self.directory)
+
+    def ring_on_commit(self) -> None:
+        """Ring after the transaction under way, or now if there is none."""
+        if self.in_write():
+            self._rings = True
+        else:
+            self.ring()
 
     def note_part(self, part: Part, source: str, *, goes_on: bool = False) -> None:
         """Note events that the transaction under way has stored, with contents while they are few.
@@ -1027,6 +1075,8 @@ class Database:
         if self.version:
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
+        if self.has_queues():
+            yield from self.claims.faults()
 
 
 _FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
@@ -1048,6 +1098,7 @@ def _size(path: str) -> int:
 
 # What holds an area: module and class, and the check that an older file has its tables.
 _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
+    "claims": ("claims", "Claims", Database.check_queues),
     "blobs": ("blobs", "Blobs", Database.check_memory),
     "turns": ("turns", "Turns", Database.check_memory),
     "contexts": ("contexts", "Contexts", Database.check_memory),

@@ -193,6 +193,28 @@ class Events:
             ]
         return Event._make(rows[0]) if rows else None
 
+    def among(self, numbers: Sequence[int]) -> tuple[dict[int, Event], int]:
+        """Return those of some events that are stored, as many as a page may hold.
+
+        Beside them is the id up to which all were looked for.
+        """
+        sql = (
+            f"SELECT id, {_COLUMNS} FROM events WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+            " ORDER BY id"
+        )
+        listed = "[" + ",".join(map(str, numbers)) + "]"
+        rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, (listed,))))
+        return {row[0]: _event(row) for row in rows}, max(numbers) if whole else rows[-1][0]
+
+    def matching(self, text: str, events: list[Event]) -> set[int]:
+        """Return the ids of those events that an accepted filter matches, inside `write`."""
+        if not text:
+            return {event[0] for event in events}
+        found: set[int] = self._db.filtered(
+            lambda sandbox: {event[0] for event in events if sandbox.matches(text, event)}
+        )
+        return found
+
     def _after(self, after: int) -> int | None:
         """Return the lowest id above `after`, or None."""
         return self._one("SELECT id FROM events WHERE id > ? ORDER BY id LIMIT 1", (after,))  # type: ignore[no-any-return]

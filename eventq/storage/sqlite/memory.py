@@ -6,7 +6,7 @@ import apsw
 
 from eventq import system
 from eventq.storage.sqlite import migrate
-from eventq.storage.sqlite.database import Database, Read
+from eventq.storage.sqlite.database import Database, Read, configure
 from eventq.storage.sqlite.readers import Reader
 
 TYPE_CHECKING = False
@@ -55,13 +55,16 @@ class MemoryDatabase(Database):
 
     def _open(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        configure(connection)
         migrate.apply(connection, system.stamp(system.now()))
         return connection
 
     def alive(self) -> int:
         """Return 0: nobody can take it away."""
         return 0
+
+    def ring(self) -> None:
+        """Do nothing: nobody else can wait for it."""
 
     def read(self) -> MemoryRead:
         """Return a context manager that keeps other threads out."""

@@ -39,6 +39,7 @@ class Recheck:
         self._sandbox = sandbox
         self.check = sandbox.check
         self.timed = sandbox.timed
+        self.matches = sandbox.matches
 
     def page(
         self,

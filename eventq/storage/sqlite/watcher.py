@@ -1,8 +1,9 @@
-"""Wait for the log to grow, by watching the mirror.
+"""Wait for something to do, by watching two files of a thread.
 
-`events.jsonl` changes after the commit; a waiter then reads the database. Watching the WAL would
-wake it before the commit is visible. A slow poll of the database is the safety net, and the only
-way to wait on systems without inotify.
+`run/bell` is touched after each commit that can make anybody due; `events.jsonl` changes after each
+push, also by programs that know of no bell. A waiter then reads the database. Watching the WAL
+would wake it before the commit is visible. A slow poll of the database is the safety net, and the
+only way to wait on systems without inotify.
 
 A process has one inotify instance for all waiters, as a user may have only 128. One waiter reads it
 and wakes the others; when it leaves, another takes over. A separate OS thread for that lost: a
@@ -15,6 +16,8 @@ import os
 from _thread import RLock, allocate_lock
 
 from eventq import system
+from eventq.locks import supervised
+from eventq.storage.sqlite.bell import BELL, make_bell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
     from eventq.storage.sqlite.database import Database
 
-_NAME = "events.jsonl"
+_MIRROR = "events.jsonl"
+_NEW = (_MIRROR, "run")  # names in a thread's folder that lead to another file to watch
 _FAST_LOOK = 0.01  # seconds between two looks where there is no inotify
 
 
@@ -37,7 +41,7 @@ class Watcher:
         self._db = db
         self._watch: _Watch | None = None
         try:
-            self._watch = _Watch(db.directory)
+            self._watch = _Watch(db.directory, makes_bell=db.writable)
         except (ImportError, OSError):
             self._version = db.data_version()
 
@@ -53,6 +57,10 @@ class Watcher:
         if not woken:
             self._db.alive()
         return woken
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
+        return -1 if self._watch is None else self._watch.fileno()
 
     def _poll(self, seconds: float) -> bool:
         deadline = system.monotonic() + seconds
@@ -83,36 +91,51 @@ class Watcher:
 
 
 class _Watch:
-    """A watch of the mirror file, renewed when the folder gets another one."""
+    """A watch of the bell and the mirror of a thread, renewed when there are other files."""
 
-    def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, _NAME)
+    def __init__(self, directory: str, *, makes_bell: bool) -> None:
+        self._directory = directory
+        self._makes_bell = makes_bell
         self._notify = notify = _Notify.shared()
         self.bell = allocate_lock()  # locked until it rings
         self.bell.acquire()
         self.rang = False
-        self._file = -1
+        self._files = {_MIRROR: -1, BELL: -1}
         with notify.lock:
-            self._folder = notify.add(self, directory, folder=True)
-            self._add_file()
+            self._folder = notify.add(self, directory, notify.folder_flags)
+            self._add_files()
 
-    def _add_file(self) -> None:
-        """Watch the file that has the name now, in place of the one before it."""
-        before, self._file = self._file, -1
+    def _add_files(self) -> None:
+        """Watch the files that have the names now, in place of those before them."""
+        for name, before in self._files.items():
+            self._files[name] = now = self._add(name)
+            if before >= 0 and before != now:
+                self._notify.remove(self, before)
+
+    def _add(self, name: str) -> int:
+        """Watch a file; return -1 if that fails: the watch of the folder and slow looks remain."""
+        path = os.path.join(self._directory, name)
+        flags = self._notify.file_flags
         try:
-            self._file = self._notify.add(self, self._path, folder=False)
+            return self._notify.add(self, path, flags)
+        except FileNotFoundError:
+            if name != BELL or not self._makes_bell:
+                return -1
         except OSError:
-            pass  # missing, or not for us to read: the watch of the folder and the slow look remain
-        if before >= 0 and before != self._file:
-            self._notify.remove(self, before)
+            return -1  # not for us to read
+        make_bell(self._directory)
+        try:
+            return self._notify.add(self, path, flags)
+        except OSError:
+            return -1
 
     def note(self, number: int, name: str) -> None:
-        """Wake the waiter if the file or its name has changed; the instance is locked."""
-        if number != self._folder:
-            self.ring()
-        elif name == _NAME:
-            self._add_file()
-            self.ring()
+        """Wake the waiter if a file or its name has changed; the instance is locked."""
+        if number == self._folder and name not in _NEW:
+            return
+        if number != self._files[_MIRROR]:  # the bell may have been removed
+            self._add_files()
+        self.ring()
 
     def ring(self) -> None:
         """Wake the waiter, now or when it begins to wait; the instance is locked."""
@@ -128,11 +151,140 @@ class _Watch:
         """Wait for the file or its name to change."""
         return self._notify.wait(self, system.monotonic() + seconds)
 
+    def fileno(self) -> int:
+        """Return the descriptor of the instance, which all waiters share."""
+        return self._notify.fileno()
+
     def close(self) -> None:
         """Stop watching."""
         with self._notify.lock:
-            for number in {self._folder, self._file} - {-1}:
+            for number in {self._folder, *self._files.values()} - {-1}:
                 self._notify.remove(self, number)
+
+
+class _Listed(_Watch):
+    """A watch whose changes are noted in a set."""
+
+    def __init__(self, directory: str, rang: set[str]) -> None:
+        self._rang = rang
+        super().__init__(directory, makes_bell=True)
+
+    def ring(self) -> None:
+        """Note the thread."""
+        self._rang.add(self._directory)
+
+
+class _Folder:
+    """A watch of a folder that may get subfolders and threads."""
+
+    def __init__(self, path: str, changed: set[str]) -> None:
+        self._path = path
+        self._changed = changed
+        self._notify = _Notify.shared()
+        self._number = self._notify.add(self, path, self._notify.folder_flags)
+
+    def note(self, _: int, __: str) -> None:
+        """Note the folder."""
+        self._changed.add(self._path)
+
+    def nudge(self) -> None:
+        """Do nothing: nobody waits."""
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._notify.remove(self, self._number)
+
+
+class Bells:
+    """Watches many threads, and folders that may get more, for a process with one OS thread.
+
+    What cannot be watched, as the system has no inotify or no watch left, is looked at by `take`.
+    """
+
+    def __init__(self) -> None:
+        """Watch nothing yet."""
+        self._rang: set[str] = set()
+        self._changed: set[str] = set()
+        self._threads: dict[str, _Listed] = {}
+        self._folders: dict[str, _Folder] = {}
+        self._polled: dict[str, object] = {}  # threads, with the times of their files
+
+    @property
+    def polls(self) -> bool:
+        """Whether there are threads that only `take` looks at."""
+        return bool(self._polled)
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when `take` may return anything; -1 for none."""
+        watched = self._threads or self._folders
+        return _Notify.shared().fileno() if watched else -1
+
+    def add(self, directory: str) -> None:
+        """Watch a thread from now on."""
+        if directory in self._threads or directory in self._polled:
+            return
+        try:
+            self._threads[directory] = _Listed(directory, self._rang)
+        except (ImportError, OSError):
+            self._polled[directory] = _times(directory, BELL, _MIRROR)
+
+    def remove(self, directory: str) -> None:
+        """Stop watching a thread."""
+        if watch := self._threads.pop(directory, None):
+            watch.close()
+        self._polled.pop(directory, None)
+        self._rang.discard(directory)
+
+    def add_folder(self, path: str) -> None:
+        """Watch a folder, as far as the system can."""
+        if path not in self._folders:
+            try:
+                self._folders[path] = _Folder(path, self._changed)
+            except (ImportError, OSError):
+                pass
+
+    def take(self) -> tuple[set[str], set[str]]:
+        """Return the threads and the folders that have changed since the last call."""
+        if self.fileno() >= 0:
+            _Notify.shared().read_now()
+        for directory, before in self._polled.items():
+            if (times := _times(directory, BELL, _MIRROR)) != before:
+                self._polled[directory] = times
+                self._rang.add(directory)
+        rang, changed = set(self._rang), set(self._changed)
+        self._rang.clear()
+        self._changed.clear()
+        return rang, changed
+
+    def close(self) -> None:
+        """Stop watching."""
+        for watch in self._threads.values():
+            watch.close()
+        for folder in self._folders.values():
+            folder.close()
+        self._threads.clear()
+        self._folders.clear()
+
+
+def trace(directory: str) -> object:
+    """Return what changes with every commit, without opening the database.
+
+    It is never the same twice while somebody supervises consumers, who may be lost at any time.
+    """
+    times = _times(directory, "events.db", "events.db-wal")
+    return [*times, object()] if supervised(directory) else times
+
+
+def _times(directory: str, *names: str) -> list[object]:
+    """Return what changes with the files of a thread."""
+    found: list[object] = []
+    for name in names:
+        try:
+            stat = os.stat(os.path.join(directory, name))
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append((0, 0, 0))
+    return found
 
 
 class _Notify:
@@ -143,11 +295,11 @@ class _Notify:
     def __init__(self) -> None:
         from inotify_simple import INotify, flags
 
-        self._folder_flags = flags.CREATE | flags.MOVED_TO | flags.ONLYDIR
-        self._file_flags = flags.MODIFY
+        self.folder_flags = flags.CREATE | flags.MOVED_TO | flags.ONLYDIR
+        self.file_flags = flags.MODIFY | flags.ATTRIB
         self._make = INotify
         self._instance: INotify | None = None
-        self._watches: dict[int, list[_Watch]] = {}  # by the number of what they watch
+        self._watches: dict[int, list[_Watch | _Folder]] = {}  # by the number of what they watch
         self._waiting: list[_Watch] = []
         self._reader: _Watch | None = None  # whose waiter reads the instance now
         self.lock = RLock()
@@ -164,14 +316,16 @@ class _Notify:
         """Drop the instance without closing it: it belongs to the parent of a fork."""
         cls._one = None
 
-    def add(self, watch: _Watch, path: str, *, folder: bool) -> int:
+    def fileno(self) -> int:
+        """Return the descriptor of the instance, -1 while nobody watches."""
+        return -1 if self._instance is None else int(self._instance.fileno())
+
+    def add(self, watch: _Watch | _Folder, path: str, flags: int) -> int:
         """Watch a file or a folder; return its number, which others that watch it have too."""
         if self._instance is None:
             self._instance = self._make()
         try:
-            number: int = self._instance.add_watch(
-                path, self._folder_flags if folder else self._file_flags
-            )
+            number: int = self._instance.add_watch(path, flags)
         except OSError:
             self._close_unused()
             raise
@@ -180,7 +334,7 @@ class _Notify:
             watches.append(watch)
         return number
 
-    def remove(self, watch: _Watch, number: int) -> None:
+    def remove(self, watch: _Watch | _Folder, number: int) -> None:
         """Stop watching; the last watcher closes the instance."""
         watches = self._watches.get(number, [])
         if watch in watches:
@@ -221,6 +375,12 @@ class _Notify:
                 return self._instance
         return None
 
+    def read_now(self) -> None:
+        """Read what has changed, without waiting."""
+        with self.lock:
+            if self._instance is not None and self._reader is None:
+                self._read(self._instance, 0)
+
     def _read(self, instance: INotify, seconds: float) -> None:
         """Read what has changed, and ring for those who watch it."""
         events = instance.read(timeout=max(0, int(seconds * 1000)))
@@ -231,7 +391,7 @@ class _Notify:
                     watch.note(event.wd, event.name)
             self._close_unused()
 
-    def _watches_of(self, number: int) -> list[_Watch]:
+    def _watches_of(self, number: int) -> list[_Watch | _Folder]:
         """Return the watches of a number; all of them if the system has dropped events."""
         if number < 0:
             return [watch for watches in self._watches.values() for watch in watches]

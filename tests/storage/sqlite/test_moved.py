@@ -80,7 +80,7 @@ WRITES: list[Callable[[eventq.Thread, dict[str, Any]], object]] = [
     lambda thread, _: thread.push_many([("self", "note", "x")]),
     lambda thread, _: thread.push_many([("self", "note", "x", None, "l")]),
     lambda thread, _: thread.write().__enter__(), lambda thread, _: thread.pop("w", 4),
-    lambda thread, _: thread.ack("w", 4), lambda thread, _: thread.ack("w", 1),
+    lambda thread, _: thread.ack("w", 4), lambda thread, _: thread.ack("w", 1, replay=True),
     lambda thread, _: thread.subscribe("v", "true"), lambda thread, _: thread.unsubscribe("w"),
     lambda thread, _: thread.resume("w"), lambda thread, _: thread.prune(keep_last=1, force=True),
     lambda thread, _: thread.contexts.create("e"), lambda _, held: held["context"].append("two"),
@@ -150,3 +150,23 @@ def test_a_write_after_an_ack_is_as_durable_as_one_before(
         state = thread.consumers.state("w")
         is_ack = state is not None and state.acked != 3
         assert levels[:1] in ([], [False]) or is_ack  # a watermark that follows may be lost, too
+
+
+def test_only_what_may_be_done_again_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """A power cut may undo `done` and `extend`; failures and deaths are kept, and so is a claim."""
+    with eventq.open(tmp_path / "thread", create=True) as thread:
+        thread.subscribe("w")
+        thread.push_many([("self", "note", "x")] * 9)
+        one, two, three, four = thread.claim("w", 4)
+        is_relaxed = []
+        for settle in (
+            lambda: thread.extend([one, two]),
+            one.done,
+            two.retry,
+            three.dead,
+            lambda: thread.claim("w"),
+            lambda: thread.settle(thread.claim("w"), dead=[four]),
+        ):
+            settle()
+            is_relaxed.append(thread.database.is_relaxed)
+    assert is_relaxed == [True, True, False, False, False, False]

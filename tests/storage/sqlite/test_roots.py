@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import apsw
@@ -12,16 +13,13 @@ from blake3 import blake3
 import eventq
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
 from eventq.records import NewTurn
+from eventq.storage.sqlite import migrate
 from tests.contract.test_roots import A, B, C
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-
-OUTPUT = [
-    "removed_artifacts", "artifact_chunks", "artifacts", "counters", "agent_outputs", "blob_names",
-]  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -75,8 +73,12 @@ def test_a_long_way_takes_few_steps(opened: Thread) -> None:
 def aged(path: str, version: int) -> None:
     """Make a thread what an eventq of an older schema left."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
-    for table in ["turn_roots", *(OUTPUT if version == 3 else [])]:
-        connection.execute(f"DROP TABLE {table}")
+    for step, file in reversed(migrate.files()[version:]):
+        with open(file, encoding="utf-8") as script:
+            made = re.findall(r"^CREATE (TABLE|TRIGGER) (\w+)", script.read(), re.MULTILINE)
+        assert made, step
+        for kind, name in reversed(made):
+            connection.execute(f"DROP {kind} {name}")
     connection.execute("DELETE FROM migrations WHERE number > ?", (version,))
     connection.pragma("user_version", version)
     connection.close()

@@ -1,0 +1,175 @@
+"""Definitions for service managers, which keep `eventq work` running."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from eventq.cli import kinds, show
+from eventq.cli.options import JSON_ERRORS
+from eventq.cli.table import Command, Option
+from eventq.errors import LogicError, NotAThreadError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.table import Raw
+
+_END_SECONDS = 20  # beyond the grace period, for what was killed to be gone
+_UNIT = """\
+# {path}
+#
+# To install it:
+#
+#   {command} | {tee}
+#   {ctl} daemon-reload
+#   {ctl} enable --now {name}
+#
+# To see what it does, and to end it:
+#
+#   {journal} -f
+#   {ctl} disable --now {name}
+#{more}
+[Unit]
+Description={description}
+RequiresMountsFor={mounts}
+
+[Service]
+Type=exec
+ExecStart={start}
+{user}Restart=always
+RestartSec=1
+KillMode=mixed
+TimeoutStopSec={timeout}
+
+[Install]
+WantedBy={target}
+"""
+_LINGER = """
+# So that it also runs while you are not logged in:
+#
+#   loginctl enable-linger
+#"""
+
+
+def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> None:
+    """Print a systemd unit that runs handlers.
+
+    It runs 'eventq work' for the threads. The first lines say how to install it.
+    """
+    places = [*_threads(thread), *_folders(all)]
+    words = [word for option, path in places for word in (option, path)]
+    paths = [path for _, path in places]
+    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in os.path.basename(paths[0]))
+    name = f"eventq-{slug.strip('-') or 'work'}"
+    folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
+    sudo = "" if user else "sudo "
+    command = [*_program(), "work", *words, *_end(grace)]
+    show.say(
+        _UNIT.format(
+            path=f"{folder}/{name}.service",
+            command=_line("eventq", "service", "systemd", *words, *["--user"] * user),
+            tee=f"{sudo}tee {folder}/{name}.service",
+            ctl=f"{sudo}systemctl{' --user' * user}",
+            journal=f"journalctl {'--user ' * user}-u {name}",
+            name=name,
+            more=_LINGER if user else "",
+            description=_literal(f"eventq handlers of {', '.join(paths)}"),
+            mounts=" ".join(map(escape, paths)),
+            start=" ".join(escape(word).replace("$", "$$") for word in command),
+            user="" if user else f"User={_owner(paths[0])}\n",
+            timeout=f"{grace + _END_SECONDS:g}",
+            target="default.target" if user else "multi-user.target",
+        ).rstrip("\n")
+    )
+
+
+def _threads(paths: list[str]) -> list[tuple[str, str]]:
+    from eventq.thread import exists
+    from eventq.workspace.layout import resolve
+
+    for path in paths:
+        if not exists(path):
+            raise NotAThreadError(path)
+    return [("--thread", resolve(path)) for path in paths]
+
+
+def _folders(paths: list[str]) -> list[tuple[str, str]]:
+    from eventq.workspace.layout import resolve
+
+    for path in paths:
+        if not os.path.isdir(path):
+            raise LogicError(f"'{path}' is no folder", "give the folder that holds the threads")
+    return [("--all", resolve(path)) for path in paths]
+
+
+def _end(grace: float) -> list[str]:
+    """Return the options for the end: what is started then would be killed with the service."""
+    return ["--grace", f"{grace:g}", "--no-dispatch"]
+
+
+def _program() -> list[str]:
+    script = os.path.join(os.path.dirname(sys.executable), "eventq")
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "eventq"]
+
+
+def _owner(path: str) -> str:
+    """Return the user whose thread it is: handlers should not run as root."""
+    from pwd import getpwuid
+
+    number = os.stat(path).st_uid
+    try:
+        return getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _line(*words: str) -> str:
+    """Return a command line for a shell, on one line."""
+    from shlex import quote
+
+    return _literal(" ".join(map(quote, words)), percent="%")
+
+
+def escape(word: str) -> str:
+    """Return a word of a list in a unit."""
+    plain = all(c.isascii() and (c.isalnum() or c in "/._-:+=,@") for c in word)
+    if plain and word:
+        return word
+    text = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_literal(text)}"'
+
+
+def _literal(text: str, percent: str = "%%") -> str:
+    """Return text as it stands in a unit: on one line, and `%` begins no specifier."""
+    return "".join(
+        percent if c == "%" else f"\\x{ord(c):02x}" if c < " " or c == "\x7f" else c for c in text
+    )
+
+
+def _check_place(raw: Raw) -> None:
+    if raw["thread"] is None and raw["all"] is None:
+        raise UsageError("no thread is given", "add --thread PATH or --all DIR")
+
+
+COMMANDS = {
+    "service systemd": Command(
+        systemd,
+        [
+            Option(
+                "thread PATH…", "The directory of a thread; give more than one.", kinds.directory
+            ),
+            Option("all DIR…", "Work for every thread below DIR, also for later ones.", kinds.path),
+            Option("user", "Make a unit for your own services, which needs no root."),
+            Option(
+                "grace DURATION",
+                "How long running handlers may take to end.",
+                kinds.duration,
+                default="30s",
+            ),
+            JSON_ERRORS,
+        ],
+        "eventq service systemd --thread ./inbox",
+        "eventq service systemd --all /srv/threads --user",
+        rules=[_check_place],
+    )
+}

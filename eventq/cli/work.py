@@ -1,0 +1,117 @@
+"""The command that runs handlers in the foreground, for service managers and containers."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from eventq.cli import kinds, show
+from eventq.cli.options import JSON_ERRORS
+from eventq.cli.table import Argument, Command, Option, is_given
+from eventq.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.table import Raw
+
+
+def work(
+    *,
+    worker: str | None,
+    thread: list[str],
+    all: list[str],
+    consumer: list[str],
+    grace: float,
+    dispatches: bool,
+) -> int:
+    """Run handlers in the foreground, until SIGTERM.
+
+    While this runs, a push starts no process of its own, and handlers start sooner. The events of a
+    worker that was killed, or is stuck for 10 seconds, are handled as if there were none. It prints
+    on stderr what it does. With WORKER, which is module:name, it runs an eventq.Worker of Python
+    functions instead; the module is looked for in the current directory first.
+    """
+    gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
+    from eventq import system
+
+    if worker is not None:
+        from eventq.cli.programs import find_worker
+
+        program = find_worker(worker)
+        default = program.path or system.env(_VARIABLE) or None
+        program.path = thread[0] if thread else default
+        program.run()
+        return 0
+    from eventq.work import Work
+
+    system.allow_more_files()
+    made = Work(
+        thread,
+        all,
+        consumer,
+        grace=grace,
+        hands_over=dispatches,
+        say=lambda line: show.note(f"eventq work: {line}"),
+    )
+    return 130 if made.run() == _SIGINT else 0
+
+
+_SIGINT = 2
+_VARIABLE = "EVENTQ_THREAD"
+
+
+def _check_place(raw: Raw) -> None:
+    """Refuse a command line that names no thread, or what a worker has in its program."""
+    if raw["WORKER"] is None:
+        if raw["thread"] is None and raw["all"] is None:
+            raw["thread"] = [path] if (path := os.environ.get(_VARIABLE)) else None
+            if raw["thread"] is None:
+                raise UsageError("no thread is given", "add --thread PATH or --all DIR")
+        return
+    for name in ("all", "consumer", "grace", "no-dispatch"):
+        if is_given(raw[name]) and raw[name] is not False:
+            raise UsageError(
+                f"--{name} is not for a Python worker", "leave it out; its program says such things"
+            )
+    if isinstance(raw["thread"], list) and len(raw["thread"]) > 1:
+        raise UsageError("a Python worker has one thread", "give --thread once")
+
+
+COMMANDS = {
+    "work": Command(
+        work,
+        [
+            Argument("[WORKER]"),
+            Option(
+                "thread PATH…",
+                "The directory of a thread; give more than one (default: $EVENTQ_THREAD).",
+                kinds.directory,
+            ),
+            Option(
+                "all DIR…",
+                "Work for every thread below DIR, also for later ones.",
+                kinds.path,
+            ),
+            Option("consumer ID…", "Work for this consumer only; give more than one."),
+            Option(
+                "grace DURATION",
+                "How long running handlers may take to end after SIGTERM.",
+                kinds.duration,
+                default="30s",
+            ),
+            Option(
+                "no-dispatch",
+                "At the end, leave what waits to the next push or worker. By default a"
+                " dispatch in the background takes over.",
+                kinds.OFF,
+                parameter="dispatches",
+            ),
+            JSON_ERRORS,
+        ],
+        "eventq work --thread ./inbox",
+        "eventq work --all /srv/threads --grace 2m",
+        "eventq work --thread ./inbox --consumer mailer --consumer worker",
+        "eventq work tasks:worker --thread ./inbox",
+        rules=[_check_place],
+    )
+}

@@ -1,0 +1,208 @@
+"""Handlers: the processes that supervisors start, their logs, and how they end."""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+from eventq.locks import FolderLock
+from eventq.workspace.layout import ROTATE_LINES, rotate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NamedTuple
+
+    from eventq.event import Event
+    from eventq.workspace.journal import Journal
+    from eventq.workspace.layout import Layout
+else:
+    from eventq.named import NamedTuple
+
+_LONG_LOG = 1 << 20  # bytes of a log worth counting its lines
+_MOST_TAIL = 4 << 10  # bytes of the output of a failed run that are kept
+_MOST_VALUE = 4 << 10  # bytes of a value that goes into the environment
+_VARIABLES = (
+    "EVENTQ_EVENT_ID",
+    "EVENTQ_EVENT_TYPE",
+    "EVENTQ_EVENT_SOURCE",
+    "EVENTQ_EVENT_SUBTYPE",
+    "EVENTQ_EVENT_ATTEMPT",
+)
+
+
+class Job(NamedTuple):
+    """What a handler is started for.
+
+    With `events`, they are its input, and it says with its exit code what became of them; without,
+    it reads them itself. `fence` is the number of the supervisor.
+    """
+
+    consumer: str
+    command: str
+    directory: str | None
+    acked: int
+    events: Sequence[Event] = ()
+    attempt: int = 0
+    fence: int = 0
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that tell a handler of its only event."""
+        if len(self.events) != 1:
+            return {}
+        event = self.events[0]
+        values = (str(event.id), event.type, event.source, event.subtype, str(self.attempt))
+        return {
+            name: value
+            for name, value in zip(_VARIABLES, values, strict=True)
+            if value is not None and len(os.fsencode(value)) <= _MOST_VALUE
+        }
+
+
+class Failure(NamedTuple):
+    """A run of a handler that has failed; a negative code is the signal that killed it."""
+
+    consumer: str
+    events: str | None  # "event=7", unless the handler reads them itself
+    code: int
+
+
+class Handlers:
+    """The starter of the handlers of one thread."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        journal: Journal,
+        on_failure: Callable[[Failure], object] | None = None,
+    ) -> None:
+        """Take the paths and the journal of the thread, and who is told of runs that failed."""
+        self._layout = layout
+        self._journal = journal
+        self._on_failure = on_failure
+
+    def start(self, job: Job, note: Callable[[int], object]) -> int:
+        """Start a handler once `note` has recorded its pid, and return that.
+
+        Otherwise a supervisor killed in between would leave a handler that nobody knows of.
+        """
+        log = self._open_log(job.consumer)
+        source = self._input(job)
+        gate, opener = os.pipe()
+        environ = {name: text for name, text in os.environ.items() if name not in _VARIABLES}
+        environ |= {
+            "EVENTQ_THREAD": self._layout.directory,
+            "EVENTQ_CONSUMER": job.consumer,
+            "EVENTQ_LAST_ACKED_ID": str(job.acked),
+            "EVENTQ_FENCE": str(job.fence),
+            **job.variables(),
+        }
+        try:
+            pid = system.fork(lambda: _become(job, (gate, opener, source, log), environ))
+            note(pid)
+            os.write(opener, b"!")
+        finally:
+            for fd in (gate, opener, source, log):
+                os.close(fd)
+        return pid
+
+    def ended(self, consumer: str, events: str | None, code: int, seconds: float) -> None:
+        """Log how a run has ended."""
+        how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
+        which = f" {events}" if events else ""
+        self._journal.info(f"dispatch: consumer={consumer}{which} {how} seconds={seconds:.3f}")
+        if code and self._on_failure is not None:
+            self._on_failure(Failure(consumer, events, code))
+
+    def _input(self, job: Job) -> int:
+        """Return what a handler reads as its standard input: its events, a line each."""
+        if not job.events:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        from eventq.jsontext import writer
+
+        write = writer()
+        path = f"{self._layout.run}/.input-{os.getpid()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        try:
+            os.unlink(path)
+            for event in job.events:
+                system.write_all(fd, (write(event._asdict()) + "\n").encode())
+            os.lseek(fd, 0, os.SEEK_SET)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    # --- logs -------------------------------------------------------------------------------------
+
+    def tail(self, consumer: str, start: int) -> str:
+        """Return the end of what was written to a log after a position, at most 4 KiB."""
+        try:
+            with open(self._layout.handler_log(consumer), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                start = start if start <= size else 0  # another log by now
+                file.seek(max(start, size - _MOST_TAIL))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def log_size(self, consumer: str) -> int:
+        """Return the size of a log, 0 when there is none."""
+        try:
+            return os.stat(self._layout.handler_log(consumer)).st_size
+        except OSError:
+            return 0
+
+    def _open_log(self, consumer: str) -> int:
+        """Open the log of a handler, or /dev/null if it cannot be written: the handler must run."""
+        try:
+            return self._open_file(self._layout.handler_log(consumer))
+        except OSError as error:
+            self._journal.warn(f"dispatch: consumer={consumer} runs without a log ({error})")
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+    def _open_file(self, path: str) -> int:
+        if not os.path.isdir(self._layout.handlers):
+            self._layout.make_folder(self._layout.handlers)
+        fd = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode()
+        )
+        if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
+            return fd
+        os.close(fd)
+        lock = FolderLock(self._layout.handlers)
+        with lock:
+            rotate(path)
+        lock.close()
+        return self._open_file(path)
+
+
+def _become(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -> None:
+    """Turn this new process into the handler, once the gate opens."""
+    gate, opener, source, log = fds
+    os.close(opener)
+    os.setsid()
+    os.dup2(source, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    # Python ignores two of them, and an ignored signal survives the exec.
+    for number in (system.signals.SIGCHLD, system.signals.SIGPIPE, system.signals.SIGXFSZ):
+        system.signals.signal(number, system.signals.SIG_DFL)
+    system.restore_file_limit()
+    # The read returns nothing if the supervisor was killed before it recorded our pid.
+    if os.read(gate, 1) != b"!":
+        return
+    if job.directory is not None:
+        try:
+            os.chdir(job.directory)
+        except OSError as error:
+            what = f"eventq: the handler's directory cannot be entered: {error}\n"
+            os.write(2, what.encode(errors="replace"))
+            os._exit(1)
+    os.execve("/bin/sh", ["sh", "-c", job.command], environ)  # noqa: S606 (a shell command)
+
+
+def _many_lines(fd: int) -> bool:
+    size = os.lseek(fd, 0, os.SEEK_END)
+    return size > ROTATE_LINES and os.pread(fd, size, 0).count(b"\n") > ROTATE_LINES

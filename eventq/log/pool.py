@@ -1,0 +1,307 @@
+"""Handlers that are run for each event: claimed, started, watched, and settled by their exit code.
+
+Exit 0 finishes the event, 75 asks for another attempt that does not count, 65 makes a dead letter
+of it (the last two as in sysexits.h: EX_TEMPFAIL and EX_DATAERR). Everything else is a failed
+attempt. The claim is extended for as long as the handler runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+from eventq.log.handlers import Job
+from eventq.storage.rows import Verdict, Worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.event import ConsumerState
+    from eventq.log.handlers import Handlers
+    from eventq.log.subscriptions import Subscriptions
+    from eventq.storage.base import Claims
+    from eventq.storage.rows import Taken
+    from eventq.workspace.journal import Journal
+
+DEAD, AGAIN = 65, 75
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
+_GONE_SECONDS = 5.0  # for which a killed process is waited for
+_LOST = "its worker was lost"
+
+
+class Run:
+    """One handler at work on the events of one claim."""
+
+    def __init__(self, taken: Taken, state: ConsumerState, log: int) -> None:
+        """Take what was claimed; the process is started next."""
+        self.taken = taken
+        self.events = [claimed.event for claimed in taken.claims]
+        self.revived = taken.claims[0].revived
+        self.pid = 0
+        self.code: int | None = None
+        self.log = log  # the size of the log before the run
+        self.span = state.settings.lease
+        self.since = system.monotonic()
+        self.renew_at = self.since + self.span / 3000
+        self.timeout = state.timeout
+        self.kill_at: float | None = None  # after SIGTERM
+        self.lost = False  # the lease has ended: the result does not count
+        self.stopped = False  # ended by us: it goes back
+
+    @property
+    def look_at(self) -> float:
+        """When to look after it even if it does not end."""
+        times = [self.renew_at]
+        if self.kill_at is not None:
+            times.append(self.kill_at)
+        elif self.timeout is not None:
+            times.append(self.since + self.timeout)
+        return min(times)
+
+    def verdict(self, consumer: str, what: str, span: int | None = None) -> Verdict:
+        """Return a verdict on all its events."""
+        ids = tuple(event.id for event in self.events)
+        return Verdict(consumer, self.taken.token, ids, self.revived, what, span)
+
+
+class Pool:
+    """The runs of one consumer: one at a time in order, or as many as its settings say."""
+
+    def __init__(
+        self, consumer: str, subscriptions: Subscriptions, handlers: Handlers, journal: Journal
+    ) -> None:
+        """Start with no handler running."""
+        self.consumer = consumer
+        self.is_each = True  # whether the consumer is still run for each event
+        self.fence = 0  # of the supervisor, by now
+        self.has_room = False  # whether an event that comes now could be handled at once
+        self.runs: list[Run] = []
+        self._subscriptions = subscriptions
+        self._handlers = handlers
+        self._journal = journal
+        self._single = 0  # the last event of a batch that failed: up to it, events run singly
+        self._looked = False  # for what lost workers have left
+        self._ends_at: float | None = None  # when the runs are ended, as we stop
+        self._worker = Worker(f"{os.uname().nodename}:{os.getpid()}", me())
+
+    @property
+    def _claims(self) -> Claims:
+        return self._subscriptions.claims
+
+    def advance(self) -> float | None:
+        """Do what can be done without waiting; return when to look again, or None for idle."""
+        for run in [*self.runs]:
+            self._follow(run)
+        state = self._subscriptions.state(self.consumer)
+        self.is_each = state is not None and state.settings.kind == "each"
+        if state is not None and self.is_each and self._ends_at is None:
+            if not self._looked:
+                self._end_lost()
+                self._looked = True
+            slots = max(1, state.settings.concurrency)
+            while len(self.runs) < slots and self._begin(state):
+                pass
+            self.has_room = len(self.runs) < slots
+        if self.runs:
+            ends = [] if self._ends_at is None else [self._ends_at]
+            return min([*(run.look_at for run in self.runs), *ends])
+        if self._ends_at is not None:
+            return None
+        if state is None or not self.is_each or state.stalled is not None or state.paused:
+            return None
+        wait = self._subscriptions.next_due(self.consumer)
+        return None if wait is None else system.monotonic() + wait / 1000
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def _begin(self, state: ConsumerState) -> bool:
+        """Claim events and start a handler for them; return False when there are none."""
+        if not self._subscriptions.ready(state):
+            return False
+        settings = state.settings
+        single = settings.batch == 1 or state.acked < self._single
+        limit = 1 if single else settings.batch
+        token = os.urandom(16)
+        taken = self._claims.take(self.consumer, limit, settings.lease, self._worker, token)
+        if not taken.claims:
+            return False
+        if taken.claims[0].revived:
+            taken = self._only_first(taken)
+        for claimed in taken.claims:
+            if claimed.orphan is not None:
+                end_orphan(claimed.orphan)
+        run = Run(taken, state, self._handlers.log_size(self.consumer))
+        self._start(run, state)
+        return True
+
+    def _only_first(self, taken: Taken) -> Taken:
+        """Put back all but the first event: dead letters run singly."""
+        rest = [claimed.event.id for claimed in taken.claims[1:]]
+        if rest:
+            back = Verdict(self.consumer, taken.token, rest, True, "retry", 0, counts=False)
+            self._claims.settle([back])
+        return taken._replace(claims=taken.claims[:1])
+
+    def _start(self, run: Run, state: ConsumerState) -> None:
+        command = state.settings.command or ":"
+        first = run.taken.claims[0]
+        job = Job(
+            self.consumer, command, state.settings.directory, state.acked, run.events,
+            first.attempt, self.fence,
+        )  # fmt: skip
+
+        def note(pid: int) -> None:
+            run.pid = pid
+            self._claims.note(
+                self.consumer,
+                run.taken.token,
+                [event.id for event in run.events],
+                f"{self._worker.process} {_identity(pid)}",
+            )
+
+        try:
+            self._handlers.start(job, note)
+        except OSError:
+            self._claims.settle([run.verdict(self.consumer, "retry", 0)._replace(counts=False)])
+            raise
+        self.runs.append(run)
+        self._journal.info(
+            f"dispatch: consumer={self.consumer} spawned {_named(run)} attempt={first.attempt}"
+            f" pid={run.pid}"
+        )
+
+    # --- a run ------------------------------------------------------------------------------------
+
+    def _follow(self, run: Run) -> None:
+        """Settle a run that has ended; extend its claim, or end it when its time is up."""
+        if run.code is None:
+            run.code = system.reap(run.pid)
+            if run.code is not None:
+                seconds = system.monotonic() - run.since
+                self._handlers.ended(self.consumer, _named(run), run.code, seconds)
+        if run.code is not None:
+            self._settle(run, run.code)
+            self.runs.remove(run)
+            return
+        now = system.monotonic()
+        if run.kill_at is None:
+            self._end(run, now)
+        elif now >= run.kill_at:
+            system.kill_group(run.pid, system.signals.SIGKILL)
+            run.kill_at = now + GRACE_SECONDS
+        if now >= run.renew_at and not run.lost:
+            self._extend(run)
+
+    def _end(self, run: Run, now: float) -> None:
+        """Ask a handler to end if its time is up, or ours."""
+        if run.timeout is not None and now >= run.since + run.timeout:
+            why = f"timed out after {run.timeout:g} seconds"
+        elif self._ends_at is not None and now >= self._ends_at:
+            why, run.stopped = "is stopped", True
+        else:
+            return
+        self._journal.warn(f"dispatch: consumer={self.consumer} {why}")
+        system.kill_group(run.pid, system.signals.SIGTERM)
+        run.kill_at = now + GRACE_SECONDS
+
+    def _extend(self, run: Run) -> None:
+        """Extend the claim; kill the handler if it is lost, as somebody else may have the event."""
+        run.renew_at = system.monotonic() + run.span / 3000
+        lost = self._claims.settle([run.verdict(self.consumer, "extend", run.span)]).lost
+        if lost:
+            self._journal.warn(
+                f"dispatch: consumer={self.consumer} {_named(run)} was acked, replayed or given to"
+                " another worker: its handler is killed"
+            )
+            run.lost = True
+            run.kill_at = system.monotonic()
+            system.kill_group(run.pid, system.signals.SIGKILL)
+
+    def _settle(self, run: Run, code: int) -> None:
+        """Settle what a handler was started for, as its exit code says."""
+        if code < 0 or run.kill_at is not None:
+            system.kill_group(run.pid, system.signals.SIGKILL)  # its children die with it
+        if run.lost:
+            return
+        verdict = self._judge(run, code)
+        if self._claims.settle([verdict]).lost:
+            self._journal.warn(
+                f"dispatch: consumer={self.consumer} {_named(run)} ended after its lease: the"
+                " result does not count"
+            )
+
+    def _judge(self, run: Run, code: int) -> Verdict:
+        """Return the verdict for an exit code."""
+        if run.stopped:
+            return run.verdict(self.consumer, "retry", 0)._replace(counts=False)
+        if code == 0 and run.kill_at is None:
+            return run.verdict(self.consumer, "done")
+        if len(run.events) > 1:  # which of them it was, nobody knows
+            self._single = run.events[-1].id
+            return run.verdict(self.consumer, "retry", 0)._replace(counts=False)
+        output = self._handlers.tail(self.consumer, run.log)
+        if run.kill_at is not None:
+            output = f"{output}\ntimed out after {run.timeout:g} seconds".lstrip()
+        what = "dead" if code == DEAD and run.kill_at is None else "retry"
+        verdict = run.verdict(self.consumer, what)._replace(code=code, error=output)
+        return verdict._replace(counts=False) if code == AGAIN and run.kill_at is None else verdict
+
+    # --- what others left -------------------------------------------------------------------------
+
+    def _end_lost(self) -> None:
+        """End the claims of workers of this machine that are gone, and the handlers they left."""
+        after = ("", 0)
+        while rows := self._claims.out(self.consumer, after, 1_000):
+            after = rows[-1].consumer, rows[-1].event
+            for row in rows:
+                if row.process is not None and is_lost(row.process):
+                    end_orphan(row.process)
+                    end = Verdict(self.consumer, row.token, (row.event,), row.revived, "retry", 0)
+                    self._claims.settle([end._replace(error=_LOST)])
+
+    def stop(self, ends_at: float) -> None:
+        """Start no more handlers. Those that run at `ends_at` are ended, and did not count."""
+        self._ends_at = ends_at
+
+
+def _named(run: Run) -> str:
+    first, last = run.events[0].id, run.events[-1].id
+    return f"event={first}" if first == last else f"events={first}-{last}"
+
+
+def me() -> str:
+    """Return what tells this process from all others: machine, pid namespace, pid and birth."""
+    return f"{machine()} {system.namespace()} {_identity(os.getpid())}"
+
+
+def _identity(pid: int) -> str:
+    """Return a pid and when its process was born: pids are used again."""
+    return f"{pid} {(system.birth(pid) or '0').replace(' ', '_')}"
+
+
+def machine() -> str:
+    """Return the id of this boot of this machine; "0" where the system tells none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "0"
+
+
+def is_lost(process: str) -> bool:
+    """Return whether a worker that ran on this machine is gone; False for one elsewhere."""
+    words = process.split(" ")
+    if words[:2] != [machine(), system.namespace()] or len(words) < 4 or not words[2].isdigit():
+        return False
+    return _identity(int(words[2])) != f"{words[2]} {words[3]}"
+
+
+def end_orphan(process: str) -> None:
+    """Kill the handler that a lost worker has left on this machine, and wait until it is gone."""
+    words = process.split(" ")
+    if words[:2] != [machine(), system.namespace()] or len(words) < 6 or not words[4].isdigit():
+        return
+    pid = int(words[4])
+    deadline = system.monotonic() + _GONE_SECONDS
+    while _identity(pid) == f"{words[4]} {words[5]}" and system.monotonic() < deadline:
+        system.kill_group(pid, system.signals.SIGKILL)
+        system.pause(0.002)

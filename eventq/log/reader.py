@@ -1,0 +1,124 @@
+"""Consume in a loop: each event is acked when the loop comes back for the next one."""
+
+from __future__ import annotations
+
+from eventq import system
+from eventq.errors import ConsumerInUseError
+from eventq.log.events import SLOW_LOOK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.event import Event
+    from eventq.log.subscriptions import Subscriptions
+    from eventq.storage.base import Database, Lease, Watcher
+
+_PAGE = 1_000  # events that are read at once
+_RETRY_SECONDS = 0.02  # between two tries to take the lease: nothing reports its end
+_NEVER = float("inf")
+
+
+class Reader:
+    """The only reader of a consumer, whose lease it has meanwhile."""
+
+    def __init__(
+        self,
+        db: Database,
+        subscriptions: Subscriptions,
+        consumer: str,
+        ack_every: int,
+        tick: Callable[[], object] | None = None,
+    ) -> None:
+        """Take the database and the subscriptions of the thread; nothing is read yet.
+
+        `tick` is called at least once a second while the reader waits; an exception that it raises
+        ends the wait.
+        """
+        self._db = db
+        self._subscriptions = subscriptions
+        self._consumer = consumer
+        self._ack_every = ack_every
+        self._tick = tick
+        self._acked = 0  # the progress as it is stored
+        self._read = 0  # the last event that the loop is through with
+        self._unacked = 0  # how many of these are not acked yet
+
+    def events(self, wait: float | None, idle: float | None) -> Iterator[Event]:
+        """Yield the events; wait for the lease, and up to `idle` seconds for the next event."""
+        lease = self._take(wait)
+        try:
+            lease.note()
+            self._begin()
+            with self._db.watch() as watcher:
+                yield from self._follow(watcher, _NEVER if idle is None else idle)
+        finally:
+            try:
+                self._flush()
+            finally:
+                lease.release()
+                lease.forget()
+
+    def _take(self, wait: float | None) -> Lease:
+        deadline = _NEVER if wait is None else system.monotonic() + wait
+        while (lease := self._subscriptions.lease(self._consumer)) is None:
+            if system.monotonic() >= deadline:
+                raise ConsumerInUseError(self._consumer, "another process reads as it")
+            system.pause(_RETRY_SECONDS)
+            self._look_around()
+        return lease
+
+    def _begin(self) -> None:
+        """Begin after the last acked event; a first ack of nothing makes the row of progress.
+
+        Raises ConsumerInUseError while somebody has claims of this consumer.
+        """
+        self._db.consumers.pop(self._consumer, 0, 0)
+        self._acked = self._read = self._subscriptions.known(self._consumer).acked
+
+    def _follow(self, watcher: Watcher, idle: float) -> Iterator[Event]:
+        deadline = system.monotonic() + idle
+        while True:
+            seen = self._read
+            yield from self._each()
+            if self._read > seen:
+                deadline = system.monotonic() + idle
+                continue
+            self._flush()
+            left = deadline - system.monotonic()
+            if left <= 0:
+                return
+            watcher.wait(min(left, SLOW_LOOK))
+            self._look_around()
+
+    def _look_around(self) -> None:
+        if self._tick is not None:
+            self._tick()
+
+    def _each(self) -> Iterator[Event]:
+        """Yield the events that are stored now."""
+        state = self._subscriptions.known(self._consumer)
+        if state.paused:
+            return
+        text = self._db.events.accept(state.filter)
+        after, last = self._read, self._db.events.last()
+        while after < last:
+            page = self._db.events.page(text, after, last, _PAGE)
+            after = page.next
+            for event in page.events:
+                yield event
+                self._read = event[0]
+                self._unacked += 1
+                if self._unacked >= self._ack_every and not self._flush():
+                    return
+
+    def _flush(self) -> bool:
+        """Ack what the loop is through with; return False when others have moved the progress."""
+        if not self._unacked:
+            return True
+        self._unacked = 0
+        if self._db.consumers.advance(self._consumer, self._acked, self._read):
+            self._acked = self._read
+            return True
+        self._begin()
+        return False

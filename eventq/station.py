@@ -1,0 +1,221 @@
+"""One thread under `eventq work`: what is held for its consumers, and who supervises them.
+
+The thread is open only while there is something to do for it, or was a moment ago. Its holds are
+kept all the time: while one is fresh, pushes start nothing for the consumer. It is taken before the
+first look for events, and after its release there is another look.
+"""
+
+from __future__ import annotations
+
+from eventq import system
+from eventq.errors import DamagedError, EventqError, NotAThreadError
+from eventq.log.supervisor import Supervisor
+from eventq.storage.engines import trace
+from eventq.thread import Thread
+from eventq.workspace.mounts import check_local
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from eventq.event import ConsumerState
+    from eventq.log.handlers import Failure
+    from eventq.storage.base import Hold, Leases
+
+_RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
+_RETRY_MOST = 60.0
+_MOST_COMPLAINTS = 1_000  # that are remembered, as each is reported once
+
+
+class Station:
+    """A thread with the consumers that this process works for."""
+
+    def __init__(
+        self, directory: str, names: Collection[str], say: Callable[[str], object]
+    ) -> None:
+        """Take the names of the consumers, none for all; `say` gets a line for people."""
+        self.directory = directory
+        self.retry_at = 0.0  # after an error
+        self._names = names
+        self._tell = say
+        self._holds: dict[str, Hold] = {}
+        self._thread: Thread | None = None
+        self._supervisor: Supervisor | None = None
+        self._trace: object = None  # at the time of the last look
+        self._is_new = True
+        self._errors = 0
+        self._complaints: set[str] = set()
+        self._failing: set[str] = set()  # consumers whose handler has just failed
+        self._hands_over = False
+
+    # --- what it is doing -------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the thread is open."""
+        return self._thread is not None
+
+    @property
+    def wake_at(self) -> float:
+        """When to advance even if nothing wakes us; for a station that is busy."""
+        return self._supervisor.wake_at if self._supervisor is not None else system.monotonic()
+
+    @property
+    def running(self) -> int:
+        """The number of handlers that run."""
+        return self._supervisor.running if self._supervisor is not None else 0
+
+    def say(self, what: str) -> None:
+        """Write a line about the thread."""
+        self._tell(f"{self.directory}: {what}")
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take the consumers that are due. Raises NotAThreadError, DamagedError and others."""
+        thread, supervisor = self._open()
+        thread.database.alive()
+        self._trace = trace(self.directory)
+        states = [state for state in thread.consumers.states() if self._is_ours(state)]
+        self._hold({state.consumer for state in states})
+        leases = thread.consumers.leases()
+        for state in states:
+            if supervisor.has(state.consumer):
+                continue
+            try:
+                self._take(state, leases)
+            except (NotAThreadError, DamagedError):
+                raise
+            except (EventqError, OSError) as error:
+                self._complain(f"consumer '{state.consumer}' could not be checked: {error}")
+        self._errors = 0
+
+    def _open(self) -> tuple[Thread, Supervisor]:
+        if self._thread is None or self._supervisor is None:
+            if self._is_new:
+                check_local(self.directory)
+            self._thread = thread = Thread(self.directory)
+            thread.journal.listener = self.say
+            parts = thread.layout, thread.consumers, thread.journal
+            self._supervisor = Supervisor(*parts, {}, on_failure=self._failed)
+        return self._thread, self._supervisor
+
+    def _is_ours(self, state: ConsumerState) -> bool:
+        named = not self._names or state.consumer in self._names
+        return named and state.settings.kind != "pull"
+
+    def _hold(self, consumers: set[str]) -> None:
+        """Hold these consumers and no others."""
+        assert self._thread is not None
+        for consumer in self._holds.keys() - consumers:
+            self._holds.pop(consumer).release()
+            self.say(f"no longer works for consumer '{consumer}'")
+        for consumer in sorted(consumers - self._holds.keys()):
+            try:
+                self._holds[consumer] = self._thread.consumers.hold(consumer)
+            except OSError as error:
+                # Then pushes start handlers too: the lease of the consumer decides who runs them.
+                self._complain(f"consumer '{consumer}' is shared with pushes: {error}")
+                continue
+            self.say(f"works for consumer '{consumer}'")
+        if self._is_new and not consumers:
+            self.say("has no consumer to work for yet")
+        self._is_new = False
+
+    def _take(self, state: ConsumerState, leases: Leases) -> None:
+        """Supervise a consumer that is due, or whose supervisor or worker was lost."""
+        thread, supervisor = self._open()
+        consumer = state.consumer
+        if not (thread.consumers.is_waiting(state) or leases.is_lost(consumer)):
+            return
+        lock = thread.consumers.lease(consumer)
+        if lock is not None:  # else its holder looks once more after the release
+            leases.forget_lost(consumer)
+            supervisor.adopt(consumer, lock)
+
+    def advance(self) -> bool:
+        """Do what can be done without waiting; return whether anything is left to supervise."""
+        goes_on = self._supervisor is not None and self._supervisor.advance()
+        while self._failing and self._thread is not None:
+            self._report_stall(self._thread, self._failing.pop())
+        return goes_on
+
+    def _report_stall(self, thread: Thread, consumer: str) -> None:
+        """Report that no handler is started any more; of those that pop, the journal does so."""
+        state = thread.consumers.state(consumer)
+        if state is not None and state.stalled is not None and state.settings.kind == "each":
+            self.say(
+                f"consumer '{consumer}' stalled: {state.stalled}; fix it, then run 'eventq resume'"
+            )
+
+    def refresh(self) -> bool:
+        """Refresh the holds; return whether anything has changed since the last look."""
+        for consumer, hold in self._holds.items():
+            try:
+                hold.renew()
+            except OSError as error:
+                self._complain(f"the hold of consumer '{consumer}' is not refreshed: {error}")
+        return self._trace != trace(self.directory)
+
+    # --- trouble ----------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """Report an error that may pass, and try again later."""
+        delay = min(_RETRY_SECONDS * 2**self._errors, _RETRY_MOST)
+        self._errors = min(self._errors + 1, 10)
+        self.retry_at = system.monotonic() + delay
+        self._trace = None
+        self._complain(str(error))
+
+    def _complain(self, what: str) -> None:
+        """Report something once."""
+        if len(self._complaints) > _MOST_COMPLAINTS:
+            self._complaints.clear()
+        if what not in self._complaints:
+            self._complaints.add(what)
+            self.say(what)
+
+    def _failed(self, failure: Failure) -> None:
+        how = f"exited with code {failure.code}"
+        if failure.code < 0:
+            how = f"was killed by signal {-failure.code}"
+        which = f" of {failure.events.replace('=', ' ')}" if failure.events else ""
+        self.say(f"consumer '{failure.consumer}': the handler{which} {how}")
+        self._failing.add(failure.consumer)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def stop(self, ends_at: float, *, hands_over: bool) -> None:
+        """Start nothing more; end at `ends_at` what still runs then."""
+        self._hands_over = hands_over
+        self.release()
+        if self._supervisor is not None:
+            self._supervisor.stop(ends_at, self._hand_over)
+
+    def release(self) -> None:
+        """Let pushes start handlers again."""
+        while self._holds:
+            self._holds.popitem()[1].release()
+
+    def look_again(self) -> None:
+        """Hand over what waits, after the release: a push that found us here relies on it."""
+        thread, supervisor = self._open()
+        for state in thread.consumers.states():
+            left = self._is_ours(state) and not supervisor.has(state.consumer)
+            if left and thread.consumers.is_waiting(state):
+                self._hand_over()
+                return
+
+    def _hand_over(self) -> None:
+        """Leave what waits to a dispatch, or to the next push or worker."""
+        if self._hands_over:
+            self._complain("events still wait: a dispatch takes over")
+            self._open()[0].notifier.wake_one()
+        else:
+            self._complain("events still wait")
+
+    def close(self) -> None:
+        """Close the thread; nothing is supervised any more."""
+        if self._thread is not None:
+            self._thread.close()
+        self._thread = self._supervisor = None

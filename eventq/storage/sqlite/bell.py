@@ -1,0 +1,27 @@
+"""`run/bell`, which is touched after each commit that can make anybody due, and so wakes watchers.
+
+A file's time costs a push a microsecond; a message to each waiter would need to know of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventq import system
+
+BELL = "run/bell"
+
+
+def make_bell(directory: str) -> None:
+    """Make and touch the bell, in a thread of an older program, or after somebody has removed it.
+
+    A failure is harmless: whoever waits also looks by himself now and then.
+    """
+    path, database = f"{directory}/{BELL}", f"{directory}/events.db"
+    try:
+        mode = os.stat(database).st_mode & 0o666  # in a deleted thread nothing is made again
+        system.make_folder(os.path.dirname(path), database)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, mode))
+        os.utime(path)
+    except OSError:
+        pass

@@ -1,0 +1,267 @@
+"""Claims in SQLite: who has which event, what is tried again, and what failed for good.
+
+`queues` has the rules of a change; this module begins and ends the transactions, and reads.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import FilterError, UnknownConsumerError
+from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
+from eventq.storage.sqlite.queues import LIVE, Ahead, Change, as_list, look
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eventq.event import Event
+    from eventq.storage.rows import Verdict, Worker
+    from eventq.storage.sqlite.database import Database
+    from eventq.storage.sqlite.queues import Queue
+
+_KNOWN_NONCE = "SELECT token FROM claim_nonces WHERE queue_id = ? AND nonce = ?"
+_KEEP_NONCE = "INSERT INTO claim_nonces (queue_id, nonce, token, at) VALUES (?, ?, ?, ?)"
+_TRIM_NONCES = "DELETE FROM claim_nonces WHERE queue_id = ? AND at < ?"
+_STILL_LEASED = f"""SELECT event_id, attempts, revived, due_at, span_ms FROM unfinished
+WHERE queue_id = ?1 AND token = ?3 AND {LIVE} ORDER BY event_id"""  # noqa: S608
+_NOTE = """UPDATE unfinished SET handler = ?1
+WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?2) AND revived IN (0, 1)
+AND event_id IN (SELECT value FROM json_each(?3)) AND token = ?4"""
+_OUT = """SELECT consumer_id, event_id, attempts, worker, since, due_at, token, revived, handler
+FROM unfinished JOIN queues USING (queue_id)
+WHERE state = 0 AND (?1 IS NULL OR consumer_id = ?1) AND (consumer_id, event_id) > (?2, ?3)
+ORDER BY consumer_id, event_id LIMIT ?4"""
+_DEAD = """SELECT consumer_id, event_id, attempts, code, error, died_at
+FROM dead_letters JOIN queues USING (queue_id)
+WHERE (?1 IS NULL OR consumer_id = ?1) AND consumer_id >= ?2
+AND event_id > iif(consumer_id = ?2, ?3, -1)
+AND (?5 IS NULL OR event_id IN (SELECT value FROM json_each(?5)))
+ORDER BY consumer_id, event_id LIMIT ?4"""
+_DROP = """DELETE FROM dead_letters WHERE queue_id = (SELECT queue_id FROM queues
+WHERE consumer_id = ?) AND event_id IN (SELECT value FROM json_each(?)) RETURNING event_id"""
+# Without what an ack or a replay has ended that no claim has noticed yet.
+_STATUS = f"""SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
+(SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.queue_id),
+min(iif(revived = 0, event_id, NULL)), (SELECT code FROM unfinished f
+WHERE f.queue_id = q.queue_id AND revived = 0 AND event_id > coalesce(last_acked_id, 0)
+ORDER BY event_id LIMIT 1),
+(SELECT coalesce(sum(done), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
+(SELECT coalesce(sum(failed), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
+(SELECT coalesce(sum(dead), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3)
+FROM queues q LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
+LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND event_id <= coalesce(replay_from, event_id)
+AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
+WHERE q.consumer_id = ?1 GROUP BY q.queue_id"""  # noqa: S608
+_DAY = 24 * 60
+_DAY_MS = 24 * 3600 * 1000
+
+
+class Claims:
+    """The queues of a thread's consumers."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connection and transactions of a database."""
+        self._db = db
+
+    def take(
+        self,
+        consumer: str,
+        limit: int,
+        span: int | None,
+        worker: Worker,
+        token: bytes,
+        *,
+        nonce: str | None = None,
+    ) -> Taken:
+        """Lease the next events to a worker; see `storage.base`."""
+        db = self._db
+        queue = look(db, consumer)
+        if not queue.subscribed:
+            raise UnknownConsumerError(consumer)
+        is_known = nonce is not None and bool(db.run(_KNOWN_NONCE, (queue.number, nonce)))
+        if not is_known and not queue.may_have(db.milliseconds()):
+            return Taken([], token, 0, 0)
+        goal = queue.last
+        while True:
+            # Filters run before the lock is taken: others write meanwhile, or claim what matches.
+            ahead = self._look_ahead(queue, limit)
+            with db.joined():
+                queue = look(db, consumer)
+                if not queue.subscribed:
+                    raise UnknownConsumerError(consumer)
+                change = Change(db, consumer, queue)
+                length = queue.lease if span is None else span
+                taken = self._repeated(change, nonce)
+                if taken is None:
+                    claims = change.claim(limit, length, worker, token, ahead)
+                    taken = Taken(claims, token, change.now + length, length)
+                    self._keep_nonce(change, nonce, taken)
+                change.store()
+            if taken.claims or taken.token != token or not change.may_examine(goal):
+                return taken
+            queue = look(db, consumer)
+
+    def _look_ahead(self, queue: Queue, limit: int) -> Ahead:
+        """Return the next events that match the filter; raise FilterError for one of no use."""
+        text, after = queue.filter, queue.start()
+        if text is None:
+            return Ahead(None, after, [], after)
+        page = self._db.events.page(self.accept(text), after, queue.last, limit)
+        return Ahead(text, after, *page)
+
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run; raise FilterError also for one that reads the clock."""
+        accepted = self._db.events.accept(text)
+        if accepted and self._db.filtered(lambda sandbox: sandbox.timed(accepted)):
+            raise FilterError(
+                "a filter of claims may not read the clock",
+                accepted,
+                0,
+                "compare with a fixed time",
+            )
+        return accepted
+
+    def _keep_nonce(self, change: Change, nonce: str | None, taken: Taken) -> None:
+        if taken.claims and nonce is not None:
+            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
+            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))
+
+    def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
+        """Return what is left of an earlier claim with a nonce, or None when there was none."""
+        rows = self._db.run(_KNOWN_NONCE, (change.number, nonce)) if nonce is not None else []
+        if not rows:
+            return None
+        token = rows[0][0]
+        rows = self._db.run(_STILL_LEASED, (change.number, change.now, token))
+        events: dict[int, Event] = {}
+        left = [row[0] for row in rows]
+        while left:
+            found, upto = self._db.events.among(left)
+            events.update(found)
+            left = [event for event in left if event > upto]
+        claims = [
+            Claimed(events[event], attempt, bool(revived), None)
+            for event, attempt, revived, _, _ in rows
+            if event in events
+        ]
+        until, span = min(((row[3], row[4]) for row in rows), default=(change.now, 0))
+        return Taken(claims, token, until, span)
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Settled:
+        """Apply verdicts of workers as one change; see `storage.base`."""
+        db = self._db
+        lost: set[tuple[bytes, int]] = set()
+        freed = False
+        relaxed = not db.in_write() and all(v.what in ("done", "extend") for v in verdicts)
+        with db.write(relaxed=True) if relaxed else db.joined():
+            for consumer in dict.fromkeys(verdict.consumer for verdict in verdicts):
+                mine = [verdict for verdict in verdicts if verdict.consumer == consumer]
+                queue = look(db, consumer)
+                if queue.number:
+                    change = Change(db, consumer, queue)
+                    for verdict in mine:
+                        lost.update(change.settle(verdict))
+                    change.store()
+                    freed |= change.freed
+                else:  # it never claimed anything
+                    lost.update((v.token, event) for v in mine for event in v.events)
+            if freed:
+                db.ring_on_commit()
+        return Settled(lost, freed)
+
+    def resume(self, consumer: str) -> None:
+        """End a stall and all waits after failures; nothing happens without a queue."""
+        db = self._db
+        with db.joined():
+            queue = look(db, consumer)
+            if queue.number:
+                change = Change(db, consumer, queue)
+                change.resume()
+                change.store()
+                db.ring_on_commit()
+
+    def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Let dead letters be tried again; see `storage.base`."""
+        db = self._db
+        with db.joined():
+            queue = look(db, consumer)
+            if not queue.number:
+                return set()
+            change = Change(db, consumer, queue)
+            revived = change.revive(events)
+            change.store()
+            db.ring_on_commit()
+        return revived
+
+    def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Delete dead letters; return those that were there."""
+        with self._db.joined():
+            return {event for (event,) in self._db.run(_DROP, (consumer, as_list(events)))}
+
+    def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:
+        """Record the process that works on some events of a claim."""
+        self._db.change(_NOTE, (process, consumer, as_list(events), token), relaxed=True)
+
+    def refilter(self, consumer: str) -> None:
+        """Apply a changed filter or order to what is unfinished; see `storage.base`."""
+        db = self._db
+        with db.joined():
+            queue = look(db, consumer)
+            if queue.number:
+                change = Change(db, consumer, queue)
+                change.refilter()
+                change.store()
+
+    def next_due(self, consumer: str) -> int | None:
+        """Return the ms until an event may be due that was claimed before, or None for never."""
+        queue = look(self._db, consumer)
+        times = [at for at in (queue.due_at, queue.expires_at) if at is not None]
+        return max(0, min(times) - self._db.milliseconds()) if times else None
+
+    def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
+        """Return the next leases, by consumer and event; ("", 0) begins."""
+        rows = self._db.run(_OUT, (consumer, *after, limit))
+        return [ClaimRow._make((*row[:7], bool(row[7]), row[8])) for row in rows]
+
+    def dead(
+        self,
+        consumer: str | None,
+        after: tuple[str, int],
+        limit: int,
+        events: Iterable[int] | None = None,
+    ) -> list[DeadRow]:
+        """Return the next dead letters, perhaps only those of some events; ("", 0) begins."""
+        listed = None if events is None else as_list(events)
+        return [*map(DeadRow._make, self._db.run(_DEAD, (consumer, *after, limit, listed)))]
+
+    def status(self, consumer: str) -> QueueStatus:
+        """Return how much a consumer has leased, has not finished, and has given up."""
+        now = self._db.milliseconds()
+        rows = self._db.run(_STATUS, (consumer, now, now // 60_000 - _DAY))
+        return QueueStatus._make(rows[0]) if rows else QueueStatus()
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is wrong with the rows of queues."""
+        for consumer, what in self._db.run(_ODD_QUEUES):
+            yield f"consumer '{consumer}' {what}"
+
+
+# What eventq never writes: each statement of a queue leaves all of it true.
+_ODD_QUEUES = """
+SELECT consumer_id, 'counts ' || unfinished || ' unfinished events, but has ' || count(event_id)
+FROM queues q LEFT JOIN unfinished u USING (queue_id) GROUP BY queue_id
+HAVING q.unfinished <> count(event_id)
+UNION ALL
+SELECT consumer_id, 'has not examined event ' || event_id || ', but started it'
+FROM queues JOIN unfinished USING (queue_id) WHERE event_id > frontier
+UNION ALL
+SELECT consumer_id, 'counts event ' || event_id || ' as finished, but has not finished it'
+FROM queues JOIN unfinished USING (queue_id) WHERE event_id <= acked AND revived = 0
+UNION ALL
+SELECT consumer_id, 'would never claim event ' || event_id || ': it is the first of its group'
+FROM queues JOIN unfinished u USING (queue_id) WHERE state = 2 AND NOT EXISTS (SELECT 1
+FROM unfinished e WHERE e.queue_id = u.queue_id AND e.group_value = u.group_value
+AND e.event_id < u.event_id AND e.revived = 0)
+UNION ALL
+SELECT consumer_id, 'has a lease of event ' || event_id || ' that nobody holds'
+FROM queues JOIN unfinished USING (queue_id) WHERE state = 0 AND token IS NULL LIMIT 20
+"""

@@ -1,0 +1,370 @@
+"""Workers: Python functions that handle the events of consumers, in threads or in asyncio.
+
+worker = eventq.Worker("./inbox")
+
+@worker.consumer("mailer", filter="type = 'mail'", concurrency=4)
+def send(event): ...
+
+worker.run()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import threading
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eventq import system
+from eventq.errors import (
+    DamagedError,
+    EventqError,
+    LeaseLostError,
+    LogicError,
+    NotAThreadError,
+    StoreError,
+    UsageError,
+)
+from eventq.event import check_name, check_positive
+from eventq.thread import open_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+    from typing import Unpack
+
+    from eventq.log.claims import Claim
+    from eventq.records import Terms
+    from eventq.thread import Path, Thread
+
+    Function = Callable[..., Any]
+    Loop = Callable[[Thread, "_Consumer"], None]
+
+GRACE_SECONDS = 30.0  # for functions to end after SIGTERM
+_LOOK_SECONDS = 1.0  # between two looks whether to stop
+_PAUSE_SECONDS = 1.0  # after an error of the store, which may pass
+_LOG = logging.getLogger("eventq.worker")
+
+
+class Retry(Exception):  # noqa: N818 (a request, not an error)
+    """Raised by a function: try the event again, after `delay` seconds (None: the back-off).
+
+    It is a failed attempt only with `count`.
+    """
+
+    def __init__(
+        self, delay: float | None = None, reason: str | None = None, *, count: bool = False
+    ) -> None:
+        super().__init__(reason or "")
+        self.delay = delay
+        self.reason = reason
+        self.count = count
+
+
+class Dead(Exception):  # noqa: N818 (a request, not an error)
+    """Raised by a function: give the event up; it becomes a dead letter."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(reason or "")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    """A function, and how it is called with events."""
+
+    name: str
+    function: Function
+    concurrency: int
+    terms: Terms
+    takes_claim: bool
+    is_async: bool
+
+    @property
+    def lease(self) -> float:
+        return self.terms.get("lease", 30.0)
+
+    @property
+    def timeout(self) -> float | None:
+        return self.terms.get("timeout")
+
+    def call(self, claim: Claim) -> Any:
+        """Call the function."""
+        return self.function(claim.event, *([claim] if self.takes_claim else []))
+
+    def late(self) -> TimeoutError:
+        """Return the error for a call that has taken too long."""
+        return TimeoutError(f"timed out after {self.timeout:g} seconds")
+
+
+class _Running:
+    """The claims that functions are at work on: they are extended until the functions end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[Claim, tuple[_Consumer, float]] = {}
+
+    def add(self, claim: Claim, consumer: _Consumer) -> None:
+        """Note that a function begins."""
+        with self._lock:
+            self._since[claim] = consumer, system.monotonic()
+
+    def remove(self, claim: Claim) -> bool:
+        """Note that a function has ended; return False if its claim was settled before."""
+        with self._lock:
+            return self._since.pop(claim, None) is not None
+
+    def all(self) -> list[tuple[Claim, _Consumer, float]]:
+        """Return claims, consumers, and for how many seconds each function has run."""
+        now = system.monotonic()
+        with self._lock:
+            return [(claim, one, now - since) for claim, (one, since) in self._since.items()]
+
+
+class Worker:
+    """Functions that handle the events of one thread's consumers, until `stop` or SIGTERM."""
+
+    def __init__(self, path: Path | None = None, *, grace: float = GRACE_SECONDS) -> None:
+        """Take the path of a thread; `run` opens it. `eventq work --thread` may give it instead.
+
+        After `stop`, functions have `grace` seconds to end; then their events are given back.
+        """
+        self.path = path
+        self._grace = grace
+        self._consumers: list[_Consumer] = []
+        self._filters: dict[str, str | None] = {}
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._running = _Running()
+        self._failure: EventqError | None = None
+
+    def consumer(
+        self,
+        name: str,
+        *,
+        filter: str | None = None,
+        **terms: Unpack[Terms],
+    ) -> Callable[[Function], Function]:
+        """Return a decorator: the function is called with each event of a consumer.
+
+        It may be async, and may take the claim as a second parameter. When it returns, the event is
+        done; it may raise `Retry` or `Dead`, and any other exception is a failed attempt. `terms`
+        are those of `Thread.subscribe`: `timeout`, `max_attempts`, `backoff`, `lease`, `ordered_by`
+        and others. Up to `concurrency` calls run at once (default: 1). A call that takes longer
+        than `timeout` seconds has failed: an async one is cancelled, and the result of another one
+        does not count.
+        """
+        check_name(name, "consumer")
+        concurrency = check_positive(terms.pop("concurrency", 1), "concurrency")
+        if name in self._filters:
+            raise UsageError(f"consumer '{name}' has a function already", "choose another name")
+        self._filters[name] = filter
+
+        def add(function: Function) -> Function:
+            places = [
+                parameter
+                for parameter in inspect.signature(function).parameters.values()
+                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            ]
+            is_async = inspect.iscoroutinefunction(function)
+            made = _Consumer(name, function, concurrency, terms, len(places) > 1, is_async)
+            self._consumers.append(made)
+            return function
+
+        return add
+
+    def stop(self) -> None:
+        """Make `run` return once the running functions have ended."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Handle events until `stop`, SIGTERM or SIGINT. Raises what opening a thread raises."""
+        if self.path is None:
+            raise UsageError("the worker has no thread", "give its path, or run 'eventq work'")
+        if not self._consumers:
+            raise UsageError("the worker has no consumer", "decorate a function with it")
+        self._stopping.clear()
+        self._ended.clear()
+        # The second connection extends claims even while a function keeps the first one.
+        with open_thread(self.path) as thread, open_thread(self.path) as other, _Signals(self.stop):
+            for consumer in self._consumers:
+                self._subscribe(thread, consumer)
+            loops = [
+                threading.Thread(target=self._guard, args=(loop, thread, consumer), daemon=True)
+                for consumer in self._consumers
+                for loop in self._loops(consumer)
+            ]
+            renewals = threading.Thread(target=self._renew, args=(other,), daemon=True)
+            for each in (*loops, renewals):
+                each.start()
+            while any(loop.is_alive() for loop in loops) and not self._stopping.wait(_LOOK_SECONDS):
+                pass
+            self._end(loops)
+            renewals.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _loops(self, consumer: _Consumer) -> list[Callable[[Thread, _Consumer], None]]:
+        """Return what the OS threads of a consumer do: one for each call, or one for a loop."""
+        return [self._serve_async] if consumer.is_async else [self._serve] * consumer.concurrency
+
+    def _guard(
+        self, loop: Callable[[Thread, _Consumer], None], thread: Thread, consumer: _Consumer
+    ) -> None:
+        """Run a loop; what ends it before its time ends the worker."""
+        try:
+            loop(thread, consumer)
+        except EventqError as error:
+            self._failure = error
+            self.stop()
+
+    def _end(self, loops: list[threading.Thread]) -> None:
+        """Wait for the functions that run, then give back the events of those that stay."""
+        deadline = system.monotonic() + self._grace
+        for loop in loops:
+            loop.join(max(0.0, deadline - system.monotonic()))
+        self._ended.set()
+        for claim, _, _ in self._running.all():
+            _LOG.warning("%r did not end within %g seconds", claim, self._grace)
+            self._settle(claim, claim.retry, 0, count=False)
+
+    def _subscribe(self, thread: Thread, consumer: _Consumer) -> None:
+        """Subscribe a consumer, or change its terms; one with a handler is somebody else's."""
+        for other in thread.subscriptions():
+            if other.consumer_id == consumer.name and other.kind != "pull":
+                raise LogicError(
+                    f"consumer '{consumer.name}' has a handler: {other.handler_cmd}",
+                    "choose another name, or run 'eventq unsubscribe' first",
+                )
+        where = self._filters[consumer.name]
+        thread.subscribe(consumer.name, filter=where, replace=True, **consumer.terms)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _claim(self, thread: Thread, consumer: _Consumer, limit: int) -> list[Claim]:
+        """Claim events, or return [] after a while, and after an error that may pass."""
+        try:
+            claims = thread.claim(consumer.name, limit, consumer.lease, _LOOK_SECONDS)
+        except (NotAThreadError, DamagedError):
+            raise
+        except StoreError as error:
+            _LOG.error("consumer '%s' could not claim: %s", consumer.name, error)
+            self._stopping.wait(_PAUSE_SECONDS)
+            return []
+        for claim in claims:
+            self._running.add(claim, consumer)
+        return claims
+
+    def _serve(self, thread: Thread, consumer: _Consumer) -> None:
+        """Claim and call, one event after the other."""
+        while not self._stopping.is_set():
+            for claim in self._claim(thread, consumer, 1):
+                try:
+                    consumer.call(claim)
+                except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a function raises)
+                    self._settle_failed(claim, error)
+                else:
+                    self._settle(claim, claim.done)
+
+    def _serve_async(self, thread: Thread, consumer: _Consumer) -> None:
+        asyncio.run(self._pump(thread, consumer))
+
+    async def _pump(self, thread: Thread, consumer: _Consumer) -> None:
+        """Claim and call in tasks, as many at once as may be."""
+        tasks: set[asyncio.Task[None]] = set()
+        while not self._stopping.is_set():
+            if free := consumer.concurrency - len(tasks):
+                for claim in await asyncio.to_thread(self._claim, thread, consumer, free):
+                    tasks.add(asyncio.create_task(self._await(claim, consumer)))
+            else:
+                await asyncio.wait(
+                    tasks, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+            tasks = {task for task in tasks if not task.done()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._grace)
+
+    async def _await(self, claim: Claim, consumer: _Consumer) -> None:
+        try:
+            await asyncio.wait_for(consumer.call(claim), consumer.timeout)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a function raises)
+            late = isinstance(error, TimeoutError) and consumer.timeout is not None
+            failed = consumer.late() if late else error
+            await asyncio.to_thread(self._settle_failed, claim, failed)
+        else:
+            await asyncio.to_thread(self._settle, claim, claim.done)
+
+    def _settle_failed(self, claim: Claim, error: BaseException) -> None:
+        """Settle a claim whose function raised."""
+        if isinstance(error, Retry):
+            self._settle(claim, claim.retry, error.delay, error.reason, count=error.count)
+        elif isinstance(error, Dead):
+            self._settle(claim, claim.dead, error.reason)
+        else:
+            _LOG.error("%r failed", claim, exc_info=error)
+            text = "".join(traceback.format_exception(error))
+            self._settle(claim, claim.retry, None, text)
+
+    def _settle(self, claim: Claim, verb: Callable[..., None], *args: Any, **named: Any) -> None:
+        """Settle a claim, once; an error is logged, and the event comes again."""
+        if not self._running.remove(claim):
+            return
+        try:
+            verb(*args, **named)
+        except LeaseLostError as error:
+            _LOG.warning("%s", error)
+        except EventqError as error:
+            _LOG.error("%r was not settled: %s", claim, error)
+
+    # --- renewals ---------------------------------------------------------------------------------
+
+    def _renew(self, other: Thread) -> None:
+        """Extend the claims at a third of their leases; end those whose time is up."""
+        times = [consumer.lease / 3 for consumer in self._consumers]
+        times += [(consumer.timeout or 3600) / 10 for consumer in self._consumers]
+        extended: dict[Claim, float] = {}
+        while not self._ended.wait(min(times)):
+            now = system.monotonic()
+            running = self._running.all()
+            extended = {claim: extended.get(claim, now - age) for claim, _, age in running}
+            for claim, consumer, age in running:
+                if consumer.timeout is not None and age >= consumer.timeout:
+                    if not consumer.is_async:
+                        self._settle_failed(claim, consumer.late())
+                elif now - extended[claim] >= consumer.lease / 3:
+                    extended[claim] = now
+                    _extend(other, claim, consumer.lease)
+
+
+def _extend(other: Thread, claim: Claim, seconds: float) -> None:
+    """Extend a claim, on another connection than the functions have."""
+    try:
+        other.extend([claim], seconds)
+    except EventqError as error:
+        _LOG.error("%r was not extended: %s", claim, error)
+
+
+class _Signals:
+    """SIGTERM and SIGINT call a function, in the main thread; elsewhere they stay as they are."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._stopped)
+
+    def _stopped(self, _: int, __: FrameType | None) -> None:
+        self._stop()
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)

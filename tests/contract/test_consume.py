@@ -1,0 +1,191 @@
+"""`consume`: the loop is the consumer, and coming back for the next event is the ack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import eventq
+from eventq.errors import ClosedError, ConsumerExistsError, ConsumerInUseError, FilterError
+from eventq.log import reader
+from tests.contract.test_consumers import acked
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def full(thread: eventq.Thread) -> eventq.Thread:
+    """Return a thread of ten events, every second of which is rare."""
+    thread.push_many(("self", "rare" if n % 2 == 0 else "note", str(n)) for n in range(1, 11))
+    return thread
+
+
+def ids(thread: eventq.Thread, consumer: str = "w", **options: object) -> list[int]:
+    """Return the ids of what there is to consume."""
+    return [event.id for event in thread.consume(consumer, idle=0, **options)]  # type: ignore[arg-type]
+
+
+def test_each_event_comes_once(full: eventq.Thread) -> None:
+    """A consumer subscribes itself, and goes on where it was, in another loop too."""
+    assert ids(full) == [*range(1, 11)]
+    assert ids(full) == []
+    full.push("self", "note", "more")
+    assert ids(full) == [11]
+    assert acked(full)[0] == 11
+    (kept,) = full.subscriptions()
+    assert (kept.kind, kept.handler_cmd, kept.filter) == ("pull", None, None)
+
+
+def test_an_event_is_acked_when_the_loop_comes_back(full: eventq.Thread) -> None:
+    """While the loop is at work on an event, only those before it are acked."""
+    for event in full.consume("w", idle=0):
+        assert acked(full)[0] == event.id - 1
+    assert acked(full)[0] == 10
+
+
+@pytest.mark.parametrize("ack_every", [1, 4])
+def test_what_was_not_finished_comes_again(full: eventq.Thread, ack_every: int) -> None:
+    """After a break, an exception and a close: the current event, and no other one."""
+    for event in full.consume("w", ack_every=ack_every):
+        if event.id == 3:
+            break
+    assert acked(full)[0] == 2
+    with pytest.raises(ZeroDivisionError):
+        for event in full.consume("w", ack_every=ack_every):
+            event.id // (6 - event.id)
+    assert acked(full)[0] == 5
+    loop = full.consume("w", ack_every=ack_every)
+    assert next(loop).id == 6
+    loop.close()  # type: ignore[attr-defined]
+    assert ids(full) == [6, 7, 8, 9, 10]
+
+
+def test_many_are_acked_together(full: eventq.Thread) -> None:
+    """With `ack_every` so many events share an ack; the rest is acked before it waits, or ends."""
+    seen = [(event.id, acked(full)[0]) for event in full.consume("w", ack_every=4, idle=0)]
+    assert seen == [(n, (n - 1) // 4 * 4) for n in range(1, 11)]
+    assert acked(full)[0] == 10
+
+
+def test_a_filter(full: eventq.Thread) -> None:
+    """A filter is that of the subscription; another one is refused, none takes what there is."""
+    assert ids(full, filter="type = 'rare'") == [2, 4, 6, 8, 10]
+    full.push_many([("self", "rare", "x"), ("self", "note", "x")])
+    assert ids(full) == [11]
+    with pytest.raises(ConsumerExistsError):
+        full.consume("w", filter="type = 'note'")
+    with pytest.raises(FilterError):
+        full.consume("other", filter="nonsense = 1")
+
+
+def test_only_what_is_new(full: eventq.Thread) -> None:
+    """`from_now` skips what is stored when the consumer is subscribed, and only then."""
+    assert ids(full, from_now=True) == []
+    full.push("self", "note", "x")
+    assert ids(full, from_now=True) == [11]
+
+
+def test_a_replay_by_somebody_else(full: eventq.Thread) -> None:
+    """Who moves the progress meanwhile is obeyed: the loop goes on from there."""
+    seen: list[int] = []
+    for event in full.consume("w", idle=0):
+        seen.append(event.id)
+        if len(seen) in (5, 7):
+            full.database.change("UPDATE consumer_progress SET last_acked_id = 1")
+            if len(seen) == 7:
+                full.database.change("UPDATE consumer_progress SET last_acked_id = 8")
+    assert seen == [1, 2, 3, 4, 5, 2, 3, 9, 10]
+    assert acked(full)[0] == 10
+
+
+def test_one_reader_at_a_time(full: eventq.Thread) -> None:
+    """A second loop waits for the first one, or gets an error."""
+    first = iter(full.consume("w"))
+    assert next(first).id == 1
+    with pytest.raises(ConsumerInUseError, match="'w' is in use: another process reads as it"):
+        next(iter(full.consume("w", wait=0)))
+    found: list[int] = []
+    second = threading.Thread(target=lambda: found.extend(ids(full)))
+    second.start()
+    assert next(first).id == 2
+    first.close()  # type: ignore[attr-defined]
+    second.join()
+    assert found == [*range(2, 11)]
+
+
+def test_a_reader_that_is_killed_leaves_its_place(full: eventq.Thread) -> None:
+    """The next one begins with the event that it was at."""
+    code = (
+        "import os, sys, eventq\n"
+        "for event in eventq.open(sys.argv[1]).consume('w'):\n"
+        "    if event.id == 4: os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, full.path], timeout=120)
+    assert done.returncode == -9
+    assert ids(full, wait=0) == [*range(4, 11)]
+
+
+def test_it_waits_for_more(full: eventq.Thread) -> None:
+    """The loop goes on with what others push while it waits."""
+    code = (
+        "import sys, eventq\n"
+        "for event in eventq.open(sys.argv[1]).consume('w'):\n"
+        "    print(event.id, flush=True)\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, full.path], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert [int(other.stdout.readline()) for _ in range(10)] == [*range(1, 11)]
+        full.push("self", "note", "x")
+        assert int(other.stdout.readline()) == 11
+    finally:
+        other.kill()
+        other.communicate(timeout=60)
+
+
+def test_large_events_are_read_a_few_at_a_time(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page holds at most some megabytes, however many events it might have."""
+    thread.push_many([("self", "note", "x" * 3_000_000)] * 6)
+    sizes = []
+    real = thread.database.events.page
+
+    def page(*args: object) -> object:
+        found = real(*args)  # type: ignore[arg-type]
+        sizes.append(len(found.events))
+        return found
+
+    monkeypatch.setattr(thread.database.events, "page", page)
+    assert ids(thread) == [1, 2, 3, 4, 5, 6]
+    assert max(sizes) <= 2
+    assert reader._PAGE > 6
+
+
+def test_nothing_is_open_between_two_events(full: eventq.Thread) -> None:
+    """Others write while the loop is at work, and so does the loop."""
+    for event in full.consume("w", idle=0):
+        if event.id <= 10:
+            full.push("self", "note", f"about {event.id}")
+            with full.write():
+                full.push("self", "note", "together")
+    assert acked(full)[0] == 30
+
+
+def test_a_closed_thread(full: eventq.Thread) -> None:
+    """The loop ends with an error, and the lock is free."""
+    loop = iter(full.consume("w"))
+    next(loop)
+    path = full.path
+    full.close()
+    with pytest.raises(ClosedError):
+        next(loop)
+    with eventq.open(path) as again:
+        assert next(iter(again.consume("w", wait=0))).id == 1
+    assert os.path.exists(path)

@@ -1,0 +1,426 @@
+"""Workers: Python functions as the handlers of consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.errors import DamagedError, LogicError, StoreError, UnknownConsumerError, UsageError
+from tests.contract.test_consumers import acked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.log.claims import Claim
+
+pytestmark = pytest.mark.usefixtures("quick")
+SECONDS = 60.0  # that a test waits for what must come
+AT_ONCE = (0.0, 0.0)  # a back-off
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers notice soon that they are to stop."""
+    monkeypatch.setattr("eventq.worker._LOOK_SECONDS", 0.05)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@contextmanager
+def running(worker: eventq.Worker) -> Iterator[list[BaseException]]:
+    """Run a worker in an OS thread meanwhile; what it raised is in the list at the end."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except eventq.EventqError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        worker.stop()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+def letters(thread: eventq.Thread) -> list[tuple[int, int, str]]:
+    """Return event, attempts and the last line of the error of the dead letters."""
+    rows = thread.database.claims.dead(None, ("", 0), 100)
+    return [(row.event, row.attempts, (row.error or "-").splitlines()[-1]) for row in rows]
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return how bad is what the worker has logged."""
+    return [record.levelname for record in caplog.records if record.name == "eventq.worker"]
+
+
+def done(thread: eventq.Thread) -> bool:
+    """Return whether the consumer has finished all events."""
+    subscribed = any(one.consumer_id == "w" for one in thread.subscriptions())
+    return subscribed and acked(thread)[0] == thread.last_id()
+
+
+def test_a_function_gets_each_event(thread: eventq.Thread) -> None:
+    """What was stored before and what comes while it waits, in order; a filter is kept."""
+    worker, got = eventq.Worker(thread.path), []
+    thread.push_many([("self", "note", "one"), ("self", "other", "x"), ("self", "note", "two")])
+
+    @worker.consumer("w", filter="type = 'note'")
+    def note(event: eventq.Event) -> None:
+        got.append(event.content)
+
+    with running(worker):
+        until(lambda: got == ["one", "two"])
+        thread.push("self", "note", "three")
+        until(lambda: done(thread))
+    assert got == ["one", "two", "three"]
+    assert note(thread.peek(0).__next__()) is None, "the function is as it was"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_what_a_function_raises(
+    thread: eventq.Thread, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`Dead` gives the event up, `Retry` is no failure, and anything else is one."""
+    worker, got = eventq.Worker(thread.path), []
+    thread.push_many(("self", "note", name) for name in ("fine", "dead", "again", "wrong"))
+
+    def handle(event: eventq.Event, claim: Claim) -> None:
+        got.append((event.id, claim.attempt))
+        if event.content == "dead":
+            raise eventq.Dead("no such user")
+        if event.content == "again" and got.count((event.id, 1)) < 3:
+            raise eventq.Retry(0)
+        if event.content == "wrong":
+            raise ValueError("what is this")
+
+    async def handle_async(event: eventq.Event, claim: Claim) -> None:
+        await asyncio.sleep(0)
+        handle(event, claim)
+
+    function: Any = handle if kind == "sync" else handle_async
+    worker.consumer("w", max_attempts=2, backoff=AT_ONCE)(function)
+    with running(worker):
+        until(lambda: done(thread))
+    assert sorted(got) == [(1, 1), (2, 1), (3, 1), (3, 1), (3, 1), (4, 1), (4, 2)]
+    assert letters(thread) == [(2, 1, "no such user"), (4, 2, "ValueError: what is this")]
+    assert len([r for r in caplog.records if r.name == "eventq.worker"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_several_at_once(thread: eventq.Thread, kind: str) -> None:
+    """As many calls run at once as the concurrency says, and no more."""
+    worker, gate = eventq.Worker(thread.path), threading.Event()
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def enter(by: int) -> None:
+        with lock:
+            now[0] += by
+            most[0] = max(most[0], now[0])
+
+    def handle(event: eventq.Event) -> None:
+        enter(1)
+        assert gate.wait(SECONDS)
+        enter(-1)
+
+    async def handle_async(event: eventq.Event) -> None:
+        enter(1)
+        assert await asyncio.to_thread(gate.wait, SECONDS)
+        enter(-1)
+
+    function: Any = handle if kind == "sync" else handle_async
+    worker.consumer("w", concurrency=3)(function)
+    thread.push_many([("self", "note", "x")] * 7)
+    with running(worker):
+        until(lambda: now[0] == 3)
+        gate.set()
+        until(lambda: done(thread))
+    assert most == [3]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_call_that_takes_too_long_has_failed(
+    thread: eventq.Thread, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An async one is cancelled; the result of another one comes too late to count."""
+    worker, gate, ended = eventq.Worker(thread.path), threading.Event(), []
+
+    def handle(event: eventq.Event) -> None:
+        gate.wait(SECONDS)
+        ended.append("returned")
+
+    async def handle_async(event: eventq.Event) -> None:
+        try:
+            await asyncio.sleep(SECONDS)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    function: Any = handle if kind == "sync" else handle_async
+    worker.consumer("w", timeout=0.2, max_attempts=1)(function)
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+        gate.set()
+        until(lambda: ended)
+    assert ended == ["returned" if kind == "sync" else "cancelled"]
+    assert letters(thread) == [(1, 1, "TimeoutError: timed out after 0.2 seconds")]
+    assert levels(caplog) == ["ERROR"], "it is settled once"
+
+
+def test_a_retry_waits_as_the_function_says(thread: eventq.Thread) -> None:
+    """Not for the back-off of the consumer, nor not at all."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", backoff=AT_ONCE)
+    def handle(event: eventq.Event) -> None:
+        raise eventq.Retry(3600)
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        waits = "SELECT span_ms FROM unfinished WHERE state = 1"
+        until(lambda: thread.database.one(waits) == 3_600_000)
+
+
+def test_a_timeout_of_the_function_itself_is_told_as_it_is(thread: eventq.Thread) -> None:
+    """It has no time limit here: something that it called has."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    async def handle(event: eventq.Event) -> None:
+        raise TimeoutError("no answer")
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    assert letters(thread) == [(1, 1, "TimeoutError: no answer")]
+
+
+def test_async_functions_may_end_when_the_worker_stops(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are waited for, as those that run in OS threads."""
+    worker, begun = eventq.Worker(thread.path, grace=47), threading.Event()
+    gate, real = threading.Event(), asyncio.wait
+
+    async def wait(tasks: Any, **named: Any) -> Any:
+        if named["timeout"] == 47:
+            gate.set()
+        return await real(tasks, **named)
+
+    monkeypatch.setattr(asyncio, "wait", wait)
+
+    @worker.consumer("w", concurrency=2)
+    async def handle(event: eventq.Event) -> None:
+        begun.set()
+        assert await asyncio.to_thread(gate.wait, 5)
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        assert begun.wait(SECONDS)
+    assert acked(thread)[0] == 1
+
+
+def test_an_exit_is_a_failed_attempt(thread: eventq.Thread) -> None:
+    """A function may call what ends programs: the worker goes on."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    def handle(event: eventq.Event) -> None:
+        sys.exit("no more")
+
+    thread.push_many([("self", "note", "x")] * 2)
+    with running(worker):
+        until(lambda: done(thread))
+    assert letters(thread) == [(1, 1, "SystemExit: no more"), (2, 1, "SystemExit: no more")]
+
+
+def test_a_function_may_settle_its_claim_itself(
+    thread: eventq.Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is nothing left to do for the worker, which says so and goes on."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w")
+    def handle(event: eventq.Event, claim: Claim) -> None:
+        claim.done()
+
+    thread.push_many([("self", "note", "x")] * 2)
+    with running(worker):
+        until(lambda: done(thread))
+    assert levels(caplog) == ["WARNING"] * 2
+
+
+@pytest.mark.parametrize("name", ["claim", "done"])
+def test_a_store_that_is_busy_for_a_while_ends_no_worker(
+    thread: eventq.Thread,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It logs that it could not claim or settle, and goes on; what is not settled comes again."""
+    owner = type(thread) if name == "claim" else eventq.Claim
+    real, times, got = getattr(owner, name), iter([1]), []
+    monkeypatch.setattr("eventq.worker._PAUSE_SECONDS", 0.01)
+
+    def call(*args: Any) -> Any:
+        if next(times, None):
+            raise StoreError("the database is busy", "try again")
+        return real(*args)
+
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w")
+    def handle(event: eventq.Event) -> None:
+        got.append(event.id)
+
+    thread.push_many([("self", "note", "x")] * 2)
+    monkeypatch.setattr(owner, name, call)
+    with running(worker) as errors:
+        until(lambda: len(got) == 2)
+    assert (got, errors, levels(caplog)) == ([1, 2], [], ["ERROR"])
+
+
+def test_a_thread_that_is_gone_ends_its_worker(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is tried again and again."""
+    worker = eventq.Worker(thread.path)
+    worker.consumer("w")(print)
+
+    def call(*_: Any) -> None:
+        raise DamagedError("the database is damaged", "restore a copy")
+
+    monkeypatch.setattr(type(thread), "claim", call)
+    with running(worker) as errors:
+        until(lambda: errors)
+    assert [type(error) for error in errors] == [DamagedError]
+
+
+def test_a_claim_is_extended_while_its_function_runs(thread: eventq.Thread) -> None:
+    """A function may take longer than the lease, even one that keeps a transaction open."""
+    worker, gate, got = eventq.Worker(thread.path), threading.Event(), []
+
+    @worker.consumer("w", lease=1.0)
+    def handle(event: eventq.Event) -> None:
+        got.append(event.id)
+        assert gate.wait(SECONDS)
+
+    thread.push("self", "note", "x")
+
+    def end() -> int:
+        return thread.database.claims.out("w", ("", 0), 1)[0].until
+
+    with running(worker):
+        until(lambda: got)
+        first = end()
+        until(lambda: end() > first + 1_000)
+        gate.set()
+        until(lambda: done(thread))
+    assert got == [1]
+
+
+def test_stopping(thread: eventq.Thread) -> None:
+    """Running functions may end; the event of one that does not is given back, uncounted."""
+    worker, gate = eventq.Worker(thread.path, grace=0.1), threading.Event()
+    begun = threading.Event()
+
+    @worker.consumer("w")
+    def handle(event: eventq.Event) -> None:
+        begun.set()
+        gate.wait(SECONDS)
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        assert begun.wait(SECONDS)
+    try:
+        (claim,) = thread.claim("w")
+        assert (claim.event.id, claim.attempt) == (1, 1)
+    finally:
+        gate.set()
+
+
+def test_sigterm_lets_functions_end(thread: eventq.Thread) -> None:
+    """A worker that is told to end finishes what it has begun, and exits with 0."""
+    code = (
+        "import os, signal, sys, eventq\n"
+        "worker = eventq.Worker(sys.argv[1])\n"
+        "@worker.consumer('w')\n"
+        "def handle(event):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print(event.id, flush=True)\n"
+        "worker.run()\n"
+        "print('end')\n"
+    )
+    thread.push_many([("self", "note", "x")] * 2)
+    done = subprocess.run(
+        [sys.executable, "-c", code, thread.path], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "end"
+    assert acked(thread)[0] == len(done.stdout.splitlines()) - 1
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_worker_that_is_killed_loses_nothing(thread: eventq.Thread) -> None:
+    """Its event goes to another one when the lease has ended, as a second attempt."""
+    code = (
+        "import os, sys, eventq\n"
+        "worker = eventq.Worker(sys.argv[1])\n"
+        "@worker.consumer('w', lease=0.3)\n"
+        "def handle(event):\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "worker.run()\n"
+    )
+    thread.push("self", "note", "x")
+    killed = subprocess.run([sys.executable, "-c", code, thread.path], timeout=120)
+    assert killed.returncode == -9
+    worker, got = eventq.Worker(thread.path), []
+
+    @worker.consumer("w", lease=0.3)
+    def handle(event: eventq.Event, claim: Claim) -> None:
+        got.append((event.id, claim.attempt))
+
+    with running(worker):
+        until(lambda: done(thread))
+    assert got == [(1, 2)]
+
+
+def test_what_is_refused(thread: eventq.Thread) -> None:
+    """No function, two for one consumer, a consumer with a handler, and one that goes away."""
+    worker = eventq.Worker(thread.path)
+    with pytest.raises(UsageError, match="the worker has no consumer"):
+        worker.run()
+    worker.consumer("w")(print)
+    with pytest.raises(UsageError, match="'w' has a function already"):
+        worker.consumer("w")
+    thread.subscribe("w", "./work.sh", each=True)
+    with pytest.raises(LogicError, match=r"'w' has a handler: ./work\.sh"):
+        worker.run()
+    thread.unsubscribe("w")
+    with running(worker) as errors:
+        until(thread.subscriptions)
+        thread.unsubscribe("w")
+        until(lambda: errors)
+    assert [type(error) for error in errors] == [UnknownConsumerError]
+    assert os.path.exists(thread.path)

@@ -1,0 +1,205 @@
+"""`eventq work` with a Python program, `service systemd`, and file systems that are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import system
+from eventq.errors import PlatformError
+from eventq.workspace import mounts
+from tests.doors.support import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """
+import eventq
+worker = eventq.Worker()
+number = 7
+@worker.consumer("w")
+def handle(event):
+    print(event.content, flush=True)
+    worker.stop()
+"""
+
+
+# --- a Python worker ------------------------------------------------------------------------------
+
+
+def test_a_python_worker_is_found_here_and_gets_its_thread(tmp_path: Path) -> None:
+    """The module is looked for in the current directory, and --thread says where events are."""
+    (tmp_path / "tasks.py").write_text(PROGRAM)
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        thread.push("self", "note", "hello")
+    done = subprocess.run(
+        system.python("work", "tasks:worker", "--thread", "inbox"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("tasks", "Error: 'tasks' is no worker - give module:name, such as tasks:worker"),
+        ("none:worker", "Error: there is no module 'none' in .*run this in the folder of none.py"),
+        ("tasks:other", "Error: module 'tasks' has no 'other' - it has tasks:worker"),
+        ("tasks:number", "Error: 'tasks:number' is no eventq.Worker, but of type int - it has"),
+        ("lacks:worker", "Error: module 'lacks' needs 'not_installed' - install it for "),
+        ("broken:worker", "Error: module 'broken' cannot be imported: ValueError: no - run '.*"),
+        (
+            "empty:worker",
+            r"Error: module 'empty' has no 'worker' - write 'worker = eventq.Worker\(",
+        ),
+        ("tasks:worker", "Error: the worker has no thread - give its path, or run 'eventq work'"),
+    ],
+)
+def test_what_cannot_be_imported_says_what_to_do(
+    place: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each error names the cause and the next step."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (
+        ("tasks", PROGRAM), ("lacks", "import not_installed"), ("broken", "raise ValueError('no')"),
+        ("empty", ""),
+    ):  # fmt: skip
+        (tmp_path / f"{name}.py").write_text(text)
+    done = run("work", place)
+    assert done.code in (1, 2)
+    assert re.match(error, done.err), done.err
+
+
+# --- systemd --------------------------------------------------------------------------------------
+
+
+def unit_of(*words: str) -> tuple[str, dict[str, str]]:
+    """Return a unit, and its settings."""
+    done = run("service", "systemd", *words)
+    assert (done.code, done.err) == (0, "")
+    lines = [line for line in done.out.splitlines() if not line.startswith("#")]
+    return done.out, dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a command line as systemd reads it."""
+    return [word.replace("$$", "$").replace("%%", "%") for word in shlex.split(line)]
+
+
+@pytest.mark.parametrize("name", ["inbox", "with a blank", '50%h of "it" costs $HOME', "ü\\x"])
+@pytest.mark.parametrize("user", [False, True])
+def test_a_unit_runs_a_worker(name: str, user: bool, tmp_path: Path) -> None:
+    """Paths come through as they are, and `systemd-analyze verify` finds no fault."""
+    path = eventq.init(tmp_path / name)
+    text, settings = unit_of("--thread", path, "--grace", "1m", *["--user"] * user)
+    words = words_of(settings["ExecStart"])
+    assert words[-6:] == ["work", "--thread", path, "--grace", "60", "--no-dispatch"]
+    assert words_of(settings["RequiresMountsFor"].replace("$", "$$")) == [path]
+    assert float(settings["TimeoutStopSec"]) > 60
+    assert ("User" in settings) is not user
+    assert settings["WantedBy"] == ("default.target" if user else "multi-user.target")
+    assert "enable --now eventq-" in text
+    verify(tmp_path, text, user=user)
+
+
+def verify(folder: Path, text: str, *, user: bool) -> None:
+    """Let systemd check a unit where it can."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        return
+    unit = folder / "eventq-test.service"
+    unit.write_text(text)
+    scope = ["--user"] if user else []
+    done = subprocess.run(
+        [program, *scope, "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    if "Failed to initialize" in done.stderr or "Failed to allocate" in done.stderr:
+        return  # there is no manager to ask
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_unit_for_many_threads(tmp_path: Path) -> None:
+    """Several threads and folders stand in one unit; those that are missing are refused."""
+    one = eventq.init(tmp_path / "one")
+    _, settings = unit_of("--thread", one, "--all", str(tmp_path))
+    assert words_of(settings["ExecStart"])[-7:-3] == ["--thread", one, "--all", str(tmp_path)]
+    for words in (("--thread", str(tmp_path / "none")), ("--all", str(tmp_path / "none")), ()):
+        done = run("service", "systemd", *words)
+        assert done.code == (1 if words else 2)
+        assert not done.out
+
+
+# --- file systems ---------------------------------------------------------------------------------
+
+LINE = "36 35 98:0 / {} rw,noatime master:1 - {} /dev/x rw,errors=continue\n"
+
+
+def mount(monkeypatch: pytest.MonkeyPatch, table: Path, *points: tuple[str, str]) -> None:
+    """Pretend that file systems are mounted."""
+    lines = [LINE.format("/", "ext4"), *(LINE.format(*point) for point in points)]
+    table.write_text("".join(lines))
+    monkeypatch.setattr(mounts, "TABLE", str(table))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("nfs", "NFS"), ("nfs4", "NFS"), ("cifs", "SMB"), ("smb3", "SMB"), ("9p", "9p")],
+)
+def test_network_file_systems_are_refused(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`init` creates nothing there, and names `serve`."""
+    mount(monkeypatch, tmp_path / "table", (str(tmp_path / r"the\040share"), kind))
+    path = tmp_path / "the share" / "inbox"
+    with pytest.raises(PlatformError, match=f"is on {name}, and a thread needs") as caught:
+        eventq.init(path)
+    assert "eventq serve" in caught.value.fix
+    assert not path.exists()
+    assert eventq.init(tmp_path / "the shareholder")
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "virtiofs", "fuse.x"])
+def test_other_file_systems_are_not(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two mounts at one place the later one counts, and of nested ones the inner one."""
+    place = str(tmp_path)
+    mount(monkeypatch, tmp_path / "table", ("/", "nfs"), (place, "9p"), (place, kind))
+    assert mounts.kind_of(str(tmp_path / "inbox")) == kind
+    assert eventq.init(tmp_path / "inbox")
+
+
+def test_a_table_that_cannot_be_read_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does one that makes no sense."""
+    (tmp_path / "table").write_text("nonsense\n\n1 2 3 4 -\n - nfs\n")
+    for table in ("table", "none"):
+        monkeypatch.setattr(mounts, "TABLE", str(tmp_path / table))
+        assert eventq.init(tmp_path / f"{table}-inbox")
+
+
+def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reports the thread; without another one it ends with the error."""
+    from eventq.work import Work
+
+    path = eventq.init(tmp_path / "inbox")
+    mount(monkeypatch, tmp_path / "table", (str(tmp_path), "nfs"))
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        with pytest.raises(PlatformError):
+            Work([path], say=said.append).run()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert "is on NFS" in said[0]
+    assert "eventq serve" in said[0]
+    assert os.listdir(tmp_path / "inbox" / "run") == ["bell"]

@@ -1,0 +1,404 @@
+"""`eventq work` with real processes: it starts handlers, ends, is killed, and meets pushes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq import locks, system
+from eventq.log.notifier import quote
+from tests.race.support import DEADLINE, until
+from tests.race.test_each import fill, got, noting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.race.support import Box
+
+
+class Worker:
+    """A running `eventq work`."""
+
+    def __init__(self, folder: str, *words: str) -> None:
+        self._log = os.path.join(folder, f"work-{len(os.listdir(folder))}.log")
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen(
+                system.python("work", *words), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def said(self, text: str = "") -> list[str]:
+        """Return the lines with a text."""
+        with open(self._log, encoding="utf-8") as file:
+            return [line for line in file.read().splitlines() if text in line]
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it has written a text."""
+        until(lambda: self.said(text), f"it says {text!r}: {self.said()}")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE)
+
+
+@pytest.fixture
+def workers() -> Iterator[list[Worker]]:
+    """Return a list of workers, which are killed at the end."""
+    made: list[Worker] = []
+    yield made
+    for worker in made:
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.process.wait()
+
+
+def start(box: Box, workers: list[Worker], *words: str) -> Worker:
+    """Start a worker for a box, and wait until it works for the consumer."""
+    made = Worker(box.folder, *(words or ("--thread", box.path)))
+    workers.append(made)
+    made.wait_for("works for consumer 'w'")
+    return made
+
+
+def test_a_push_leaves_its_event_to_the_worker(box: Box, workers: list[Worker]) -> None:
+    """It starts nothing, and the worker runs the handler of each event."""
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers)
+    box.push()
+    until(box.all_handled, "the event is handled")
+    assert not os.path.exists(box.thread.layout.queue)  # no dispatch was ever started
+    assert got(box) == [(1, 1)]
+    assert box.alive() == [worker.process.pid]
+    assert worker.end() == 0
+    assert worker.said()[-1] == "eventq work: stopped"
+    assert locks.guards(box.thread.layout.guards) == []
+
+
+def test_a_loop_handler_runs_too(box: Box, workers: list[Worker]) -> None:
+    """Handlers that pop by themselves are started as well, and interrupts end the worker."""
+    box.thread.subscribe("w", box.handler())
+    worker = start(box, workers)
+    for _ in range(3):
+        box.push()
+    until(box.all_handled, "all events are handled")
+    assert worker.end(signal.SIGINT) == 130
+
+
+def test_what_waits_at_the_start_is_handled(box: Box, workers: list[Worker]) -> None:
+    """So is what was pushed while nobody was woken."""
+    fill(box, 3)
+    box.patch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.subscribe("w", noting(box), each=True)
+    start(box, workers)
+    until(box.all_handled, "all events are handled")
+    assert [event for event, _ in got(box)] == [1, 2, 3]
+
+
+def test_a_new_consumer_and_one_that_is_gone(box: Box, workers: list[Worker]) -> None:
+    """A consumer that is subscribed later is worked for, and one that is unsubscribed is not."""
+    worker = Worker(box.folder, "--thread", box.path)
+    workers.append(worker)
+    worker.wait_for("has no consumer to work for yet")
+    box.thread.subscribe("w", noting(box), each=True)
+    worker.wait_for("works for consumer 'w'")
+    box.push()
+    until(box.all_handled, "the event is handled")
+    box.thread.unsubscribe("w")
+    worker.wait_for("no longer works for consumer 'w'")
+    worker.end()
+
+
+def test_only_the_consumers_that_are_named(box: Box, workers: list[Worker]) -> None:
+    """With --consumer a push starts the handlers of the others."""
+    box.thread.subscribe("w", noting(box), each=True)
+    box.thread.subscribe("other", noting(box), each=True)
+    worker = start(box, workers, "--thread", box.path, "--consumer", "w")
+    box.push()
+    until(lambda: box.all_handled("w") and box.all_handled("other"), "both have it")
+    assert not worker.said("'other'")
+    worker.end()
+
+
+def test_a_failed_handler_is_reported(box: Box, workers: list[Worker]) -> None:
+    """The line names consumer, event and exit code."""
+    box.thread.subscribe("w", noting(box, "exit 65"), each=True)
+    worker = start(box, workers)
+    box.push()
+    worker.wait_for("consumer 'w': the handler of event 1 exited with code 65")
+    worker.end()
+
+
+def test_a_stall_is_reported(box: Box, workers: list[Worker]) -> None:
+    """Once, with its reason; after `resume` the worker starts the handler at once."""
+    box.thread.subscribe("w", noting(box, "exit 3"), each=True, max_attempts=1)
+    worker = start(box, workers)
+    box.push()
+    worker.wait_for("consumer 'w' stalled: ")
+    box.thread.resume("w")
+    until(lambda: len(worker.said("stalled: ")) == 2, "it stalls again")
+    assert got(box) == [(1, 1), (1, 1)]
+    assert box.alive() == [worker.process.pid]
+    worker.end()
+
+
+def test_a_killed_worker_leaves_nothing_waiting(box: Box, workers: list[Worker]) -> None:
+    """The next push starts the handler, and what the worker has left is removed."""
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers)
+    worker.process.kill()
+    worker.process.wait()
+    assert len(locks.guards(box.thread.layout.guards)) == 1
+    box.push()
+    until(box.all_handled, "the event is handled")
+    box.settle()
+    assert locks.guards(box.thread.layout.guards) == []
+
+
+def test_a_push_for_somebody_else_notices_a_lost_worker(box: Box, workers: list[Worker]) -> None:
+    """An event that a worker did not live to handle is handled after the next push of any."""
+    box.thread.subscribe("w", noting(box), each=True, filter="type = 'note'")
+    worker = start(box, workers)
+    worker.process.send_signal(signal.SIGSTOP)
+    box.thread.push("self", "note", "x")  # left to the worker, which is there still
+    worker.process.kill()
+    worker.process.wait()
+    assert got(box) == []
+    box.thread.push("self", "other", "x")
+    until(lambda: got(box) == [(1, 1)], "the first event is handled")
+
+
+def test_a_stuck_worker_is_not_waited_for(box: Box, workers: list[Worker]) -> None:
+    """Ten seconds after its last refresh, a push starts the handlers itself."""
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers)
+    worker.process.send_signal(signal.SIGSTOP)
+    (name,) = locks.guards(box.thread.layout.guards)
+    hold = os.path.join(box.thread.layout.guards, name)
+    before = os.stat(hold).st_mtime - locks.FRESH_SECONDS
+    os.utime(hold, (before, before))
+    box.push()
+    until(box.all_handled, "the event is handled")
+    worker.process.send_signal(signal.SIGCONT)
+    until(lambda: os.stat(hold).st_mtime > before, "it refreshes its time")
+    worker.end()
+    assert got(box) == [(1, 1)]
+
+
+def test_the_end_waits_for_running_handlers(box: Box, workers: list[Worker]) -> None:
+    """What runs may finish; what waits then is left to a dispatch."""
+    gate = os.path.join(box.folder, "gate")
+    os.mkfifo(gate)
+    first = f'[ "$EVENTQ_EVENT_ID" != 1 ] || {{ read x < {gate}; true; }}'
+    box.thread.subscribe("w", noting(box, first), each=True)
+    worker = start(box, workers)
+    box.push()
+    until(lambda: got(box), "the handler runs")
+    box.push()
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait_for("1 running handler")
+    box.open_gate()
+    assert worker.process.wait(DEADLINE) == 0
+    assert worker.said("events still wait: a dispatch takes over")
+    until(box.all_handled, "both events are handled")
+    assert got(box) == [(1, 1), (2, 1)]
+
+
+def test_no_dispatch_leaves_what_waits(box: Box, workers: list[Worker]) -> None:
+    """With --no-dispatch it waits for the next push or worker; a handler that is too slow is ended.
+
+    Its event goes back as if it had not been tried.
+    """
+    box.thread.subscribe("w", noting(box, "exec sleep 600"), each=True)
+    words = ("--thread", box.path, "--grace", "0", "--no-dispatch")
+    worker = start(box, workers, *words)
+    box.push()
+    until(lambda: got(box), "the handler runs")
+    assert worker.end() == 0
+    assert worker.said("events still wait")
+    assert not worker.said("dispatch takes over")
+    assert box.quiet()
+    worker = start(box, workers, *words)
+    until(lambda: len(got(box)) == 2, "it runs again")
+    assert got(box) == [(1, 1), (1, 1)]
+    worker.end()
+
+
+def test_all_threads_below_a_folder(box: Box, workers: list[Worker], tmp_path: Path) -> None:
+    """With --all those are worked for that are there, and those that come later, however deep."""
+    root = tmp_path / "all"
+    (root / "deep").mkdir(parents=True)
+    with eventq.open(root / "first", create=True) as thread:
+        thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers, "--all", str(root))
+    for name in ("second", "deep/third", "new/fourth"):
+        with eventq.open(root / name, create=True) as thread:
+            worker.wait_for(f"{name}: has no consumer")
+            thread.subscribe("w", noting(box), each=True)
+            worker.wait_for(f"{name}: works for consumer 'w'")
+            thread.push("self", "note", "x")
+    until(lambda: len(got(box)) == 3, "all are handled")
+    worker.end()
+
+
+def test_a_deleted_thread_does_not_end_the_others(
+    box: Box, workers: list[Worker], tmp_path: Path
+) -> None:
+    """It is reported once, and worked for again when it is created again."""
+    other = tmp_path / "more" / "other"
+    eventq.init(other)
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers, "--all", str(tmp_path / "more"), "--thread", box.path)
+    worker.wait_for(f"{other}: has no consumer")
+    eventq.destroy(other)
+    worker.wait_for("it is given up until it changes")
+    box.push()
+    until(box.all_handled, "the other thread is worked for")
+    with eventq.open(other, create=True) as thread:
+        thread.subscribe("w", noting(box), each=True)
+        worker.wait_for(f"{other}: works for consumer 'w'")
+    assert len(worker.said("it is given up")) == 1
+    worker.end()
+
+
+def test_a_damaged_thread_does_not_end_the_others(
+    box: Box, workers: list[Worker], tmp_path: Path
+) -> None:
+    """It is reported once."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "events.db").write_bytes(b"x" * 8192)
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers, "--thread", str(other), "--thread", box.path)
+    box.push()
+    until(box.all_handled, "the other thread is worked for")
+    assert len(worker.said("it is given up until it changes")) == 1
+    worker.end()
+
+
+def test_a_thread_that_is_none(box: Box, workers: list[Worker], tmp_path: Path) -> None:
+    """Without any thread there is nothing to work for."""
+    done = box.run("work", "--thread", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "is not a thread" in done.stderr or "no thread" in done.stderr
+    done = box.run("work")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: no thread is given")
+
+
+def test_a_second_signal_ends_the_grace(box: Box, workers: list[Worker]) -> None:
+    """Who cannot wait sends it: handlers that still run are ended at once."""
+    box.thread.subscribe("w", noting(box, "exec sleep 600"), each=True)
+    words = ("--thread", box.path, "--grace", "500s", "--no-dispatch")
+    worker = start(box, workers, *words)
+    box.push()
+    until(lambda: got(box), "the handler runs")
+    worker.process.send_signal(signal.SIGINT)
+    worker.wait_for("waits up to 500 seconds for 1 running handler")
+    assert worker.end(signal.SIGTERM) == 130
+    assert box.quiet()
+    row = box.thread.claim("w")
+    assert [(claim.event.id, claim.attempt) for claim in row] == [(1, 1)]
+
+
+def test_links_to_folders_are_not_followed(box: Box, workers: list[Worker], tmp_path: Path) -> None:
+    """A link to a folder above would never end; a folder with a thread in it is one."""
+    root = tmp_path / "all"
+    root.mkdir()
+    (root / "up").symlink_to(root)
+    (root / "link").symlink_to(box.path)
+    eventq.init(root / "thread")
+    worker = Worker(box.folder, "--all", str(root))
+    workers.append(worker)
+    worker.wait_for("all/thread: has no consumer to work for yet")
+    worker.end()
+    assert len(worker.said("has no consumer")) == 1
+
+
+def test_the_thread_of_the_environment(box: Box, workers: list[Worker]) -> None:
+    """Without --thread and --all it is EVENTQ_THREAD, as for other commands."""
+    box.patch.setenv("EVENTQ_THREAD", box.path)
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = Worker(box.folder)
+    workers.append(worker)
+    worker.wait_for("works for consumer 'w'")
+    worker.end()
+
+
+def test_handlers_may_open_as_many_files_as_ever(box: Box, workers: list[Worker]) -> None:
+    """The worker raises its own limit, and theirs stays."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 700), hard))
+    try:
+        log = quote(os.path.join(box.folder, "limit"))
+        box.thread.subscribe("w", f"ulimit -n > {log}", each=True)
+        worker = start(box, workers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    box.push()
+    until(box.all_handled, "the event is handled")
+    worker.end()
+    with open(os.path.join(box.folder, "limit"), encoding="utf-8") as file:
+        assert int(file.read()) == min(soft, 700)
+
+
+def test_without_inotify_it_looks_often(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the times of the files say what has changed."""
+    from eventq.work import Work
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "no more watches")
+
+    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
+    box.patch.setenv("EVENTQ_NOTIFIER", "none")
+    box.thread.subscribe("w", "true", each=True)
+    said: list[str] = []
+    made = Work([box.path], say=said.append)
+    made.advance()
+    assert "works for consumer 'w'" in said[0]
+    made.advance()
+    box.thread.push("self", "note", "x")
+
+    def is_handled() -> bool:
+        made.advance()
+        return box.all_handled()
+
+    until(is_handled, "the event is handled")
+    made.stop()
+    until(lambda: not made.finish(), "it ends")
+
+
+def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are looked at, few stay open, and one that is closed is opened for its next event."""
+    from eventq.work import Work
+
+    monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
+    for number in range(60):
+        with eventq.open(tmp_path / str(number), create=True) as thread:
+            thread.subscribe("w", "true", each=True)
+    made = Work([], [str(tmp_path)], say=lambda _: None)
+    made._find()
+    while made._queue:
+        made.advance()
+    assert len(made._stations) == 60
+    assert sum(station.is_open for station in made._stations.values()) == 32
+    closed = [path for path, station in made._stations.items() if not station.is_open]
+    with eventq.open(closed[0]) as thread:
+        thread.push("self", "note", "x")
+
+        def is_handled() -> bool:
+            made.advance()
+            return thread.info().subscriptions[0].last_acked_id == 1
+
+        until(is_handled, "the event is handled")
+    made.stop()
+    until(lambda: not made.finish(), "it ends")
+    made._end()
+    assert not any(station.is_open for station in made._stations.values())

@@ -1,0 +1,247 @@
+"""What wakes those who wait for a thread: each commit that can make anybody due, and no other."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.event import NewEvent
+from eventq.storage.engines import bells
+from tests.claiming import push, settle, subscribe, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from eventq.storage.base import Database, Watcher
+    from eventq.storage.rows import Taken
+    from eventq.storage.sqlite.watcher import Bells
+
+Step = tuple["Callable[[Database], object]", "Callable[[Database], object]"]
+
+
+@pytest.fixture
+def bare(opened: eventq.Thread) -> Iterator[Database]:
+    """Return a database that writes no mirror: only the bell is heard."""
+    from eventq.storage.engines import open_database
+
+    made = open_database(opened.path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ears(bare: Database) -> Iterator[Watcher]:
+    """Return a watcher of that database."""
+    with bare.watch() as made:
+        yield made
+
+
+def quiet(ears: Watcher) -> None:
+    """Forget what has rung."""
+    while ears.wait(0):
+        pass
+
+
+def waiting(db: Database) -> None:
+    """Subscribe a consumer, and let two events wait."""
+    subscribe(db)
+    push(db, 2)
+
+
+def claimed(db: Database) -> None:
+    """Let one of two events be leased."""
+    waiting(db)
+    take(db)
+
+
+def acked(db: Database) -> None:
+    """Let both be acked."""
+    waiting(db)
+    db.consumers.pop("w", 2, 0)
+
+
+def groups(db: Database) -> None:
+    """Let two events of one group wait, of which one is leased."""
+    subscribe(db, ordered_by="source")
+    push(db, 2)
+
+
+def stop(db: Database) -> None:
+    """Stall a consumer."""
+    waiting(db)
+    state = db.consumers.get("w")
+    assert state is not None
+    db.consumers.note_run(state, stalled="for a test")
+
+
+def nothing(_: Database) -> None:
+    """Do nothing."""
+
+
+def resume(db: Database) -> None:
+    """End a stall."""
+    state = db.consumers.get("w")
+    assert state is not None
+    db.consumers.note_run(state, stalled="")
+
+
+def together(db: Database) -> None:
+    """Store two events in one transaction."""
+    with db.write():
+        push(db)
+        push(db)
+
+
+RINGS: dict[str, Step] = {
+    "an event": (nothing, lambda db: db.events.add(NewEvent("self", "note", "x"))),
+    "events": (nothing, together),
+    "a subscription": (nothing, subscribe),
+    "another subscription": (subscribe, lambda db: subscribe(db, filter="id > 1", replace=True)),
+    "the end of one": (subscribe, lambda db: db.consumers.delete("w")),
+    "resume": (stop, resume),
+    "resume of claims": (claimed, lambda db: db.claims.resume("w")),
+    "the end of a pause": (subscribe, lambda db: db.consumers.pause("w", paused=False)),
+    "a retry": (waiting, lambda db: settle(db, taken[0], "retry", [1])),
+    "a group goes on": (groups, lambda db: settle(db, taken[0], "done", [1])),
+    "a replay": (acked, lambda db: db.consumers.pop("w", 0, 0, replay=True)),
+    "an ack that ends a stall": (stop, lambda db: db.consumers.pop("w", 1, 0)),
+}
+taken: list[Taken] = []
+
+
+@pytest.mark.parametrize("what", RINGS)
+def test_what_can_make_somebody_due_rings(what: str, bare: Database, ears: Watcher) -> None:
+    """Also where nobody writes a mirror."""
+    before, change = RINGS[what]
+    before(bare)
+    taken[:] = [take(bare, 2)] if what in ("a retry", "a group goes on") else []
+    quiet(ears)
+    change(bare)
+    assert ears.wait(0)
+
+
+QUIET: dict[str, Step] = {
+    "a claim": (waiting, take),
+    "done": (waiting, lambda db: settle(db, taken[0], "done", [1])),
+    "dead": (waiting, lambda db: settle(db, taken[0], "dead", [1])),
+    "an extension": (waiting, lambda db: settle(db, taken[0], "extend", [1], span=1000)),
+    "an ack": (waiting, lambda db: db.consumers.pop("w", 1, 0)),
+    "a page": (waiting, lambda db: db.consumers.pop("w", None, 9)),
+}
+
+
+@pytest.mark.parametrize("what", QUIET)
+def test_what_makes_nobody_due_does_not(what: str, bare: Database, ears: Watcher) -> None:
+    """Or every worker would wake for each event that another one finishes."""
+    before, change = QUIET[what]
+    before(bare)
+    taken[:] = [take(bare)] if what in ("done", "dead", "an extension") else []
+    quiet(ears)
+    change(bare)
+    assert not ears.wait(0)
+
+
+def test_a_transaction_that_is_undone_does_not_ring(bare: Database, ears: Watcher) -> None:
+    """Nor does a part that is undone, beyond one ring for all."""
+    subscribe(bare)
+    quiet(ears)
+    with pytest.raises(KeyError), bare.write():
+        push(bare)
+        raise KeyError
+    assert not ears.wait(0)
+
+
+def test_the_bell_is_made_again(bare: Database, ears: Watcher, opened: eventq.Thread) -> None:
+    """A handler may remove it, even with its folder; it is as open as the database is."""
+    bell = os.path.join(opened.path, "run", "bell")
+    os.chmod(os.path.join(opened.path, "events.db"), 0o640)
+    for _ in range(3):
+        push(bare)
+        assert ears.wait(0)
+        quiet(ears)
+        os.unlink(bell)
+        quiet(ears)
+        push(bare)
+        assert ears.wait(0)
+        quiet(ears)
+    os.unlink(bell)
+    push(bare)
+    assert stat.S_IMODE(os.stat(bell).st_mode) == 0o640
+
+
+def test_a_reader_makes_no_bell(opened: eventq.Thread) -> None:
+    """Who opened a thread to read changes nothing, and still hears other programs' mirror."""
+    bell = os.path.join(opened.path, "run", "bell")
+    opened.push("self", "note", "x")
+    os.unlink(bell)
+    with eventq.open(opened.path, read_only=True) as reader, reader.database.watch() as ears:
+        quiet(ears)
+        assert not os.path.exists(bell)
+        with open(opened.layout.mirror, "a", encoding="utf-8") as mirror:
+            mirror.write("{}\n")
+        assert ears.wait(0)
+
+
+def test_a_deleted_thread_gets_no_bell(opened: eventq.Thread) -> None:
+    """Nobody who still watches keeps a part of it."""
+    with opened.database.watch() as ears:
+        opened.push("self", "note", "x")
+        eventq.destroy(opened.path)
+        with pytest.raises(eventq.EventqError):
+            while True:
+                ears.wait(0)
+    assert not os.path.exists(opened.path)
+
+
+# --- many threads ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many() -> Iterator[Bells]:
+    """Return a watcher of many threads."""
+    made = bells()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("has_inotify", [True, False])
+def test_many_threads_are_told_apart(
+    has_inotify: bool, tmp_path: Path, many: Bells, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is named that has changed since the last look, and one that was removed is not."""
+    if not has_inotify:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(28, "no more watches")
+
+        monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
+    threads = [eventq.open(tmp_path / str(number), create=True) for number in range(4)]
+    for thread in threads:
+        many.add(thread.path)
+    assert many.polls is not has_inotify
+    many.take()
+    threads[1].push("self", "note", "x")
+    threads[3].push("self", "note", "x")
+    assert many.take() == ({threads[1].path, threads[3].path}, set())
+    assert many.take() == (set(), set())
+    many.remove(threads[1].path)
+    threads[1].push("self", "note", "x")
+    assert many.take() == (set(), set())
+    for thread in threads:
+        thread.close()
+
+
+def test_folders_are_watched(tmp_path: Path, many: Bells) -> None:
+    """A folder is named when something appears in it, once."""
+    (tmp_path / "deep").mkdir()
+    many.add_folder(str(tmp_path))
+    many.add_folder(str(tmp_path / "deep"))
+    many.take()
+    (tmp_path / "deep" / "new").mkdir()
+    assert many.take() == (set(), {str(tmp_path / "deep")})
+    assert many.take() == (set(), set())
