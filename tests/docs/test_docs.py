@@ -129,6 +129,15 @@ def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
     assert done.stdout == "hello\n"
 
 
+def test_the_demo_finds_and_retries_a_dead_letter() -> None:
+    """It ends by itself, and what could not be answered at first is answered then."""
+    command = ["sh", str(ROOT / "examples/demo.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ(), check=True)
+    bob = "external:telegram:main:dm:bob:bob"
+    found = [line.strip() for line in done.stdout.splitlines() if line.endswith(bob)]
+    assert found[-3:] == [f"no contact: {bob}", f"no contact: {bob}", f"answered {bob}"]
+
+
 def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
     """The console examples of USAGE.md print what is shown below them, and the Python ones run."""
     usage = read("USAGE.md")
