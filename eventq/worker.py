@@ -30,6 +30,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import check_name, check_positive
+from eventq.log.claims import milliseconds
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
@@ -53,15 +54,17 @@ _LOG = logging.getLogger("eventq.worker")
 class Retry(Exception):  # noqa: N818 (a request, not an error)
     """Raised by a function: try the event again, after `delay` seconds (None: the back-off).
 
-    It is a failed attempt only with `count`.
+    It is a failed attempt only with `count`. Raises UsageError for a delay that is no time.
     """
 
     def __init__(
         self, delay: float | None = None, reason: str | None = None, *, count: bool = False
     ) -> None:
         super().__init__(reason or "")
+        if delay is not None:
+            milliseconds(delay, "the delay")
         self.delay = delay
-        self.reason = reason
+        self.reason = None if reason is None else str(reason)
         self.count = count
 
 
@@ -70,7 +73,7 @@ class Dead(Exception):  # noqa: N818 (a request, not an error)
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(reason or "")
-        self.reason = reason
+        self.reason = None if reason is None else str(reason)
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ class Worker:
         """Return a decorator: the function is called with each event of a consumer.
 
         It may be async, and may take the claim as a second parameter. When it returns, the event is
-        done; it may raise `Retry` or `Dead`, and any other exception is a failed attempt. `terms`
-        are those of `Thread.subscribe`: `timeout`, `max_attempts`, `backoff`, `lease`, `ordered_by`
+        done; it may raise `Retry` or `Dead`, and anything else is a failed attempt. `terms` are
+        those of `Thread.subscribe`: `timeout`, `max_attempts`, `backoff`, `lease`, `ordered_by`
         and others. Up to `concurrency` calls run at once (default: 1). A call that takes longer
         than `timeout` seconds has failed: an async one is cancelled, and the result of another one
         does not count.
@@ -170,7 +173,7 @@ class Worker:
                 for parameter in inspect.signature(function).parameters.values()
                 if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
             ]
-            is_async = inspect.iscoroutinefunction(function)
+            is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
             made = _Consumer(name, function, concurrency, terms, len(places) > 1, is_async)
             self._consumers.append(made)
             return function
@@ -264,8 +267,8 @@ class Worker:
         while not self._stopping.is_set():
             for claim in self._claim(thread, consumer, 1):
                 try:
-                    consumer.call(claim)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a function raises)
+                    _check_result(consumer.call(claim))
+                except BaseException as error:  # noqa: BLE001 (whatever a function raises)
                     self._settle_failed(claim, error)
                 else:
                     self._settle(claim, claim.done)
@@ -289,14 +292,23 @@ class Worker:
             await asyncio.wait(tasks, timeout=self._grace)
 
     async def _await(self, claim: Claim, consumer: _Consumer) -> None:
+        """Await a call. It runs in this task: in one of its own, an exit would end the loop."""
+        limit, failure = asyncio.timeout(consumer.timeout), None
         try:
-            await asyncio.wait_for(consumer.call(claim), consumer.timeout)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a function raises)
-            late = isinstance(error, TimeoutError) and consumer.timeout is not None
-            failed = consumer.late() if late else error
-            await asyncio.to_thread(self._settle_failed, claim, failed)
-        else:
+            async with limit:
+                await consumer.call(claim)
+        except GeneratorExit:  # the loop is gone
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._stopping.is_set():
+                raise  # its event is given back
+            failure = error
+        if limit.expired():  # even if the function has caught that it was cancelled
+            failure = consumer.late()
+        if failure is None:
             await asyncio.to_thread(self._settle, claim, claim.done)
+        else:
+            await asyncio.to_thread(self._settle_failed, claim, failure)
 
     def _settle_failed(self, claim: Claim, error: BaseException) -> None:
         """Settle a claim whose function raised."""
@@ -338,6 +350,15 @@ class Worker:
                 elif now - extended[claim] >= consumer.lease / 3:
                     extended[claim] = now
                     _extend(other, claim, consumer.lease)
+
+
+def _check_result(result: object) -> None:
+    """Raise TypeError for what a function has returned in place of running: nobody would run it."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        what = f"the function returned a {type(result).__name__}, and has done nothing yet"
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(f"{what}: give the worker the 'async def' itself, without 'yield'")
 
 
 def _extend(other: Thread, claim: Claim, seconds: float) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,13 +19,17 @@ from eventq.errors import DamagedError, LogicError, StoreError, UnknownConsumerE
 from tests.contract.test_consumers import acked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from eventq.log.claims import Claim
 
 pytestmark = pytest.mark.usefixtures("quick")
 SECONDS = 60.0  # that a test waits for what must come
 AT_ONCE = (0.0, 0.0)  # a back-off
+
+
+class Unusual(BaseException):
+    """What some libraries raise to end a call."""
 
 
 @pytest.fixture(autouse=True)
@@ -202,11 +206,14 @@ def test_a_retry_waits_as_the_function_says(thread: eventq.Thread) -> None:
         until(lambda: thread.database.one(waits) == 3_600_000)
 
 
-def test_a_timeout_of_the_function_itself_is_told_as_it_is(thread: eventq.Thread) -> None:
-    """It has no time limit here: something that it called has."""
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_timeout_of_the_function_itself_is_told_as_it_is(
+    thread: eventq.Thread, timeout: float | None
+) -> None:
+    """It was not the time limit of the call: something that it called has one too."""
     worker = eventq.Worker(thread.path)
 
-    @worker.consumer("w", max_attempts=1)
+    @worker.consumer("w", max_attempts=1, timeout=timeout)
     async def handle(event: eventq.Event) -> None:
         raise TimeoutError("no answer")
 
@@ -239,6 +246,124 @@ def test_async_functions_may_end_when_the_worker_stops(
     with running(worker):
         assert begun.wait(SECONDS)
     assert acked(thread)[0] == 1
+
+
+def test_a_call_that_catches_its_cancellation_has_failed(thread: eventq.Thread) -> None:
+    """Its time was up, whatever it returns then."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1, timeout=0.05)
+    async def handle(event: eventq.Event) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(SECONDS)
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    assert letters(thread) == [(1, 1, "TimeoutError: timed out after 0.05 seconds")]
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt, Unusual, SystemExit])
+@pytest.mark.parametrize("timeout", [None, 60, "not async"])
+def test_what_is_no_exception_is_a_failed_attempt_too(
+    thread: eventq.Thread, kind: type[BaseException], timeout: Any
+) -> None:
+    """Otherwise the event would stay leased for as long as the worker runs, or the worker end."""
+    worker = eventq.Worker(thread.path)
+
+    def handle(event: eventq.Event) -> None:
+        raise kind("no more")
+
+    async def handle_async(event: eventq.Event) -> None:
+        handle(event)
+
+    is_async = timeout != "not async"
+    terms: Any = {"max_attempts": 1} | ({"timeout": timeout} if is_async else {})
+    worker.consumer("w", **terms)(handle_async if is_async else handle)
+    thread.push_many([("self", "note", "x")] * 2)
+    with running(worker):
+        until(lambda: done(thread))
+    assert [(event, attempts) for event, attempts, _ in letters(thread)] == [(1, 1), (2, 1)]
+    assert all(error.endswith(f"{kind.__name__}: no more") for *_, error in letters(thread))
+
+
+def hidden(event: eventq.Event) -> object:
+    """Return a coroutine, as decorators do that know of no async functions."""
+
+    async def handle() -> None:
+        raise AssertionError("nobody awaits it")
+
+    return handle()
+
+
+def generator(event: eventq.Event) -> Iterator[int]:
+    """Do nothing, as a function with a yield does when it is called."""
+    yield event.id
+
+
+async def async_generator(event: eventq.Event) -> AsyncIterator[int]:
+    """Do nothing, as above."""
+    yield event.id
+
+
+@pytest.mark.parametrize("function", [hidden, generator, async_generator])
+def test_a_function_that_did_not_run_has_not_finished_its_event(
+    thread: eventq.Thread, function: Callable[[eventq.Event], object]
+) -> None:
+    """It returned what somebody would have to run: the event is not lost."""
+    worker = eventq.Worker(thread.path)
+    worker.consumer("w", max_attempts=1)(function)
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    ((event, _, error),) = letters(thread)
+    assert event == 1
+    assert "has done nothing yet" in error
+
+
+def test_an_object_with_an_async_call_is_awaited(thread: eventq.Thread) -> None:
+    """It is as good as an async function."""
+    worker, got = eventq.Worker(thread.path), []
+
+    class Handler:
+        async def __call__(self, event: eventq.Event) -> None:
+            got.append(event.id)
+
+    worker.consumer("w")(Handler())
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    assert got == [1]
+
+
+def test_a_reason_may_be_an_exception(thread: eventq.Thread) -> None:
+    """As in `except ValueError as error: raise Dead(error)`."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    def handle(event: eventq.Event) -> None:
+        reason: Any = ValueError("no such user")
+        raise eventq.Dead(reason) if event.id == 1 else eventq.Retry(0, reason, count=True)
+
+    thread.push_many([("self", "note", "x")] * 2)
+    with running(worker):
+        until(lambda: done(thread))
+    assert letters(thread) == [(1, 1, "no such user"), (2, 1, "no such user")]
+
+
+def test_a_retry_after_no_time_is_a_failed_attempt(thread: eventq.Thread) -> None:
+    """The mistake is told at once: nobody waits until the lease has ended."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    def handle(event: eventq.Event) -> None:
+        raise eventq.Retry(-1)
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    ((_, _, error),) = letters(thread)
+    assert "the delay must be seconds" in error
 
 
 def test_an_exit_is_a_failed_attempt(thread: eventq.Thread) -> None:
