@@ -93,11 +93,19 @@ def check_order(by: str | None) -> None:
     """Raise UsageError for what events cannot be ordered by."""
     if by is None or by in ("source", "type"):
         return
-    if not by.startswith("$") or "\0" in by:
+    if not isinstance(by, str) or not _is_path(by):
         raise UsageError(
-            f"events cannot be ordered by '{by:.100}'",
+            f"events cannot be ordered by '{by!s:.100}'",
             "give source, type, or the path of a value in the content, such as $.order.id",
         )
+
+
+def _is_path(text: str) -> bool:
+    """Return whether this is the path of a JSON value, as SQLite has them."""
+    import re  # here, as nearly no command needs it
+
+    name, index = r'\.(?:"[^"\0]*"|[^."\[\0][^.\[\0]*)', r"\[(?:[0-9]{1,9}|#(?:-[0-9]{1,9})?)\]"
+    return re.fullmatch(rf"\$(?:{name}|{index})*", text) is not None
 
 
 def _is_same(state: ConsumerState, terms: tuple[object, ...], settings: Settings) -> bool:

@@ -382,6 +382,12 @@ def test_a_handler_of_each_event_needs_a_filter_without_a_clock(thread: eventq.T
         ({"handler": "x", "each": True, "ordered_by": "type"}, "come in order already"),
         ({"ordered_by": "size"}, "events cannot be ordered by 'size'"),
         ({"ordered_by": "$.a\0"}, "events cannot be ordered by"),
+        ({"ordered_by": "$."}, "events cannot be ordered by"),
+        ({"ordered_by": "$.a["}, "events cannot be ordered by"),
+        ({"ordered_by": "$..a"}, "events cannot be ordered by"),
+        ({"ordered_by": "$[-1]"}, "events cannot be ordered by"),
+        ({"ordered_by": '$."a'}, "events cannot be ordered by"),
+        ({"ordered_by": 5}, "events cannot be ordered by '5'"),
         ({"on_failure": "weep"}, "on_failure is 'weep'"),
         ({"backoff": (5, 1)}, "must not end below its start"),
         ({"backoff": (-1, 1)}, "backoff must be seconds from 0"),
@@ -397,3 +403,15 @@ def test_terms_that_make_no_sense(thread: eventq.Thread, terms: dict[str, Any], 
     with pytest.raises(eventq.UsageError, match=says):
         thread.subscribe("w", **terms)
     assert thread.subscriptions() == []
+
+
+PATHS = ["$", "$.a", "$.order.id", '$."a.b"', "$[0]", "$.a[#-1].b", "$.a b", "$.日本", "$[#]"]
+
+
+@pytest.mark.parametrize("by", PATHS)
+def test_events_are_ordered_by_any_path_of_json(thread: eventq.Thread, by: str) -> None:
+    """What is accepted can be read in all events: a claim would raise otherwise."""
+    contents = ['{"a": [[1], {"b": 2}], "a.b": 3}', "[[], 4]", "null", "no JSON", '{"日本": {}}']
+    thread.push_many([("self", "note", content) for content in contents])
+    thread.subscribe("w", ordered_by=by)
+    assert thread.claim("w", len(contents))
