@@ -115,7 +115,9 @@ def _from_stdin() -> Iterator[str]:
     """Yield the tokens of lines: each is a token, or a claim as JSON."""
     from eventq.cli.inputs import decode
 
-    for number, text in enumerate(decode("-", "give fewer claims at once").split("\n"), 1):
+    for number, text in enumerate(
+        decode("-", "give what 'claim' printed, not too much at once").split("\n"), 1
+    ):
         stripped = text.strip()
         if stripped.startswith("{"):
             yield _token_in(stripped, number)

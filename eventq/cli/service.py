@@ -9,11 +9,13 @@ from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS
 from eventq.cli.table import Command, Option
 from eventq.errors import LogicError, NotAThreadError, UsageError
+from eventq.log.claims import milliseconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.cli.table import Raw
 
+_GRACE_SECONDS = 30  # unless it is given
 _END_SECONDS = 20  # beyond the grace period, for what was killed to be gone
 _UNIT = """\
 # {path}
@@ -63,11 +65,13 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
     name = f"eventq-{slug.strip('-') or 'work'}"
     folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
     sudo = "" if user else "sudo "
-    command = [*_program(), "work", *words, *_end(grace)]
+    # What is started at the end would be killed with the service.
+    command = [*_program(), "work", *words, "--grace", _digits(grace), "--no-dispatch"]
+    options = ["--user"] * user + ["--grace", _digits(grace)] * (grace != _GRACE_SECONDS)
     show.say(
         _UNIT.format(
             path=f"{folder}/{name}.service",
-            command=_line("eventq", "service", "systemd", *words, *["--user"] * user),
+            command=_line("eventq", "service", "systemd", *words, *options),
             tee=f"{sudo}tee {folder}/{name}.service",
             ctl=f"{sudo}systemctl{' --user' * user}",
             journal=f"journalctl {'--user ' * user}-u {name}",
@@ -77,7 +81,7 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
             mounts=" ".join(map(escape, paths)),
             start=" ".join(escape(word).replace("$", "$$") for word in command),
             user="" if user else f"User={_owner(paths[0])}\n",
-            timeout=f"{grace + _END_SECONDS:g}",
+            timeout=_digits(grace + _END_SECONDS),
             target="default.target" if user else "multi-user.target",
         ).rstrip("\n")
     )
@@ -102,9 +106,10 @@ def _folders(paths: list[str]) -> list[tuple[str, str]]:
     return [("--all", resolve(path)) for path in paths]
 
 
-def _end(grace: float) -> list[str]:
-    """Return the options for the end: what is started then would be killed with the service."""
-    return ["--grace", f"{grace:g}", "--no-dispatch"]
+def _digits(seconds: float) -> str:
+    """Return seconds as `--grace` and systemd read them; raise UsageError for too many."""
+    milliseconds(seconds, "--grace")
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
 
 
 def _program() -> list[str]:

@@ -246,7 +246,8 @@ def parts_of(token: str) -> tuple[str, bytes, int, bool]:
     if len(parts) == 3:
         secret, event, consumer = parts
         number = event.removesuffix("r")
-        if len(secret) == 2 * _TOKEN and number.isascii() and number.isdigit() and len(number) < 20:
+        plain = number.isascii() and number.isdigit() and len(number) < 20
+        if len(secret) == 2 * _TOKEN and plain and int(number) < 1 << 63:
             try:
                 return consumer, bytes.fromhex(secret), int(number), number != event
             except ValueError:

@@ -87,6 +87,16 @@ def test_lost_claims_are_named_and_the_others_settled() -> None:
 
 
 @pytest.mark.usefixtures("inbox")
+def test_input_that_is_no_text_is_refused() -> None:
+    """The hint fits, however the input is wrong."""
+    done = run("done", "-", given=b"\xff\n")
+    assert done.code == 2
+    assert done.err == (
+        "Error: '-' is not UTF-8 text (byte 0) - give what 'claim' printed, not too much at once\n"
+    )
+
+
+@pytest.mark.usefixtures("inbox")
 @pytest.mark.parametrize(
     ("words", "stdin", "error"),
     [

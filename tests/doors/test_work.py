@@ -110,6 +110,22 @@ def test_a_unit_runs_a_worker(name: str, user: bool, tmp_path: Path) -> None:
     verify(tmp_path, text, user=user)
 
 
+@pytest.mark.parametrize(
+    ("grace", "seconds"),
+    [("12d", "1036800"), ("0.25", "0.25"), ("0", "0"), ("1234567.5", "1234567.5")],
+)
+def test_a_unit_has_the_grace_that_was_given(grace: str, seconds: str, tmp_path: Path) -> None:
+    """As digits, which `work` takes; and the line that installs the unit gives it too."""
+    path = eventq.init(tmp_path / "inbox")
+    text, settings = unit_of("--thread", path, "--grace", grace)
+    assert f" --grace {seconds} --no-dispatch" in settings["ExecStart"]
+    assert f" --grace {seconds} | sudo tee " in text
+    assert "--grace" not in unit_of("--thread", path)[0].partition(" | ")[0]
+    done = run("service", "systemd", "--thread", path, "--grace", "366d")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: --grace must be seconds from 0 to 31536000")
+
+
 def verify(folder: Path, text: str, *, user: bool) -> None:
     """Let systemd check a unit where it can."""
     program = shutil.which("systemd-analyze")
