@@ -171,12 +171,16 @@ COMMANDS = {
             Option("limit N", "Claim up to N events.", kinds.POSITIVE, default="1"),
             Option(
                 "lease DURATION",
-                "How long they are this worker's (default: 30s, or as the"
-                " consumer was subscribed).",
+                "How long the claims last (default: as subscribe --lease says, or 30s).",
                 kinds.duration,
             ),
-            Option("wait DURATION", "Wait so long for a first event.", kinds.duration, default="0"),
-            Option("nonce TEXT", "Repeat a claim: the same nonce gets the same claims."),
+            Option(
+                "wait DURATION",
+                "Wait up to this long for a first event.",
+                kinds.duration,
+                default="0",
+            ),
+            Option("nonce TEXT", "Make it safe to repeat: the same nonce gets the same claims."),
             Option("worker NAME", "The name that 'claims ls' shows (default: host and process)."),
             JSON_ERRORS,
         ],
@@ -194,10 +198,12 @@ COMMANDS = {
             TOKENS,
             THREAD,
             Option(
-                "delay DURATION", "Wait so long (default: the consumer's back-off).", kinds.duration
+                "delay DURATION",
+                "How long to wait before that (default: the consumer's back-off).",
+                kinds.duration,
             ),
             ERROR,
-            Option("no-count", "Do not count this as an attempt.", kinds.OFF, parameter="count"),
+            Option("no-count", "Do not count this attempt.", kinds.OFF, parameter="count"),
             JSON,
         ],
         "eventq retry --thread ./inbox --delay 10m --error 'the API is down' $TOKEN",

@@ -79,7 +79,7 @@ def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
 
 
 def pause(thread: Thread, *, consumer: str, json: bool) -> None:
-    """Let a consumer rest until `resume`. What runs may finish.
+    """Pause a consumer until `resume`. Handlers that run may finish.
 
     No handler is started, and no event is claimed; events go on being stored.
     """
@@ -134,7 +134,7 @@ COMMANDS = {
                 Option("from-now", "Skip the events that are stored already."),
                 Option(
                     "max-attempts N",
-                    "Stall, or bury the event, after N failed runs.",
+                    "Stall, or make a dead letter, after N failed runs.",
                     kinds.POSITIVE,
                     default="5",
                 ),
@@ -144,19 +144,20 @@ COMMANDS = {
                 ),
                 Option(
                     "concurrency N",
-                    "Run up to N handlers of --each at once; without, events come in order.",
+                    "Run up to N handlers of --each at once. With 0, events come in order.",
                     kinds.WHOLE,
                     default="0",
                 ),
                 Option(
                     "ordered-by KEY",
-                    "Keep events alike in this in order. KEY is source, type, or a path in the"
-                    " content such as $.order.id.",
+                    "Keep the order of events that have the same KEY. It is source, type, or a path"
+                    " in the content such as $.order.id.",
                 ),
                 Option(
                     "on-failure WHAT",
-                    "What follows the last attempt: stall or dead. By default a consumer stalls"
-                    " when events come in order, and with claims the event is dead.",
+                    "What happens after the last attempt. stall stops the consumer, dead makes a"
+                    " dead letter of the event. By default stall where events come in order, and"
+                    " otherwise dead.",
                     kinds.Choice("stall", "dead"),
                 ),
                 Option(

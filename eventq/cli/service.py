@@ -160,10 +160,12 @@ COMMANDS = {
     "service systemd": Command(
         systemd,
         [
+            Option("thread PATH…", "The directory of a thread; may be repeated.", kinds.directory),
             Option(
-                "thread PATH…", "The directory of a thread; give more than one.", kinds.directory
+                "all DIR…",
+                "Work for every thread below DIR, also for new ones.",
+                kinds.path,
             ),
-            Option("all DIR…", "Work for every thread below DIR, also for later ones.", kinds.path),
             Option("user", "Make a unit for your own services, which needs no root."),
             Option(
                 "grace DURATION",

@@ -26,10 +26,10 @@ def work(
 ) -> int:
     """Run handlers in the foreground, until SIGTERM.
 
-    While this runs, a push starts no process of its own, and handlers start sooner. The events of a
-    worker that was killed, or is stuck for 10 seconds, are handled as if there were none. It prints
-    on stderr what it does. With WORKER, which is module:name, it runs an eventq.Worker of Python
-    functions instead; the module is looked for in the current directory first.
+    While this runs, a push starts no process of its own, and handlers start sooner. If it is
+    killed, or stuck for 10 seconds, pushes start handlers again. It prints on stderr what it does.
+    With WORKER, which is module:name, it runs an eventq.Worker of Python functions instead; the
+    module is looked for in the current directory first.
     """
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
     from eventq import system
@@ -51,7 +51,7 @@ def work(
         consumer,
         grace=grace,
         hands_over=dispatches,
-        say=lambda line: show.note(f"eventq work: {line}"),
+        say=lambda line: show.note(f"{show.program()} work: {line}"),
     )
     return 130 if made.run() == _SIGINT else 0
 
@@ -84,15 +84,15 @@ COMMANDS = {
             Argument("[WORKER]"),
             Option(
                 "thread PATH…",
-                "The directory of a thread; give more than one (default: $EVENTQ_THREAD).",
+                "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
                 kinds.directory,
             ),
             Option(
                 "all DIR…",
-                "Work for every thread below DIR, also for later ones.",
+                "Work for every thread below DIR, also for new ones.",
                 kinds.path,
             ),
-            Option("consumer ID…", "Work for this consumer only; give more than one."),
+            Option("consumer ID…", "Work for this consumer only; may be repeated."),
             Option(
                 "grace DURATION",
                 "How long running handlers may take to end after SIGTERM.",
