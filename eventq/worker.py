@@ -322,13 +322,18 @@ class Worker:
             self._settle(claim, claim.retry, None, text)
 
     def _settle(self, claim: Claim, verb: Callable[..., None], *args: Any, **named: Any) -> None:
-        """Settle a claim, once; an error is logged, and the event comes again."""
+        """Settle a claim, once; an error is logged, and the event comes again.
+
+        A claim that its function has settled is tried too: that may have been undone.
+        """
         if not self._running.remove(claim):
             return
+        was_settled = claim.is_settled
         try:
             verb(*args, **named)
         except LeaseLostError as error:
-            _LOG.warning("%s", error)
+            if not was_settled:
+                _LOG.warning("%s", error)
         except EventqError as error:
             _LOG.error("%r was not settled: %s", claim, error)
 

@@ -35,7 +35,7 @@ class Claim:
 
     `attempt` counts from 1. `done`, `retry` and `dead` end it, and raise LeaseLostError when its
     lease has ended: then somebody else may have the event. Called inside `thread.write()`, they are
-    part of that change.
+    part of that change. `is_settled` says whether any of them, or `settle`, was called for it.
     """
 
     __slots__ = (
@@ -47,6 +47,7 @@ class Claim:
         "consumer",
         "deadline",
         "event",
+        "is_settled",
     )
 
     def __init__(self, claims: Claims, consumer: str, taken: Taken, claimed: Claimed) -> None:
@@ -57,6 +58,7 @@ class Claim:
         self.consumer = consumer
         self.deadline = taken.until / 1000
         self._span = taken.span
+        self.is_settled = False
 
     @property
     def token(self) -> str:
@@ -101,6 +103,7 @@ class Claim:
         self._claims.settle_one(
             Verdict(consumer, secret, (event,), revived, what, span, counts, None, error)
         )
+        self.is_settled = self.is_settled or what != "extend"
 
     def __repr__(self) -> str:
         """Return the consumer, the event and the attempt."""
@@ -183,6 +186,9 @@ class Claims:
             for (name, token, revived, what), events in alike.items()
         ]
         lost = self._db.claims.settle(verdicts).lost
+        for one, claim in claims.items():
+            if isinstance(claim, Claim) and one not in lost:
+                claim.is_settled = True
         return [claims[one] for one in sorted(lost)] if lost else []
 
     def extend(self, claims: Iterable[Claim | str], seconds: float | None) -> list[Claim | str]:

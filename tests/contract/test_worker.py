@@ -380,20 +380,45 @@ def test_an_exit_is_a_failed_attempt(thread: eventq.Thread) -> None:
     assert letters(thread) == [(1, 1, "SystemExit: no more"), (2, 1, "SystemExit: no more")]
 
 
+@pytest.mark.parametrize("how", ["done", "settle"])
 def test_a_function_may_settle_its_claim_itself(
-    thread: eventq.Thread, caplog: pytest.LogCaptureFixture
+    thread: eventq.Thread, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """There is nothing left to do for the worker, which says so and goes on."""
+    """There is nothing left to do for the worker, and nothing to complain of."""
     worker = eventq.Worker(thread.path)
 
-    @worker.consumer("w")
+    @worker.consumer("w", filter="type = 'note'")
     def handle(event: eventq.Event, claim: Claim) -> None:
-        claim.done()
+        if how == "done":
+            claim.done()
+            return
+        with eventq.open(thread.path) as mine, mine.write():
+            mine.push("self", "result", event.content)
+            assert mine.settle([claim]) == []
 
     thread.push_many([("self", "note", "x")] * 2)
     with running(worker):
+        until(lambda: [one.pending for one in thread.info().subscriptions] == [0])
+    assert levels(caplog) == []
+
+
+def test_what_a_function_settled_and_undid_is_settled_by_the_worker(
+    thread: eventq.Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it raises counts: the change that its claim was settled in was rolled back."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    def handle(event: eventq.Event, claim: Claim) -> None:
+        with eventq.open(thread.path) as mine, mine.write():
+            mine.settle([claim])
+            raise ValueError("no")
+
+    thread.push("self", "note", "x")
+    with running(worker):
         until(lambda: done(thread))
-    assert levels(caplog) == ["WARNING"] * 2
+    assert letters(thread) == [(1, 1, "ValueError: no")]
+    assert levels(caplog) == ["ERROR"]
 
 
 @pytest.mark.parametrize("name", ["claim", "done"])
