@@ -137,6 +137,7 @@ class Worker:
         After `stop`, functions have `grace` seconds to end; then their events are given back.
         """
         self.path = path
+        self.has_run = False  # whether `run` was called, and has opened the thread
         self._grace = grace
         self._consumers: list[_Consumer] = []
         self._filters: dict[str, str | None] = {}
@@ -194,6 +195,7 @@ class Worker:
         self._ended.clear()
         # The second connection extends claims even while a function keeps the first one.
         with open_thread(self.path) as thread, open_thread(self.path) as other, _Signals(self.stop):
+            self.has_run = True
             for consumer in self._consumers:
                 self._subscribe(thread, consumer)
             loops = [

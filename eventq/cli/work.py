@@ -38,6 +38,8 @@ def work(
         from eventq.cli.programs import find_worker
 
         program = find_worker(worker)
+        if program.has_run:  # its module calls `run`, and was stopped: do not begin once more
+            return 0
         default = program.path or system.env(_VARIABLE) or None
         program.path = thread[0] if thread else default
         program.run()

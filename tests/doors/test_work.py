@@ -47,6 +47,21 @@ def test_a_python_worker_is_found_here_and_gets_its_thread(tmp_path: Path) -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
 
+def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
+    """Otherwise it would begin again after SIGTERM, and be killed by its service manager."""
+    text = PROGRAM.replace("Worker()", "Worker('inbox')") + "worker.run()\n"
+    (tmp_path / "tasks.py").write_text(text)
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        thread.push_many(
+            [("self", "note", "hello"), ("self", "note", "not before it is run again")]
+        )
+    done = subprocess.run(
+        system.python("work", "tasks:worker"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+
+
 @pytest.mark.parametrize(
     ("place", "error"),
     [
