@@ -138,6 +138,7 @@ class Worker:
         """
         self.path = path
         self.has_run = False  # whether `run` was called, and has opened the thread
+        self.signal: int | None = None  # the one that has ended the last run
         self._grace = grace
         self._consumers: list[_Consumer] = []
         self._filters: dict[str, str | None] = {}
@@ -185,16 +186,22 @@ class Worker:
         """Make `run` return once the running functions have ended."""
         self._stopping.set()
 
+    def _signalled(self, number: int) -> None:
+        self.signal = number
+        self.stop()
+
     def run(self) -> None:
         """Handle events until `stop`, SIGTERM or SIGINT. Raises what opening a thread raises."""
         if self.path is None:
             raise UsageError("the worker has no thread", "give its path, or run 'eventq work'")
         if not self._consumers:
             raise UsageError("the worker has no consumer", "decorate a function with it")
+        self.signal = None
         self._stopping.clear()
         self._ended.clear()
+        signals = _Signals(self._signalled)
         # The second connection extends claims even while a function keeps the first one.
-        with open_thread(self.path) as thread, open_thread(self.path) as other, _Signals(self.stop):
+        with open_thread(self.path) as thread, open_thread(self.path) as other, signals:
             self.has_run = True
             for consumer in self._consumers:
                 self._subscribe(thread, consumer)
@@ -379,7 +386,7 @@ def _extend(other: Thread, claim: Claim, seconds: float) -> None:
 class _Signals:
     """SIGTERM and SIGINT call a function, in the main thread; elsewhere they stay as they are."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[int], None]) -> None:
         self._stop = stop
         self._before: dict[int, Any] = {}
 
@@ -388,8 +395,8 @@ class _Signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._before[number] = signal.signal(number, self._stopped)
 
-    def _stopped(self, _: int, __: FrameType | None) -> None:
-        self._stop()
+    def _stopped(self, number: int, _: FrameType | None) -> None:
+        self._stop(number)
 
     def __exit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None

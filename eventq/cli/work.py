@@ -38,12 +38,11 @@ def work(
         from eventq.cli.programs import find_worker
 
         program = find_worker(worker)
-        if program.has_run:  # its module calls `run`, and was stopped: do not begin once more
-            return 0
-        default = program.path or system.env(_VARIABLE) or None
-        program.path = thread[0] if thread else default
-        program.run()
-        return 0
+        if not program.has_run:  # else its module calls `run`: it has ended, and stays so
+            default = program.path or system.env(_VARIABLE) or None
+            program.path = thread[0] if thread else default
+            program.run()
+        return 130 if program.signal == _SIGINT else 0
     from eventq.work import Work
 
     system.allow_more_files()

@@ -47,6 +47,26 @@ def test_a_python_worker_is_found_here_and_gets_its_thread(tmp_path: Path) -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
+)
+@pytest.mark.parametrize("runs_itself", [False, True])
+def test_the_exit_status_tells_how_a_python_worker_was_ended(
+    number: signal.Signals, code: int, runs_itself: bool, tmp_path: Path
+) -> None:
+    """As with handlers: 0 after SIGTERM, and 130 after SIGINT."""
+    text = PROGRAM.replace("Worker()", "Worker('inbox')") + "worker.run()\n" * runs_itself
+    ending = f"__import__('os').kill(__import__('os').getpid(), {int(number)})"
+    (tmp_path / "tasks.py").write_text(text.replace("worker.stop()", ending))
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        thread.push("self", "note", "hello")
+    done = subprocess.run(
+        system.python("work", "tasks:worker"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (code, "hello\n", "")
+
+
 def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
     """Otherwise it would begin again after SIGTERM, and be killed by its service manager."""
     text = PROGRAM.replace("Worker()", "Worker('inbox')") + "worker.run()\n"
