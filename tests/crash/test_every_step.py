@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -44,6 +45,7 @@ def fell(number: int, work: Callable[[], object], *, every: bool = False) -> boo
     """
     pid = os.fork()
     if not pid:
+        gc.disable()  # what it finalizes, of tests before this one, calls too, and at no fixed step
         left = [number]
 
         def count(_: Any, event: str, function: Any) -> None:
