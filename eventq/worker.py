@@ -156,12 +156,12 @@ class Worker:
     ) -> Callable[[Function], Function]:
         """Return a decorator: the function is called with each event of a consumer.
 
-        It may be async, and may take the claim as a second parameter. When it returns, the event is
-        done; it may raise `Retry` or `Dead`, and anything else is a failed attempt. `terms` are
-        those of `Thread.subscribe`: `timeout`, `max_attempts`, `backoff`, `lease`, `ordered_by`
-        and others. Up to `concurrency` calls run at once (default: 1). A call that takes longer
-        than `timeout` seconds has failed: an async one is cancelled, and the result of another one
-        does not count.
+        It may be async. It gets the claim too if it has a second parameter that is called `claim`
+        or has no default. When it returns, the event is done; it may raise `Retry` or `Dead`, and
+        anything else is a failed attempt. `terms` are those of `Thread.subscribe`: `timeout`,
+        `max_attempts`, `backoff`, `lease`, `ordered_by` and others. Up to `concurrency` calls run
+        at once (default: 1). A call that takes longer than `timeout` seconds has failed: an async
+        one is cancelled, and the result of another one does not count.
         """
         check_name(name, "consumer")
         concurrency = check_positive(terms.pop("concurrency", 1), "concurrency")
@@ -170,13 +170,9 @@ class Worker:
         self._filters[name] = filter
 
         def add(function: Function) -> Function:
-            places = [
-                parameter
-                for parameter in inspect.signature(function).parameters.values()
-                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-            ]
+            wants_claim = _takes_claim(function)
             is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
-            made = _Consumer(name, function, concurrency, terms, len(places) > 1, is_async)
+            made = _Consumer(name, function, concurrency, terms, wants_claim, is_async)
             self._consumers.append(made)
             return function
 
@@ -364,6 +360,16 @@ class Worker:
                 elif now - extended[claim] >= consumer.lease / 3:
                     extended[claim] = now
                     _extend(other, claim, consumer.lease)
+
+
+def _takes_claim(function: Function) -> bool:
+    """Return whether a function has a second parameter that is for the claim."""
+    places = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return any(one.name == "claim" or one.default is one.empty for one in places[1:2])
 
 
 def _check_result(result: object) -> None:

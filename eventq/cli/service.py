@@ -8,12 +8,9 @@ import sys
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS
 from eventq.cli.table import Command, Option
-from eventq.errors import LogicError, NotAThreadError, UsageError
+from eventq.cli.work import choose_threads
+from eventq.errors import LogicError, NotAThreadError
 from eventq.log.claims import milliseconds
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from eventq.cli.table import Raw
 
 _GRACE_SECONDS = 30  # unless it is given
 _END_SECONDS = 20  # beyond the grace period, for what was killed to be gone
@@ -151,16 +148,15 @@ def _literal(text: str, percent: str = "%%") -> str:
     )
 
 
-def _check_place(raw: Raw) -> None:
-    if raw["thread"] is None and raw["all"] is None:
-        raise UsageError("no thread is given", "add --thread PATH or --all DIR")
-
-
 COMMANDS = {
     "service systemd": Command(
         systemd,
         [
-            Option("thread PATH…", "The directory of a thread; may be repeated.", kinds.directory),
+            Option(
+                "thread PATH…",
+                "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
+                kinds.directory,
+            ),
             Option(
                 "all DIR…",
                 "Work for every thread below DIR, also for new ones.",
@@ -177,6 +173,6 @@ COMMANDS = {
         ],
         "eventq service systemd --thread ./inbox",
         "eventq service systemd --all /srv/threads --user",
-        rules=[_check_place],
+        rules=[choose_threads],
     )
 }

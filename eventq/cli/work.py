@@ -61,13 +61,19 @@ _SIGINT = 2
 _VARIABLE = "EVENTQ_THREAD"
 
 
+def choose_threads(raw: Raw) -> None:
+    """Use the thread of the environment where none is given; raise UsageError for none."""
+    if raw["thread"] is None and raw["all"] is None:
+        path = os.environ.get(_VARIABLE)
+        if not path:
+            raise UsageError("no thread is given", "add --thread PATH or --all DIR")
+        raw["thread"] = [path]
+
+
 def _check_place(raw: Raw) -> None:
     """Refuse a command line that names no thread, or what a worker has in its program."""
     if raw["WORKER"] is None:
-        if raw["thread"] is None and raw["all"] is None:
-            raw["thread"] = [path] if (path := os.environ.get(_VARIABLE)) else None
-            if raw["thread"] is None:
-                raise UsageError("no thread is given", "add --thread PATH or --all DIR")
+        choose_threads(raw)
         return
     for name in ("all", "consumer", "grace", "no-dispatch"):
         if is_given(raw[name]) and raw[name] is not False:

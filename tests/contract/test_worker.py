@@ -380,6 +380,25 @@ def test_an_exit_is_a_failed_attempt(thread: eventq.Thread) -> None:
     assert letters(thread) == [(1, 1, "SystemExit: no more"), (2, 1, "SystemExit: no more")]
 
 
+def test_only_a_parameter_for_it_gets_the_claim(thread: eventq.Thread) -> None:
+    """That is a second one called `claim`, or without a default: others keep theirs."""
+    worker, got = eventq.Worker(thread.path), []
+
+    @worker.consumer("own")
+    def own(event: eventq.Event, tries: int = 3) -> None:
+        got.append(("own", tries))
+
+    @worker.consumer("named")
+    def named(event: eventq.Event, claim: Claim | None = None) -> None:
+        got.append(("named", claim.attempt if claim else 0))
+        worker.stop()
+
+    thread.push("self", "note", "x")
+    while len(got) < 2:
+        worker.run()
+    assert sorted(got) == [("named", 1), ("own", 3)]
+
+
 @pytest.mark.parametrize("how", ["done", "settle"])
 def test_a_function_may_settle_its_claim_itself(
     thread: eventq.Thread, caplog: pytest.LogCaptureFixture, how: str

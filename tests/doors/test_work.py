@@ -188,6 +188,17 @@ def test_a_unit_for_many_threads(tmp_path: Path) -> None:
         assert not done.out
 
 
+def test_a_unit_for_the_thread_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the same as with its path; an option comes first."""
+    path = eventq.init(tmp_path / "one")
+    expected = unit_of("--thread", path)[0]
+    monkeypatch.setenv("EVENTQ_THREAD", path)
+    assert unit_of()[0] == expected
+    assert f"--all {tmp_path}" in unit_of("--all", str(tmp_path))[1]["ExecStart"]
+
+
 # --- file systems ---------------------------------------------------------------------------------
 
 LINE = "36 35 98:0 / {} rw,noatime master:1 - {} /dev/x rw,errors=continue\n"
