@@ -373,6 +373,7 @@ def test_without_inotify_it_looks_often(box: Box, monkeypatch: pytest.MonkeyPatc
     until(is_handled, "the event is handled")
     made.stop()
     until(lambda: not made.finish(), "it ends")
+    made._bells.close()
 
 
 def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,4 +402,5 @@ def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made.stop()
     until(lambda: not made.finish(), "it ends")
     made._end()
+    made._bells.close()
     assert not any(station.is_open for station in made._stations.values())
