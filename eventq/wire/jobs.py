@@ -110,13 +110,15 @@ class MemoryBudget:
         if served:
             _call(served)
 
-    def resize(self, before: int, now: int) -> bool:
-        """Hold `now` bytes instead of `before`, as they are there anyway; return whether they fit.
+    def resize(self, before: int, now: int, *, also: int = 0) -> bool:
+        """Hold `now` bytes instead of `before` and `also`, as they are there anyway.
 
-        Releasing first and taking again would hand what is in use to a reservation in between.
+        Returns whether they fit. Releasing first and taking again would hand what is in use to a
+        reservation in between.
         """
         with self._lock:
             self._add(before, -1)
+            self._add(also, -1)
             fits = self.fits(now)
             self._add(now, 1)
             served = self._serve()

@@ -487,16 +487,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, job: Job, reply: bytes) -> None:
         self._queued -= job.size
-        self._budget.release(job.held)
-        self._send(reply)
-
-    def _send(self, reply: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._heard = self.server.now()
-            if reply:
-                self._transport.write(reply)
-            if reply or self._unsent:
-                self._account()
+        if self._transport is None or self._transport.is_closing():
+            self._budget.release(job.held)
+            return
+        self._heard = self.server.now()
+        if reply:
+            self._transport.write(reply)
+        self._account(job.held)
 
     def go_on(self) -> None:
         """Start the requests that waited for the replies."""
@@ -508,13 +505,18 @@ class Connection(asyncio.BufferedProtocol):
     def _size_unsent(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport else 0
 
-    def _account(self) -> None:
-        """Update the budget to the bytes of replies that were not read yet."""
+    def _account(self, sent: int = 0) -> None:
+        """Update the budget to the bytes of replies that were not read yet.
+
+        `sent` is what was held for a reply that is on its way now.
+        """
         size = self._size_unsent()
         if size < self._unsent or not self._unsent:
             self._read = self.server.now()
         if size or self._unsent:
-            self._budget.resize(self._unsent, size)
+            self._budget.resize(self._unsent, size, also=sent)
+        elif sent:
+            self._budget.release(sent)
         self._unsent = size
 
     # --- the end ----------------------------------------------------------------------------------
