@@ -76,15 +76,15 @@ class RawClaims(Raw):
         run(queues.READ, ("pool",)).fetchall()
         run("BEGIN IMMEDIATE")
         queue = queues.Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
-        number = queue.number or run(queues._BEGIN, ("pool", 0)).fetchall()[0][0]
+        number = queue.number or run(queues.BEGIN, ("pool", 0)).fetchall()[0][0]
         rows = run(_NEXT, (queue.frontier, queue.last, limit)).fetchall()
         ids = [int(str(row[0])) for row in rows]
         now = int(time.time() * 1000)
         lease = (now + _LEASE_MS, _LEASE_MS, now, b"x" * 16, "host:1", None)
-        run(queues._ADD, (number, _list(ids), *lease))
+        run(queues.ADD, (number, _list(ids), *lease))
         upto = ids[-1] if ids else queue.frontier
         row = (number, upto, queue.unfinished + len(ids), lease[0], now, None, 0, queue.acked)
-        run(queues._STORE, row).fetchall()
+        run(queues.STORE, row).fetchall()
         run("COMMIT")
         return ids
 
@@ -93,11 +93,11 @@ class RawClaims(Raw):
         run("BEGIN IMMEDIATE")
         queue = queues.Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
         now = int(time.time() * 1000)
-        run(queues._DONE, (queue.number, now, 0, b"x" * 16, _list(ids))).fetchall()
-        run(queues._COUNT, (queue.number, now // 60_000, len(ids), 0, 0))
+        run(queues.DONE, (queue.number, now, 0, b"x" * 16, _list(ids))).fetchall()
+        run(queues.COUNT, (queue.number, now // 60_000, len(ids), 0, 0))
         left = queue.unfinished - len(ids)
         row = (queue.number, queue.frontier, left, None, now, None, now // 60_000, queue.acked)
-        ((acked,),) = run(queues._STORE, row).fetchall()
+        ((acked,),) = run(queues.STORE, row).fetchall()
         run(SET_ACKED, ("pool", acked, STAMP))
         run("COMMIT")
 

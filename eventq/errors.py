@@ -30,6 +30,7 @@
             ├── DamagedError    1  500   not a database, a foreign one, a newer one, or a broken one
             │   └── DamagedBlobError 1 500   bytes that do not have the hash they are stored under
             ├── BusyError       1  503
+            ├── UnknownOutcomeError 1 503  the answer to a change was lost: it may be stored or not
             ├── ReadOnlyError   1  403
             └── DiskError       1  507   no space, or the system refused to read or write
 
@@ -128,6 +129,8 @@ class NotAThreadError(LogicError):
             os.path.join(os.path.dirname(path), "events.db")
         ):
             fix = f"give its directory: --thread {os.path.dirname(path)}"
+        elif path.startswith("postgresql://"):
+            fix = f"run 'eventq init \"{path}\"' first, or see 'eventq thread ls'"
         elif ":/" in path:  # a URL that was taken for a path
             fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
         super().__init__(f"'{path}' is not a thread", fix)
@@ -379,6 +382,21 @@ class BusyError(StoreError):
     """Another writer held the store longer than the busy timeout; nothing was stored."""
 
     wire_code = 503
+
+
+class UnknownOutcomeError(StoreError):
+    """The connection to a server was lost before it answered: the change is stored, or it is not.
+
+    A push with a key may be repeated: it stores the event once.
+    """
+
+    wire_code = 503
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"the connection to '{place}' was lost: the change was stored, or it was not",
+            "look whether it was; a push with a key can be repeated safely",
+        )
 
 
 class ReadOnlyError(StoreError):

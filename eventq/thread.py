@@ -8,6 +8,7 @@ from eventq import system
 from eventq.errors import (
     DiskError,
     EventqError,
+    LogicError,
     NotAThreadError,
     StoreError,
     ThreadExistsError,
@@ -16,9 +17,9 @@ from eventq.errors import (
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.locks import FolderLock
 from eventq.log.events import SLOW_LOOK, EventLog, refuse_conflict
-from eventq.storage.engines import check_path, create, open_database
+from eventq.storage.engines import check_path, create, open_database, open_shared
 from eventq.workspace.journal import Journal
-from eventq.workspace.layout import Layout, resolve
+from eventq.workspace.layout import LINK, Layout, is_url, resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     )
     from eventq.transfer.sessions import Sessions
     from eventq.workspace.mirror import Mirror
+    from eventq.workspace.shared import SharedLayout
 
 Path = str | os.PathLike[str]
 
@@ -76,7 +78,13 @@ def open_thread(
 
 def exists(path: Path) -> bool:
     """Return whether there is a thread at `path`."""
-    return os.path.exists(Layout(resolve(_text(path))).database)
+    text = _text(path)
+    if is_url(text):
+        from eventq.workspace import shared
+
+        return shared.exists(text)
+    directory = resolve(text)
+    return os.path.exists(Layout(directory).database) or os.path.exists(f"{directory}/{LINK}")
 
 
 def init(path: Path, *, shared: bool = False) -> str:
@@ -86,6 +94,10 @@ def init(path: Path, *, shared: bool = False) -> str:
     ThreadExistsError if there is a thread already, InputError if the path is too long, and
     PlatformError on NFS, SMB and 9p.
     """
+    if is_url(_text(path)):
+        from eventq.workspace.shared import init as init_shared
+
+        return init_shared(_text(path))
     from eventq.workspace.mounts import check_local
 
     return init_anywhere(path, check_local, shared=shared)
@@ -137,6 +149,11 @@ def _make(layout: Layout, *, shared: bool) -> None:
 
 def destroy(path: Path) -> None:
     """Delete the thread at `path` and everything in its directory."""
+    if is_url(_text(path)):
+        from eventq.workspace.shared import destroy as destroy_shared
+
+        destroy_shared(_text(path))
+        return
     import shutil
 
     layout = Layout(resolve(_text(path)))
@@ -151,6 +168,44 @@ def destroy(path: Path) -> None:
         pass  # another process is deleting it too
     except OSError as error:
         raise _refused(layout.directory, error) from error
+
+
+def init_schema(url: str) -> int:
+    """Make the tables of eventq in a database of PostgreSQL, or bring them up to date.
+
+    Returns the number of the newest migration. Raises UsageError for what is no URL, ReadOnlyError
+    for a role that may not, StoreError and others.
+    """
+    if not is_url(url):
+        raise UsageError(f"'{url}' is no URL of a database", "give postgresql://user@host/database")
+    from eventq.workspace.shared import init_schema as make
+
+    return make(url)
+
+
+def threads(place: Path) -> Iterator[str]:
+    """Return an iterator of the threads in a database, or below a folder, sorted."""
+    if is_url(_text(place)):
+        from eventq.workspace.shared import threads as of_database
+
+        return iter(of_database(_text(place)))
+    root = resolve(_text(place))
+    if not os.path.isdir(root):
+        raise UsageError(f"there is no folder '{root}'", "give one, or the URL of a database")
+    return _below(root)
+
+
+def _below(folder: str) -> Iterator[str]:
+    if os.path.exists(Layout(folder).database) or os.path.exists(f"{folder}/{LINK}"):
+        yield folder
+        return
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(entry.path for entry in found if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return  # gone, or not for us
+    for name in names:
+        yield from _below(name)
 
 
 def _refused(directory: str, error: OSError) -> EventqError:
@@ -186,10 +241,14 @@ class Thread:
         self, path: Path, *, read_only: bool = False, strict_source: bool | None = None
     ) -> None:
         """Open the thread at `path`; see `eventq.open`."""
-        self.layout = Layout(resolve(_text(path)))
+        self.layout, shared = _place_of(_text(path))
         self.journal = Journal(self.layout)
+        self.is_shared = shared is not None
         try:
-            self.database = open_database(self.layout.directory, write=not read_only)
+            if shared is None:
+                self.database = open_database(self.layout.directory, write=not read_only)
+            else:
+                self.database = open_shared(shared.address, write=not read_only)
         except StoreError as error:
             # Without a journal this may not be a thread's directory at all.
             if not read_only and os.path.exists(self.layout.journal):
@@ -199,7 +258,7 @@ class Thread:
             self.database.on_refusal = self._note_refusal
         self.database.on_failure = self._log_and_continue
         self.log = EventLog(self.database, self.journal, strict=strict_source)
-        if not read_only:
+        if not read_only and not self.is_shared:
             self._subscribe()
 
     def _subscribe(self) -> None:
@@ -223,9 +282,10 @@ class Thread:
     @_made_once
     def notifier(self) -> Notifier:
         """The starter of dispatches."""
-        from eventq.log.notifier import Notifier
+        from eventq.log.notifier import Notifier, RemoteNotifier
 
-        return Notifier(self.database, self.layout, self.journal)
+        kind = RemoteNotifier if self.is_shared else Notifier
+        return kind(self.database, self.layout, self.journal)
 
     @_made_once
     def consumers(self) -> Subscriptions:
@@ -243,8 +303,8 @@ class Thread:
 
     @property
     def path(self) -> str:
-        """The absolute path of the thread's directory, which is also its id."""
-        return self.layout.directory
+        """What the thread is known by: its directory, or its URL without a password."""
+        return self.layout.thread
 
     def __repr__(self) -> str:
         """Return the class and the path."""
@@ -497,7 +557,7 @@ class Thread:
             return None
         from eventq.log.fences import fence_of
 
-        return fence_of(self.layout.directory, consumer)
+        return fence_of(self.layout.thread, consumer)
 
     def consume(
         self,
@@ -851,7 +911,8 @@ class Thread:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""
         from eventq.log import status
 
-        faults = [*status.check(self.database, self.layout, self._mirror, self.consumers)]
+        mirror = None if self.is_shared else self._mirror
+        faults = [*status.check(self.database, self.layout, mirror, self.consumers)]
         if self.database.has_memory():
             from eventq.dag.check import faults as memory_faults
 
@@ -878,10 +939,28 @@ class Thread:
         """Rewrite `events.jsonl` from the database, delete the rotated files, return the lines."""
         self.database.check_writable()
         self.database.check_open()
+        if self.is_shared:
+            raise LogicError(
+                "a shared thread has no mirror of its own",
+                "run 'eventq mirror follow' where you want one",
+            )
         try:
             return self._mirror.rebuild()
         except OSError as error:
             raise _refused(self.path, error) from error
+
+
+def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
+    """Return the files of a thread; twice, if it is in a database that others share."""
+    if not is_url(text):
+        layout = Layout(resolve(text))
+        link = f"{layout.directory}/{LINK}"
+        if os.path.exists(layout.database) or not os.path.exists(link):
+            return layout, None
+    from eventq.workspace.shared import SharedLayout, url_in
+
+    shared = SharedLayout(text) if is_url(text) else SharedLayout(url_in(link), layout.directory)
+    return shared, shared
 
 
 def _warn(what: str) -> None:

@@ -30,8 +30,8 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     } <= set(names)
     assert {os.path.basename(n) for n in names if ".data/scripts/" in n} == {"eventq", "thread"}
     script = (
-        "import eventq, os; from eventq.storage.sqlite import migrate;"
-        "assert migrate.folder().endswith(os.path.join('site', 'eventq', 'migrations', 'sqlite'));"
+        "import eventq, os; from eventq.storage import migrations;"
+        "assert migrations.folder('sqlite').endswith(os.path.join('site', 'eventq', 'migrations', 'sqlite'));"
         "t = eventq.open('t', create=True); print(t.push('self', 'record', 'x').id, t.check())"
     )
     path = [str(site), *(p for p in sys.path if "site-packages" in p)]

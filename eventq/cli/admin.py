@@ -6,7 +6,7 @@ import os
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, READ, THREAD, thread_option
-from eventq.cli.rules import one_of
+from eventq.cli.rules import exclude, one_of
 from eventq.cli.table import Argument, Command, Option
 
 _NO_HANDLER = "(none: it is for pop, claim and consume)"
@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 
-def init(*, path: str, shared: bool, json: bool) -> None:
-    """Create a thread: a directory for events, consumers and logs."""
+def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
+    """Create a thread: a directory for events, consumers and logs.
+
+    PATH may also be postgresql://USER@HOST/DATABASE?thread=NAME: then programs on many machines can
+    use it. First, the owner of the database makes the tables with --schema; later, it brings them
+    up to date.
+    """
     from eventq.thread import init as make
-    from eventq.thread import init_anywhere
+    from eventq.thread import init_anywhere, init_schema
+
+    if schema:
+        number = init_schema(path)
+        show.result({"schema": number}, f"The tables are there (schema {number})", json=json)
+        return
 
     # The tool that `thread` replaces refuses no file system.
     create = init_anywhere if show.program() == "thread" else make
@@ -178,11 +188,15 @@ COMMANDS = {
     "init": Command(
         init,
         [
-            Argument("PATH", kinds.directory),
+            Argument("PATH", kinds.place),
             Option("shared", "Create files with the process umask (default: owner only)."),
+            Option("schema", "Make the tables in a database of PostgreSQL, and no thread."),
             JSON,
         ],
         "eventq init ./inbox",
+        "eventq init --schema postgresql://owner@host/database",
+        "eventq init 'postgresql://user@host/database?thread=inbox'",
+        rules=[exclude("schema", "shared")],
     ),
     "info": Command(info, [READ, JSON], "eventq info --thread ./inbox"),
     "check": Command(

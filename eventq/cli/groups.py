@@ -53,6 +53,7 @@ MODULES = {
     "capture": "capture",
     "session": "session",
     "thread-copy": "session",
+    "thread": "thread",
     "pack": "pack",
     "serve": "serve",
 }

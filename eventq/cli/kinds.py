@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
 SERVERS = ("eventq://", "unix:")  # how the address of a server begins
+DATABASES = ("postgresql://", "postgres://")  # and the URL of a thread in PostgreSQL
 _MOST = (1 << 63) - 1
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -138,6 +139,15 @@ def json_value(word: str, name: str) -> Any:
 
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
+    if word.startswith(DATABASES):
+        raise UsageError(
+            "this command cannot use a thread in PostgreSQL", "give the directory of a thread"
+        )
+    return place(word, name)
+
+
+def place(word: str, name: str) -> str:
+    """Return the directory or the URL of a thread; raise UsageError for the address of a server."""
     if not word:
         raise UsageError(f"{name} is empty", "give the directory of a thread")
     if word.startswith(SERVERS):
@@ -164,9 +174,9 @@ class Opened:
             return connect(word)
         from eventq.thread import Thread
 
-        place = directory(word, name)
+        where = place(word, name)
         reads = self._reads if isinstance(self._reads, bool) else not raw[self._reads]
-        return Thread(place, read_only=reads, strict_source=raw.get("strict-source") or None)
+        return Thread(where, read_only=reads, strict_source=raw.get("strict-source") or None)
 
 
 class Switch:

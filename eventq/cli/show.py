@@ -127,6 +127,10 @@ def begin(place: str) -> None:
         _now["stdin"] = ""
     else:
         _now["stdin"] = "open"
+    if "://" in place:
+        from eventq.workspace.layout import shown
+
+        place = shown(place)
     _now["place"] = place
 
 

@@ -167,7 +167,8 @@ class Fragment:
 # --- SQLite's tokens, without `re`, whose import costs more than all of this ---
 
 
-def _tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of a filter: kind, text and offset. Raises FilterError for what is none."""
     found = []
     at = 0
     while at < len(text):
@@ -293,7 +294,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         _readable(text)
         self.text = text
-        self.tokens = _tokens(text)
+        self.tokens = tokens(text)
         self.calls: set[str] = set()
         self.mentions = 0
         self.columns: set[str] = set()

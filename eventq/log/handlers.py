@@ -91,7 +91,8 @@ class Handlers:
         gate, opener = os.pipe()
         environ = {name: text for name, text in os.environ.items() if name not in _VARIABLES}
         environ |= {
-            "EVENTQ_THREAD": self._layout.directory,
+            "EVENTQ_THREAD": self._layout.thread,
+            **self._layout.environ,
             "EVENTQ_CONSUMER": job.consumer,
             "EVENTQ_LAST_ACKED_ID": str(job.acked),
             "EVENTQ_FENCE": str(job.fence),
@@ -121,6 +122,8 @@ class Handlers:
         from eventq.jsontext import writer
 
         write = writer()
+        if not os.path.isdir(self._layout.run):
+            self._layout.make_folder(self._layout.run)
         path = f"{self._layout.run}/.input-{os.getpid()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(path, flags, 0o600)

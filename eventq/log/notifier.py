@@ -15,7 +15,7 @@ import sys
 from time import thread_time
 
 from eventq import system
-from eventq.errors import FilterError
+from eventq.errors import FilterError, LogicError
 from eventq.locks import queue
 
 TYPE_CHECKING = False
@@ -178,6 +178,24 @@ class Notifier:
     def close(self) -> None:
         """Reap the children that have ended."""
         self._children = [pid for pid in self._children if system.reap(pid) is None]
+
+
+class RemoteNotifier(Notifier):
+    """The wake-ups of a thread that machines share: notices, which its workers hear."""
+
+    def committed(self, commit: Commit) -> None:
+        """Do nothing: the push has sent a notice."""
+
+    def wake_one(self) -> None:
+        """Send a notice: a consumer is due."""
+        self._db.ring()
+
+    def start(self) -> None:
+        """Refuse: a machine runs handlers of others only when it is told to."""
+        raise LogicError(
+            "no dispatch runs the handlers of a shared thread",
+            "run 'eventq work' where they belong",
+        )
 
 
 def _command(chosen: str) -> list[str]:

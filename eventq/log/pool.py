@@ -11,6 +11,7 @@ import os
 
 from eventq import system
 from eventq.log.handlers import Job
+from eventq.processes import end_orphan, identity, is_lost, me
 from eventq.storage.rows import Verdict, Worker
 
 TYPE_CHECKING = False
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 DEAD, AGAIN = 65, 75
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
-_GONE_SECONDS = 5.0  # for which a killed process is waited for
 _LOST = "its worker was lost"
 
 
@@ -155,7 +155,7 @@ class Pool:
                 self.consumer,
                 run.taken.token,
                 [event.id for event in run.events],
-                f"{self._worker.process} {_identity(pid)}",
+                f"{self._worker.process} {identity(pid)}",
             )
 
         try:
@@ -266,42 +266,3 @@ class Pool:
 def _named(run: Run) -> str:
     first, last = run.events[0].id, run.events[-1].id
     return f"event={first}" if first == last else f"events={first}-{last}"
-
-
-def me() -> str:
-    """Return what tells this process from all others: machine, pid namespace, pid and birth."""
-    return f"{machine()} {system.namespace()} {_identity(os.getpid())}"
-
-
-def _identity(pid: int) -> str:
-    """Return a pid and when its process was born: pids are used again."""
-    return f"{pid} {(system.birth(pid) or '0').replace(' ', '_')}"
-
-
-def machine() -> str:
-    """Return the id of this boot of this machine; "0" where the system tells none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "0"
-
-
-def is_lost(process: str) -> bool:
-    """Return whether a worker that ran on this machine is gone; False for one elsewhere."""
-    words = process.split(" ")
-    if words[:2] != [machine(), system.namespace()] or len(words) < 4 or not words[2].isdigit():
-        return False
-    return _identity(int(words[2])) != f"{words[2]} {words[3]}"
-
-
-def end_orphan(process: str) -> None:
-    """Kill the handler that a lost worker has left on this machine, and wait until it is gone."""
-    words = process.split(" ")
-    if words[:2] != [machine(), system.namespace()] or len(words) < 6 or not words[4].isdigit():
-        return
-    pid = int(words[4])
-    deadline = system.monotonic() + _GONE_SECONDS
-    while _identity(pid) == f"{words[4]} {words[5]}" and system.monotonic() < deadline:
-        system.kill_group(pid, system.signals.SIGKILL)
-        system.pause(0.002)

@@ -24,7 +24,7 @@ def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadIn
     """Return the counts, sizes and consumers of a thread."""
     sizes, leases = db.stats(), db.leases()
     return ThreadInfo(
-        path=layout.directory,
+        path=layout.thread,
         event_count=db.events.bounds().stored,
         subscriptions=tuple(
             _consumer(db, state, layout, leases, subscriptions) for state in subscriptions.states()
@@ -99,10 +99,11 @@ def _size(path: str) -> int:
 
 
 def check(
-    db: Database, layout: Layout, mirror: Mirror, subscriptions: Subscriptions
+    db: Database, layout: Layout, mirror: Mirror | None, subscriptions: Subscriptions
 ) -> Iterator[str]:
     """Yield one sentence per broken invariant; nothing for a sound thread."""
-    for faults in (db.faults(), mirror.faults(), _filter_faults(db, subscriptions)):
+    of_mirror = mirror.faults() if mirror is not None else ()
+    for faults in (db.faults(), of_mirror, _filter_faults(db, subscriptions)):
         try:
             yield from faults
         except StoreError as error:  # too damaged to be checked

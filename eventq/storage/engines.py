@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from eventq.errors import PlatformError
 from eventq.storage.sqlite.database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from eventq.storage.postgres.address import Address
     from eventq.storage.sqlite.memory import MemoryDatabase
     from eventq.storage.sqlite.watcher import Bells
 
@@ -16,6 +20,24 @@ def open_database(directory: str, *, write: bool = True) -> Database:
     Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
     """
     return Database(directory, write=write)
+
+
+def open_shared(address: Address, *, write: bool = True) -> Any:
+    """Open a thread in PostgreSQL; see `open_database`. Raises PlatformError without its driver."""
+    check_driver()
+    from eventq.storage.postgres import database
+
+    return database.Database(address, write=write)
+
+
+def check_driver() -> None:
+    """Raise PlatformError when the driver for PostgreSQL is not installed."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise PlatformError(
+            f"threads in PostgreSQL need its driver: {error}", "run pip install 'eventq[postgres]'"
+        ) from error
 
 
 def check_path(directory: str) -> None:

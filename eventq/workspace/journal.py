@@ -100,7 +100,8 @@ class Journal:
         except FileNotFoundError:
             if not os.path.isdir(self._layout.logs):
                 # The journal must not create the directory of a deleted thread again.
-                os.stat(self._layout.database)
+                if not self._layout.exists():
+                    raise
                 self._layout.make_folder(self._layout.logs)
             self._fd = os.open(self._layout.journal, flags | os.O_CREAT, self._layout.file_mode())
         self._lines = self._count()

@@ -8,6 +8,7 @@ from eventq import system
 from eventq.errors import InputError
 from eventq.locks import ConsumerFiles, encode, files_of
 
+LINK = "thread.url"  # the file in a directory that names a thread in PostgreSQL
 ROTATE_LINES = 10_000  # a file that holds more begins anew
 
 
@@ -17,6 +18,8 @@ class Layout:
     def __init__(self, directory: str) -> None:
         """Take the thread's directory, absolute."""
         self.directory = directory
+        self.thread = directory  # what programs know the thread by
+        self.environ: dict[str, str] = {}  # what they need beside that, to open it
         self.database = f"{directory}/events.db"
         self.mirror = f"{directory}/events.jsonl"
         self.rebuilt = f"{directory}/events.jsonl.rebuilt"
@@ -39,6 +42,10 @@ class Layout:
         """Return the path of the log of a consumer's handler."""
         return f"{self.handlers}/{encode(consumer)}.log"
 
+    def exists(self) -> bool:
+        """Return whether the thread has not been deleted."""
+        return os.path.exists(self.database)
+
     def file_mode(self) -> int:
         """Return the permissions of a new file: those of the database."""
         return system.mode_like(self.database)
@@ -46,6 +53,20 @@ class Layout:
     def make_folder(self, path: str) -> None:
         """Make a folder of the thread that is missing, as open as the database is."""
         system.make_folder(path, self.database)
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path is the URL of a thread in PostgreSQL."""
+    return path.startswith(("postgresql://", "postgres://"))
+
+
+def shown(path: str) -> str:
+    """Return a path as people may see it: of a URL, without the password."""
+    if not is_url(path):
+        return path
+    from eventq.storage.postgres.address import parse
+
+    return parse(path).shown
 
 
 def resolve(path: str) -> str:

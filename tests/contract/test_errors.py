@@ -34,6 +34,7 @@ EXPECTED = {
     "StoreError": ("LogicError", 1, 500),
     "DamagedError": ("StoreError", 1, 500),
     "BusyError": ("StoreError", 1, 503),
+    "UnknownOutcomeError": ("StoreError", 1, 503),
     "ReadOnlyError": ("StoreError", 1, 403),
     "DiskError": ("StoreError", 1, 507),
 }

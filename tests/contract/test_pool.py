@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq import system
+from eventq import processes, system
 from eventq.errors import StoreError
-from eventq.log import pool
 from eventq.log.notifier import Notifier
 from eventq.log.pool import Pool
 from eventq.storage.rows import Verdict, Worker
@@ -44,7 +43,7 @@ class Handlers:
         patch.setattr(Notifier, "wake_one", lambda _: None)
         patch.setattr(system, "reap", lambda pid: self.codes.pop(self.pids[pid], None))
         patch.setattr(system, "kill_group", self.kill)
-        patch.setattr(pool, "end_orphan", self.orphans.append)
+        patch.setattr("eventq.log.pool.end_orphan", self.orphans.append)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 
     def start(self, job: Job, note: Callable[[int], object]) -> None:
@@ -366,7 +365,7 @@ def fail(*_: Any) -> None:
 
 # --- what lost workers left -----------------------------------------------------------------------
 
-HERE = " ".join(pool.me().split()[:2])  # this machine and its pid namespace
+HERE = " ".join(processes.me().split()[:2])  # this machine and its pid namespace
 GONE = "999999999 7"  # a process and its birth
 
 
@@ -380,7 +379,7 @@ def begun_by(thread: eventq.Thread, process: str | None, count: int = 1) -> None
 def test_events_of_a_lost_worker_are_tried_again(handlers: Handlers, thread: eventq.Thread) -> None:
     """Those of others stay with them, and nobody looks for lost ones a second time."""
     fill(thread, 5, concurrency=2)
-    for process in (None, f"{HERE} {GONE} 5 5", pool.me(), f"elsewhere 1 {GONE}"):
+    for process in (None, f"{HERE} {GONE} 5 5", processes.me(), f"elsewhere 1 {GONE}"):
         begun_by(thread, process)
     handlers.advance()
     assert (handlers.started, handlers.attempts) == ([[2], [5]], [2, 1])
@@ -408,11 +407,11 @@ def test_all_handlers_of_a_lost_worker_are_killed(
 @pytest.mark.parametrize(
     ("process", "is_gone"),
     [
-        (pool.me(), False),
+        (processes.me(), False),
         (f"{HERE} {GONE}", True),
         (f"{HERE} {os.getpid()} 7", True),  # its pid is used again
         (f"elsewhere 1 {GONE}", False),
-        (f"{pool.machine()} another {GONE}", False),
+        (f"{processes.machine()} another {GONE}", False),
         (f"{HERE} pid 7", False),
         (HERE, False),
         ("", False),
@@ -421,7 +420,7 @@ def test_all_handlers_of_a_lost_worker_are_killed(
 )
 def test_a_worker_is_lost_that_is_gone_from_this_machine(process: str, is_gone: bool) -> None:
     """Of one that may run elsewhere nobody knows."""
-    assert pool.is_lost(process) == is_gone
+    assert processes.is_lost(process) == is_gone
 
 
 @pytest.mark.parametrize(
@@ -445,7 +444,7 @@ def test_the_handler_of_a_lost_worker_is_killed(
     monkeypatch.setattr(system, "pause", lambda _: births.pop(999) if len(killed) == 3 else None)
     monkeypatch.setattr(system, "birth", births.get)
     monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
-    pool.end_orphan(process)
+    processes.end_orphan(process)
     assert killed == [(999, signal.SIGKILL)] * kills
 
 
@@ -458,7 +457,7 @@ def test_nobody_waits_for_ever_for_a_handler_to_die(
     monkeypatch.setattr(system, "birth", lambda _: "8")
     monkeypatch.setattr(system, "kill_group", lambda *_: None)
     before = clock.at
-    pool.end_orphan(f"{HERE} 1 1 999 8")
+    processes.end_orphan(f"{HERE} 1 1 999 8")
     assert clock.at == before + 5
 
 

@@ -611,8 +611,8 @@ def leases_outlive_an_unsubscribe(patch: pytest.MonkeyPatch) -> None:
 
 def revivals_that_stay_dead(patch: pytest.MonkeyPatch) -> None:
     """The dead letter of an event that is tried again is kept."""
-    sql = queues._RISE.replace("DELETE", "SELECT event_id").replace(" RETURNING event_id", "")
-    patch.setattr(queues, "_RISE", sql)
+    sql = queues.RISE.replace("DELETE", "SELECT event_id").replace(" RETURNING event_id", "")
+    patch.setattr(queues, "RISE", sql)
 
 
 def worse(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -626,23 +626,23 @@ def worse(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], None]
     return mistake
 
 
-any_token = worse("_DONE", "token = ?4", "?4 IS NOT NULL")
-done_without_a_lease = worse("_DONE", queues.LIVE, "?2 IS NOT NULL")
-retry_without_a_lease = worse("_FIND", queues.LIVE, "?2 IS NOT NULL")
-extended_without_a_lease = worse("_EXTEND", queues.LIVE, "?2 IS NOT NULL")
-leases_that_end_early = worse("_ENDED", "due_at <= ?2", "due_at <= ?2 + 100000")
+any_token = worse("DONE", "token = ?4", "?4 IS NOT NULL")
+done_without_a_lease = worse("DONE", queues.LIVE, "?2 IS NOT NULL")
+retry_without_a_lease = worse("FIND", queues.LIVE, "?2 IS NOT NULL")
+extended_without_a_lease = worse("EXTEND", queues.LIVE, "?2 IS NOT NULL")
+leases_that_end_early = worse("ENDED", "due_at <= ?2", "due_at <= ?2 + 100000")
 a_replay_taken_for_an_ack = worse("READ", "replay_from,", "NULL,")
-an_end_without_a_failure = worse("_LEASE", "attempts + 1", "max(attempts, 1)")
-groups_that_run_together = worse("_HELD_GROUPS", "WHERE EXISTS", "WHERE 0 AND EXISTS")
-groups_freed_as_one = worse("_FREE", "SELECT min(event_id)", "SELECT max(event_id)")
-a_resume_that_ends_leases = worse("_RESUME", "(1, 3)", "(0, 1, 3)")
-acks_that_finish_the_dead = worse("_FINISH", "AND revived = 0 ", "")
-revivals_not_yet_examined = worse("_REVIVE", "AND event_id <= ?3", "AND ?3 >= 0")
+an_end_without_a_failure = worse("LEASE", "attempts + 1", "max(attempts, 1)")
+groups_that_run_together = worse("HELD_GROUPS", "WHERE EXISTS", "WHERE 0 AND EXISTS")
+groups_freed_as_one = worse("FREE", "SELECT min(event_id)", "SELECT max(event_id)")
+a_resume_that_ends_leases = worse("RESUME", "(1, 3)", "(0, 1, 3)")
+acks_that_finish_the_dead = worse("FINISH", "AND revived = 0 ", "")
+revivals_not_yet_examined = worse("REVIVE", "AND event_id <= ?3", "AND ?3 >= 0")
 revivals_that_have_a_group = worse(
-    "_REVIVE", "SELECT queue_id, 1, event_id, 1", "SELECT queue_id, 1, event_id, 2"
+    "REVIVE", "SELECT queue_id, 1, event_id, 1", "SELECT queue_id, 1, event_id, 2"
 )
 deaths_without_a_trace = worse(
-    "_BURY", "VALUES (?, ?, ?, ?, ?, ?)", "SELECT ?, ?, ?, ?, ?, ? WHERE 0"
+    "BURY", "VALUES (?, ?, ?, ?, ?, ?)", "SELECT ?, ?, ?, ?, ?, ? WHERE 0"
 )
 
 MISTAKES = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.log import pool
+from eventq import processes
 from eventq.log.notifier import quote
 from tests.race.support import until
 
@@ -253,7 +253,7 @@ def test_what_a_lost_supervisor_left_is_killed_and_tried_again(box: Box) -> None
     until(lambda: got(box), "the handler runs")
     (row,) = box.thread.database.claims.out("w", ("", 0), 9)
     words = (row.process or "").split()
-    assert words[:2] == pool.me().split()[:2]
+    assert words[:2] == processes.me().split()[:2]
     supervisor, handler = int(words[2]), int(words[4])
     os.kill(supervisor, signal.SIGKILL)
     until(lambda: not box.held(), "the lock is free")

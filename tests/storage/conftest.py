@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from tests.servers import ENGINES, fresh, use_our_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,10 +15,24 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 
-@pytest.fixture(params=["sqlite"])
-def opened(path: str, quick: None) -> Iterator[eventq.Thread]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on each engine, or on those that its marker names."""
+    if "opened" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("engines")
+        own = metafunc.definition.path.parent.name  # of a folder of one engine's own tests
+        named = (own,) if own in ENGINES else ENGINES
+        metafunc.parametrize("opened", marker.args if marker else named, indirect=True)
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest, quick: None) -> Iterator[eventq.Thread]:
     """Return a fresh thread on each engine, to make what other areas hold."""
+    if request.param == "postgres":
+        path = fresh(request.getfixturevalue("postgres"))
+    else:
+        path = request.getfixturevalue("path")
     with eventq.open(path) as thread:
+        use_our_clock(thread.database)
         yield thread
 
 
@@ -31,4 +46,5 @@ def database(opened: eventq.Thread) -> Database:
 def second(opened: eventq.Thread) -> Iterator[Database]:
     """Return the same database, opened by somebody else."""
     with eventq.open(opened.path) as thread:
+        use_our_clock(thread.database)
         yield thread.database

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Step = tuple["Callable[[Database], object]", "Callable[[Database], object]"]
 
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
+
+
 @pytest.fixture
 def bare(opened: eventq.Thread) -> Iterator[Database]:
     """Return a database that writes no mirror: only the bell is heard."""

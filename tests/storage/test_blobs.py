@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Blobs
     from eventq.storage.sqlite.database import Database
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 NONE, ZSTD, PARTS = 0, 1, 2
 UNKNOWN = bytes(32)
 NOISE = random.Random(1).randbytes(3 * PART_BYTES)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
 from eventq.errors import FilterError, LeaseLostError, UnknownConsumerError
 from eventq.event import NewEvent
+from eventq.storage import queueing
 from eventq.storage.rows import Verdict
-from eventq.storage.sqlite import events, queues
 from tests.claiming import (
     SPAN,
     attempts,
@@ -26,6 +26,7 @@ from tests.claiming import (
     take,
     verdict,
 )
+from tests.storage.looking import of, page_module, rows_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
 
 FULL = 10_000  # unfinished events, with which a claim examines nothing new
 pytestmark = pytest.mark.usefixtures("clock")
-
-
-def of(db: Database, column: str) -> Any:
-    """Return a column of the queue's row."""
-    return db.one(f"SELECT {column} FROM queues WHERE consumer_id = 'w'")
 
 
 # --- claiming -------------------------------------------------------------------------------------
@@ -133,15 +129,16 @@ def test_an_empty_claim_writes_nothing(database: Database, second: Database) -> 
     subscribe(database)
     push(database, 2)
     claim = take(database, 2)
-    changes, version = database.connection.total_changes(), second.data_version()
+    before, seen = written(database), written(second)
     for nonce in (None, "new"):
         assert ids(take(database, nonce=nonce)) == []
+    assert (written(database), written(second)) == (before, seen)
     settle(database, claim)
-    assert second.data_version() != version
-    changes, version = database.connection.total_changes(), second.data_version()
+    assert written(second) != seen
+    before, seen = written(database), written(second)
     for nonce in (None, "new"):
         assert ids(take(database, nonce=nonce)) == []
-    assert (database.connection.total_changes(), second.data_version()) == (changes, version)
+    assert (written(database), written(second)) == (before, seen)
 
 
 def pause(db: Database, _: Clock) -> None:
@@ -176,9 +173,9 @@ def test_a_claim_that_may_have_nothing_writes_nothing(
     subscribe(database, attempts=2, on_failure="stall")
     push(database, 3)
     before(database, clock)
-    changes = database.connection.total_changes()
+    before_it = written(database)
     assert ids(take(database)) == []
-    assert database.connection.total_changes() == changes
+    assert written(database) == before_it
 
 
 def test_a_consumer_that_is_not_subscribed_claims_nothing(database: Database) -> None:
@@ -217,9 +214,9 @@ def test_with_many_unfinished_events_a_claim_examines_nothing_new(database: Data
     while of(database, "unfinished") < FULL:
         take(database, FULL)
     assert (of(database, "unfinished"), of(database, "frontier")) == (FULL, FULL)
-    changes = database.connection.total_changes()
+    before_it = written(database)
     assert ids(take(database, 10)) == []
-    assert database.connection.total_changes() == changes
+    assert written(database) == before_it
     settle(database, first)
     assert ids(take(database, 10)) == [FULL + 1]
     settle(database, others, "retry", ids(others)[:2])
@@ -232,7 +229,7 @@ def test_a_claim_ends_where_the_queue_is_full(
     filter: str | None, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets what there is room for, with a filter and without; the rest is examined later."""
-    monkeypatch.setattr(queues, "MOST_UNFINISHED", 4)
+    monkeypatch.setattr(queueing, "MOST_UNFINISHED", 4)
     subscribe(database, filter=filter)
     push(database, 9)
     head, claim = take(database, 3), take(database, 3)
@@ -298,13 +295,12 @@ def test_a_nonce_is_forgotten_after_a_day(database: Database, clock: Clock) -> N
     subscribe(database)
     push(database, 3)
     settle(database, take(database, nonce="old"))
-    nonces = "SELECT group_concat(nonce) FROM claim_nonces"
     clock.move(24 * 3600 - 1)
     take(database, nonce="new")
-    assert database.one(nonces) == "new,old"
+    assert rows_of(database, "claim_nonces", "nonce") == [("new",), ("old",)]
     clock.move(2)
     take(database, nonce="newer")
-    assert database.one(nonces) == "new,newer"
+    assert rows_of(database, "claim_nonces", "nonce") == [("new",), ("newer",)]
 
 
 def test_a_nonce_with_large_events_returns_all_of_them(database: Database) -> None:
@@ -562,7 +558,7 @@ def test_a_failure_is_known_until_the_next_one(database: Database) -> None:
     push(database)
     settle(database, take(database), "retry", code=3, error="no disk")
     settle(database, take(database), "retry", counts=False)
-    assert database.run("SELECT code, error FROM unfinished") == [(3, "no disk")]
+    assert rows_of(database, "unfinished", "code, error") == [(3, "no disk")]
     assert database.claims.status("w").code == 3
 
 
@@ -696,7 +692,7 @@ def test_large_events_are_read_a_few_at_a_time(
     subscribe(database)
     push(database, 5, content="x" * 600)
     claim = take(database, 5, nonce="a")
-    monkeypatch.setattr(events, "PAGE_BYTES", 1_000)
+    monkeypatch.setattr(f"{page_module(database)}.PAGE_BYTES", 1_000)
     assert ids(take(database, 5, nonce="a")) == [1, 2, 3, 4, 5]
     settle(database, claim, "retry")
     again = take(database, 5)
@@ -766,14 +762,32 @@ WRITES: dict[str, Callable[[Database, int], object]] = {
 }
 
 
-@pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("filter", [None, "id > 0"])
 @pytest.mark.parametrize("ordered_by", [None, "type"])
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_a_replay(
-    database: Database, write: str, filter: str | None, ordered_by: str | None, is_settled: bool
+    database: Database, filter: str | None, ordered_by: str | None, is_settled: bool
 ) -> None:
     """All tokens are invalid, what was done above it is forgotten, and dead letters stay."""
+    check_replay(database, "replay", filter, ordered_by, is_settled)
+
+
+@pytest.mark.engines("sqlite")
+@pytest.mark.parametrize("write", ["update", "replace"])
+@pytest.mark.parametrize("filter", [None, "id > 0"])
+@pytest.mark.parametrize("ordered_by", [None, "type"])
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_replay_by_another_program(
+    database: Database, write: str, filter: str | None, ordered_by: str | None, is_settled: bool
+) -> None:
+    """It is seen by what it writes."""
+    check_replay(database, write, filter, ordered_by, is_settled)
+
+
+def check_replay(
+    database: Database, write: str, filter: str | None, ordered_by: str | None, is_settled: bool
+) -> None:
+    """Let somebody go back, and claim again."""
     subscribe(database, filter=filter, ordered_by=ordered_by)
     for number in range(6):
         push(database, type=f"t{number}")
@@ -790,9 +804,20 @@ def test_a_replay(
     assert progress(database) == 1
 
 
-@pytest.mark.parametrize("write", WRITES)
-def test_an_ack_finishes_all_up_to_it(database: Database, write: str) -> None:
+def test_an_ack_finishes_all_up_to_it(database: Database) -> None:
     """Leases above it stay, those up to it are lost."""
+    check_ack(database, "replay")
+
+
+@pytest.mark.engines("sqlite")
+@pytest.mark.parametrize("write", ["update", "replace"])
+def test_an_ack_by_another_program(database: Database, write: str) -> None:
+    """It is seen by what it writes."""
+    check_ack(database, write)
+
+
+def check_ack(database: Database, write: str) -> None:
+    """Let somebody ack, and settle."""
     subscribe(database)
     database.consumers.pop("w", 0, 0)  # so that there is a row to change
     push(database, 6)
@@ -998,16 +1023,19 @@ def test_counts_are_kept_by_the_minute_for_a_day(database: Database, clock: Cloc
     settle(database, claim, "retry", [3])
     settle(database, claim, "dead", [4])
     settle(database, take(database), "retry")
-    counts = "SELECT minute, done, failed, dead FROM queue_counts ORDER BY minute"
+    counts = ("queue_counts", "minute, done, failed, dead")
     minute = int(clock() // 60)
-    assert database.run(counts) == [(minute, 2, 2, 2)]
+    assert rows_of(database, *counts) == [(minute, 2, 2, 2)]
     settle(database, claim, "extend", [5], span=48 * 3600 * 1000)
     clock.move(24 * 3600)
     settle(database, claim, "retry", [5], counts=False)
-    assert [row[0] for row in database.run(counts)] == [minute]
+    assert [row[0] for row in rows_of(database, *counts)] == [minute]
     settle(database, take(database))
-    assert [row[0] for row in database.run(counts)] == [minute, minute + 24 * 60]
+    assert [row[0] for row in rows_of(database, *counts)] == [minute, minute + 24 * 60]
     push(database)
     clock.move(60)
     settle(database, take(database))
-    assert [row[0] for row in database.run(counts)] == [minute + 24 * 60, minute + 24 * 60 + 1]
+    assert [row[0] for row in rows_of(database, *counts)] == [
+        minute + 24 * 60,
+        minute + 24 * 60 + 1,
+    ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq import system
 from eventq.errors import (
     AckError,
     AlreadyAckedError,
@@ -162,14 +161,15 @@ def test_an_ack_that_somebody_else_overtakes(
 ) -> None:
     """Whoever acks more between the look and the ack of another one is not undone by that."""
     consumers.put("w", "run", None, 5, None)
-    stamp = system.stamp
+    kind: Any = type(consumers)
+    set_acked = kind._set_acked
 
-    def faster(now: float) -> str:
-        monkeypatch.setattr(system, "stamp", stamp)
+    def faster(self: Any, *words: Any, **more: Any) -> Any:
+        monkeypatch.setattr(kind, "_set_acked", set_acked)
         second.consumers.pop("w", 9, 0)
-        return stamp(now)
+        return set_acked(self, *words, **more)
 
-    monkeypatch.setattr(system, "stamp", faster)
+    monkeypatch.setattr(kind, "_set_acked", faster)
     if limit:
         with pytest.raises(AlreadyAckedError):
             consumers.pop("w", 3, limit)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
+
+
 @pytest.fixture
 def contexts(database: Database) -> Contexts:
     """Return contexts 1, with the turns 1 to 4, and 2, a fork at turn 2 with the turn 5."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Copies, Database
     from eventq.storage.copied import Restorable
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 AT = 1_773_829_800_000
 
 

@@ -75,6 +75,7 @@ def test_a_key_is_used_once(events: Events, second: Database) -> None:
     assert [one.content for one in events.page("", 0, BIG, 9).events] == ["1", "2", "3", "5", "6"]
 
 
+@pytest.mark.engines("sqlite")
 def test_refs_hold_blobs_as_long_as_the_event(opened: eventq.Thread, database: Database) -> None:
     """A blob that an event names is kept, and no longer when the event is pruned."""
     blob = bytes.fromhex(opened.blobs.put(b"named").hash)

@@ -9,7 +9,6 @@ import pytest
 from eventq.errors import FencedError, UnknownConsumerError
 from eventq.event import NewEvent
 from eventq.storage.rows import Worker
-from eventq.storage.sqlite import consumers as module
 
 if TYPE_CHECKING:
     import eventq
@@ -78,13 +77,13 @@ def test_a_fence_that_rises_while_events_are_read_counts(
 ) -> None:
     """The ack itself looks at the fence: no supervisor begins between the look and the ack."""
     fence = consumers.raise_fence("w")
-    read = module.Consumers._read
+    read: Any = type(consumers)._read  # type: ignore[attr-defined]
 
     def late(self: Any, *words: Any, **more: Any) -> Any:
         second.consumers.raise_fence("w")
         return read(self, *words, **more)
 
-    monkeypatch.setattr(module.Consumers, "_read", late)
+    monkeypatch.setattr(type(consumers), "_read", late)
     with pytest.raises(FencedError):
         consumers.pop("w", 1 if replay else 3, 9, replay=replay, fence=fence)
     assert acked(consumers) == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     import eventq
     from eventq.storage.base import Database, Lease
@@ -93,6 +95,7 @@ def test_a_lease_names_the_handler(database: Database, second: Database) -> None
     lease.forget()
 
 
+@pytest.mark.engines("sqlite")
 def test_stats_count_what_is_stored(opened: eventq.Thread, database: Database) -> None:
     """What is stored takes space, what was deleted leaves some, and `compact` gives that back."""
     opened.push_many([("self", "note", "x" * 1000)] * 1000)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Outputs
     from eventq.storage.sqlite.database import Database
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 LARGE = (1 << 62) - 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,14 @@ def test_a_moment_does_not_change(opened: eventq.Thread, database: Database) -> 
     opened.push("a", "note", "1")
     with database.read() as moment:
         opened.push("a", "note", "2")
-        opened.contexts.create("later")
-        assert (moment.events.last(), moment.contexts.named("later")) == (1, None)
+        assert moment.events.last() == 1
+        if database.has_memory():
+            opened.contexts.create("later")
+            assert moment.contexts.named("later") is None
         assert database.events.last() == 2
     with database.read() as moment:
         assert moment.events.last() == 2
-        assert moment.contexts.named("later") is not None
+        assert not database.has_memory() or moment.contexts.named("later") is not None
 
 
 def test_a_moment_shows_nothing_of_a_transaction_under_way(
@@ -48,7 +49,7 @@ def test_moments_are_apart(opened: eventq.Thread, database: Database) -> None:
 
 def test_a_moment_of_another_thread_is_none(opened: eventq.Thread, database: Database) -> None:
     """A thread that was deleted, and made anew at its place, is not read for the one before."""
-    shutil.rmtree(opened.path)
+    eventq.destroy(opened.path)
     eventq.init(opened.path)
     with pytest.raises(NotAThreadError), database.read():
         pytest.fail("it was read")

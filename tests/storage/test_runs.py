@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
     from tests.conftest import Clock
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 DAY = "2026-03-18"  # what the clock shows
 
 

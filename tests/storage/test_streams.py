@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Artifacts, OpenTurns, Streams
     from eventq.storage.sqlite.database import Database
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 MIB = 1 << 20
 ME = "me:1:2:3"
 LINES = [b"one\ntwo\nth", b"ree\n", b"\n\nsix", b" and seven\nno end"]

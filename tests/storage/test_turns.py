@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 
+pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
+
+
 def new(data: bytes, *refs: bytes, **more: Any) -> PreparedTurn:
     """Return a turn of some bytes."""
     made = PreparedTurn(small(data, *refs), "t", 1, 0, 0, None)

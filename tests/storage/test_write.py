@@ -46,6 +46,7 @@ def elsewhere(database: Database, change: Callable[[], object]) -> Iterator[None
         runner.join()
 
 
+@pytest.mark.engines("sqlite")
 def test_a_transaction_reads_its_own_writes(opened: eventq.Thread, database: Database) -> None:
     """What it stores shows inside at once, and for others when it has committed."""
     with eventq.open(opened.path) as other, database.write():
@@ -109,7 +110,8 @@ def test_subscribers_get_one_commit(opened: eventq.Thread, database: Database) -
         opened.push("a", "note", "1")
         opened.push_many([("b", "note", "2"), ("c", "note", "3")])
     opened.push("d", "note", "4")
-    opened.contexts.create()
+    if database.has_memory():
+        opened.contexts.create()
     with pytest.raises(OopsError), database.write():
         opened.push("e", "note", "5")
         raise OopsError
@@ -152,9 +154,9 @@ def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -
     """While another OS thread is inside `write`, all that is read is what is committed, at once."""
     opened.push_many([("self", "note", str(n)) for n in range(1, 4)])
     opened.subscribe("w", "true", filter="type = 'note'")
-    context = opened.contexts.create("main")
-    context.append("hello")
-    opened.blobs.put(b"bytes")
+    if database.has_memory():
+        opened.contexts.create("main").append("hello")
+        opened.blobs.put(b"bytes")
     events = database.events
     with elsewhere(database, lambda: opened.prune(before_id=4, force=True)):
         assert (events.last(), events.bounds().first, events.bounds().stored) == (3, 1, 3)
@@ -162,8 +164,10 @@ def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -
         assert [event.id for event in opened.peek(filter="type = 'note'")] == [1, 2, 3]
         assert [event.id for event in opened.last(2)] == [2, 3]
         assert database.consumers.all()[0].acked == 0
-        assert [turn.payload for turn in opened.contexts.get("main").replay()] == [b"hello"]
-        assert (opened.info().event_count, database.blobs.count()) == (3, 2)
+        assert opened.info().event_count == 3
+        if database.has_memory():
+            assert [turn.payload for turn in opened.contexts.get("main").replay()] == [b"hello"]
+            assert database.blobs.count() == 2
         with database.read() as moment:
             assert moment.events.bounds().stored == 3
     assert events.bounds().stored == 3

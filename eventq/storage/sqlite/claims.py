@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from eventq.errors import FilterError, UnknownConsumerError
+from eventq.storage.queueing import Ahead, as_list
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.sqlite.queues import LIVE, Ahead, Change, as_list, look
+from eventq.storage.sqlite.queues import LIVE, Change, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eventq.event import Event
+    from eventq.storage.queueing import Queue
     from eventq.storage.rows import Verdict, Worker
     from eventq.storage.sqlite.database import Database
-    from eventq.storage.sqlite.queues import Queue
 
 _KNOWN_NONCE = "SELECT token FROM claim_nonces WHERE queue_id = ? AND nonce = ?"
 _KEEP_NONCE = "INSERT INTO claim_nonces (queue_id, nonce, token, at) VALUES (?, ?, ?, ?)"

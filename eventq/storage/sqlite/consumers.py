@@ -17,6 +17,7 @@ from eventq.errors import (
     UnknownConsumerError,
 )
 from eventq.event import ConsumerState, Popped, Settings
+from eventq.storage import SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
 
 TYPE_CHECKING = False
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 else:
     from eventq.named import NamedTuple
-
-SLACK_MS = 1_000  # by which a clock may be set back before leases end
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
     "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions"

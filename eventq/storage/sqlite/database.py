@@ -24,28 +24,29 @@ from eventq.errors import (
     StoreError,
 )
 from eventq.event import Stats
+from eventq.storage.commits import Commits, commit_of
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.bell import BELL, make_bell
 from eventq.storage.sqlite.consumers import Consumers
-from eventq.storage.sqlite.events import Events, commit_of
+from eventq.storage.sqlite.events import Events
 from eventq.storage.sqlite.failures import is_lacking, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Any
 
-    from eventq.event import Commit
+    from eventq.event import Commit, Event
     from eventq.filters.sandbox import FilterSandbox
     from eventq.locks import ConsumerLock as Lease
     from eventq.locks import Hold, Leases
     from eventq.storage.base import Area
+    from eventq.storage.commits import Part
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.claims import Claims
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
-    from eventq.storage.sqlite.events import Part
     from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.readers import Reader
     from eventq.storage.sqlite.readonly import Stamp
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.watcher import Watcher
 
 BUSY_SECONDS = 30.0
-KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
 LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
 _VACUUM_PAGES = 1_000
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
@@ -117,7 +117,7 @@ class Busy:
 
 
 class Write:
-    """One `with db.write()`: begins immediately, joins an outer one, rolls back on any exception.
+    """One `with db.write()`: begins at once, joins an outer one, rolls back on any exception.
 
     One that `joins` is a part of the transaction under way without a savepoint of its own, which
     spares two statements. What fails in it spoils the transaction around it: there is nothing to go
@@ -202,7 +202,7 @@ def configure(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
-class Database:
+class Database(Commits):
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
     if TYPE_CHECKING:
@@ -221,20 +221,14 @@ class Database:
 
         Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
         """
+        super().__init__()
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
         self.writable = write
         # Called with the error for what SQLite refuses.
         self.on_refusal: Callable[[EventqError], object] | None = None
-        # Called with the name of a subscriber and its error.
-        self.on_failure: Callable[[str, Exception], object] | None = None
         # Where a file lock is held while reading, it is taken inside this one.
         self.lock = self.exclusive = RLock()
-        self._subscribers: list[tuple[str, Callable[[Commit], object]]] = []
-        self._effects: list[Callable[[], None]] = []  # of the transaction under way
-        self._parts: list[Part] = []  # the events that it has stored
-        self._size = 0  # characters of these
-        self._source = ""  # of the last of these
         self._rings = False  # whether the transaction under way can make anybody due
         self._bell = f"{directory}/{BELL}"
         self._spoiled = 0  # the level that can only be undone
@@ -876,14 +870,6 @@ class Database:
         else:
             connection.execute("ROLLBACK")
 
-    def subscribe(self, name: str, subscriber: Callable[[Commit], object]) -> None:
-        """Call `subscriber` with each transaction that stores events, once it has committed.
-
-        It is called with no lock held. What it raises is reported to `on_failure`, as the events
-        are stored whatever becomes of it; only NotAThreadError reaches the caller.
-        """
-        self._subscribers.append((name, subscriber))
-
     def tell(self, commit: Commit) -> None:
         """Wake who waits for events, then call all subscribers with a commit."""
         self.ring()
@@ -910,23 +896,6 @@ class Database:
             self._rings = True
         else:
             self.ring()
-
-    def note_part(self, part: Part, source: str, *, goes_on: bool = False) -> None:
-        """Note events that the transaction under way has stored, with contents while they are few.
-
-        A part that `goes_on` with a batch is made one with the part before it.
-        """
-        first, count, at, rows = part
-        self._source = source
-        self._size += sum([len(row[2]) for row in rows])
-        if self._size > KEPT_CHARACTERS:
-            rows = ()
-            if self._parts and self._parts[-1][3]:
-                self._parts = [(*one[:3], ()) for one in self._parts]
-        if goes_on and self._parts and sum(self._parts[-1][:2]) == first:
-            begun, before, at, kept = self._parts.pop()
-            first, count, rows = begun, before + count, [*kept, *rows]
-        self._parts.append((first, count, at, rows))
 
     def on_commit(self, effect: Callable[[], None]) -> None:
         """Run `effect` after the current transaction commits, or now if there is none."""
@@ -1022,6 +991,23 @@ class Database:
     def milliseconds(self) -> int:
         """Return the time of this engine, in milliseconds since 1970."""
         return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
+
+    def stamp(self) -> str:
+        """Return the time of this engine as text."""
+        return system.stamp(system.now())
+
+    @property
+    def queue_statements(self) -> Any:
+        """The statements of changes of queues."""
+        from eventq.storage.sqlite import queues
+
+        return queues
+
+    def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
+        """Return what events are ordered by; None is no group."""
+        from eventq.filters.groups import groups_of
+
+        return groups_of(events, by, self.connection)
 
     def data_version(self) -> int | None:
         """Return a number that changes when another process has committed.

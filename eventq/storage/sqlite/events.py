@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from eventq.event import NewEvent
     from eventq.storage.sqlite.database import Database
 
-    Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events
     Refs = Mapping[int, Collection[bytes]]
 
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
@@ -428,9 +427,3 @@ def _gather(cursor: apsw.Cursor) -> tuple[list[Any], bool]:
     finally:
         cursor.close(force=True)
     return rows, True
-
-
-def commit_of(parts: list[Part], source: str) -> Commit:
-    """Return what a transaction that stored some events has to tell."""
-    first, count = parts[-1][:2]
-    return Commit(parts[0][0], first + count - 1, source, parts)

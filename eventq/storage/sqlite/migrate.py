@@ -26,20 +26,11 @@ _OLD_INDEXES = (("idx_events_source", "events"), ("idx_events_type", "events"))
 _COLUMNS = ["id", "created_at", "source", "type", "subtype", "content"]
 
 
-def folder() -> str:
-    """Return the folder of the migrations: in an installed package, or beside it in a checkout."""
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    inside = os.path.join(here, "migrations")
-    return os.path.join(
-        inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "migrations"),
-        "sqlite",
-    )
-
-
 def files() -> list[tuple[int, str]]:
     """Return number and path of every migration, in order."""
-    names = sorted(n for n in os.listdir(folder()) if n.endswith(".sql"))
-    return [(int(name.split("_", 1)[0]), os.path.join(folder(), name)) for name in names]
+    from eventq.storage.migrations import files  # only what makes or migrates a database needs it
+
+    return files("sqlite")
 
 
 def version(connection: apsw.Connection, path: str) -> int:

@@ -1,0 +1,39 @@
+"""List and delete threads."""
+
+from __future__ import annotations
+
+from eventq.cli import kinds, show
+from eventq.cli.options import JSON
+from eventq.cli.table import Argument, Command
+
+
+def ls(*, place: str, json: bool) -> None:
+    """List the threads in a database, or below a folder."""
+    from eventq.thread import threads
+
+    found = [*threads(place)]
+    show.result({"threads": found}, "\n".join(found), json=json)
+
+
+def rm(*, path: str, json: bool) -> None:
+    """Delete a thread and everything in it. Nothing brings it back."""
+    from eventq.thread import destroy
+    from eventq.workspace.layout import shown
+
+    destroy(path)
+    show.result({"thread": shown(path)}, f"Deleted thread {shown(path)}", json=json)
+
+
+COMMANDS = {
+    "thread ls": Command(
+        ls,
+        [Argument("PLACE", kinds.place), JSON],
+        "eventq thread ls postgresql://user@host/database",
+        "eventq thread ls /srv/threads",
+    ),
+    "thread rm": Command(
+        rm,
+        [Argument("PATH", kinds.place), JSON],
+        "eventq thread rm 'postgresql://user@host/database?thread=inbox'",
+    ),
+}

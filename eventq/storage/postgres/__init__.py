@@ -1,0 +1,1 @@
+"""Threads in PostgreSQL, which programs on many machines share."""

@@ -1,0 +1,128 @@
+"""The URL of a thread in PostgreSQL: `postgresql://user@host/database?thread=NAME`.
+
+Everything but `thread` and `pooled` is libpq's: several hosts, `sslmode`, a password in `.pgpass`
+or the environment.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from blake3 import blake3
+
+from eventq.errors import UsageError
+from eventq.event import check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from eventq.named import NamedTuple
+
+_SCHEMES = ("postgresql", "postgres")
+_EXAMPLE = "write postgresql://user@host/database?thread=NAME"
+_SAFE = "/-._~"
+
+
+class Address(NamedTuple):
+    """A database, and a thread in it.
+
+    `conninfo` is the URL for libpq, `shown` the whole one for people, without a password. `pooled`
+    says that a pooler hands out connections by the transaction: then nothing stays prepared.
+    """
+
+    conninfo: str
+    shown: str
+    thread: str | None
+    pooled: bool
+    password: str | None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a program needs to open it that knows the URL without the password."""
+        return {} if self.password is None else {"PGPASSWORD": self.password}
+
+    @property
+    def name(self) -> str:
+        """The name of the thread. Raises UsageError for a URL without one."""
+        if self.thread is None:
+            raise UsageError(f"'{self.shown}' names no thread", "add ?thread=NAME to the URL")
+        return self.thread
+
+    @property
+    def database(self) -> str:
+        """The URL of the database, without a thread and a password."""
+        return self.at(None)
+
+    @property
+    def bucket(self) -> int:
+        """The number that rows of this thread are distributed by."""
+        return bucket_of(self.name)
+
+    def at(self, thread: str | None) -> str:
+        """Return the URL of another thread in the same database."""
+        parts = urlsplit(self.shown)
+        query = [(key, value) for key, value in parse_qsl(parts.query) if key != "thread"]
+        if thread is not None:
+            query.append(("thread", thread))
+        return _joined(parts.netloc, parts.path, dict(query))
+
+
+def bucket_of(name: str, tenant: int = 0) -> int:
+    """Return the first byte of BLAKE3 of tenant, NUL and name, for ever the same."""
+    return blake3(f"{tenant}\0{name}".encode()).digest()[0]
+
+
+def parse(text: str) -> Address:
+    """Return the parts of a URL. Raises UsageError, which shows no password."""
+    try:
+        parts = urlsplit(text)
+        fields = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise UsageError("the URL of the database cannot be read", _EXAMPLE) from error
+    known = dict(fields)
+    if parts.scheme not in _SCHEMES or parts.fragment or len(known) < len(fields):
+        raise UsageError("the URL of the database cannot be read", _EXAMPLE)
+    thread, pooled = known.pop("thread", None), known.pop("pooled", "0")
+    shown = {key: value for key, value in known.items() if key != "password"}
+    if thread is not None:
+        check_name(thread, "thread")
+        shown["thread"] = thread
+    if pooled not in ("0", "1"):
+        raise UsageError(f"pooled is '{pooled:.50}'", "write pooled=1, or leave it out")
+    if pooled == "1":
+        shown["pooled"] = "1"
+    known.setdefault("target_session_attrs", "read-write")
+    if "sslmode" not in known and not _is_local(parts.hostname, known.get("host")):
+        known["sslmode"] = "verify-full"
+        known.setdefault("sslrootcert", "system")
+    return Address(
+        _joined(parts.netloc, parts.path, known),
+        _joined(_hidden(parts.netloc), parts.path, shown),
+        thread,
+        pooled == "1",
+        known.get("password") or (unquote(parts.password) if parts.password else None),
+    )
+
+
+def _joined(place: str, path: str, fields: dict[str, str]) -> str:
+    query = urlencode(fields, safe=_SAFE, quote_via=quote)
+    return f"postgresql://{place}{path}{'?' * bool(query)}{query}"
+
+
+def _hidden(place: str) -> str:
+    """Return user, hosts and ports without a password."""
+    user, at, hosts = place.rpartition("@")
+    return f"{user.partition(':')[0]}{at}{hosts}"
+
+
+def _is_local(host: str | None, other: str | None) -> bool:
+    """Return whether nobody is between us and the server: a socket, or this machine."""
+    if other is not None:
+        return all(one.startswith("/") or _is_here(one) for one in other.split(","))
+    return not host or all(_is_here(one) for one in host.split(","))
+
+
+def _is_here(host: str) -> bool:
+    name = host.rpartition(":")[0] if host.count(":") == 1 else host
+    return name in ("", "localhost", "::1") or name.startswith("127.")

@@ -1,0 +1,272 @@
+"""Claims in PostgreSQL: who has which event, what is tried again, and what failed for good.
+
+`eventq.storage.queueing` has the rules of a change, `queues` its statements.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import UnknownConsumerError
+from eventq.storage.postgres.link import MINE
+from eventq.storage.postgres.names import short
+from eventq.storage.postgres.queues import LIVE, locked, look
+from eventq.storage.queueing import Ahead, Change
+from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eventq.event import Event
+    from eventq.storage.postgres.database import Database
+    from eventq.storage.queueing import Queue
+    from eventq.storage.rows import Verdict, Worker
+
+# ruff: noqa: S608 (the parts are constants)
+
+_OF = f"{MINE} AND consumer = %(consumer)s"
+_KNOWN_NONCE = f"SELECT token FROM eventq.claim_nonces WHERE {_OF} AND nonce = %(nonce)s"
+_KEEP_NONCE = """INSERT INTO eventq.claim_nonces (bucket, thread_id, consumer, nonce, token, at)
+VALUES (%(b)s, %(t)s, %(1)s, %(2)s, %(3)s, %(4)s)"""
+_TRIM_NONCES = f"DELETE FROM eventq.claim_nonces WHERE {MINE} AND consumer = %(1)s AND at < %(2)s"
+_STILL_LEASED = f"""SELECT event_id, attempts, revived, due_at, span_ms FROM eventq.unfinished
+WHERE {MINE} AND consumer = %(1)s AND token = %(3)s AND {LIVE} ORDER BY event_id"""
+_NOTE = f"""UPDATE eventq.unfinished SET handler = %(process)s WHERE {_OF} AND revived IN (0, 1)
+AND event_id = ANY(%(events)s) AND token = %(token)s"""
+_OUT = f"""SELECT consumer, event_id, attempts, worker, since, due_at, token, revived, handler
+FROM eventq.unfinished WHERE {MINE} AND state = 0
+AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+AND (consumer, event_id) > (%(name)s, %(event)s) ORDER BY consumer, event_id LIMIT %(limit)s"""
+_DEAD = f"""SELECT consumer, event_id, attempts, code, error, died_at FROM eventq.dead_letters
+WHERE {MINE} AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+AND (consumer, event_id) > (%(name)s, %(event)s)
+AND (%(events)s::bigint[] IS NULL OR event_id = ANY(%(events)s))
+ORDER BY consumer, event_id LIMIT %(limit)s"""
+_DROP = f"""DELETE FROM eventq.dead_letters WHERE {_OF} AND event_id = ANY(%(events)s)
+RETURNING event_id"""
+_SUMS = f"""(SELECT coalesce(sum({{0}}), 0)::bigint FROM eventq.queue_counts
+WHERE {_OF} AND minute > %(3)s)"""
+_STATUS = f"""SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE}
+AND q.replay_from IS NULL), (SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
+min(event_id) FILTER (WHERE revived = 0), (SELECT code FROM eventq.unfinished WHERE {_OF}
+AND revived = 0 AND event_id > coalesce(q.acked, 0) ORDER BY event_id LIMIT 1),
+{_SUMS.format("done")}, {_SUMS.format("failed")}, {_SUMS.format("dead")}
+FROM (SELECT acked, replay_from FROM eventq.consumers WHERE {_OF} AND frontier IS NOT NULL) AS q
+LEFT JOIN (SELECT * FROM eventq.unfinished WHERE {_OF}) AS u
+ON event_id <= coalesce(q.replay_from, event_id)
+AND (revived = 1 OR event_id > coalesce(q.acked, 0)) GROUP BY q.acked, q.replay_from"""
+_ODD = """SELECT c.consumer, 'counts ' || c.unfinished || ' unfinished events, but has '
+|| count(u.event_id) FROM eventq.consumers c LEFT JOIN eventq.unfinished u
+ON u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = c.consumer
+WHERE c.bucket = %(b)s AND c.thread_id = %(t)s GROUP BY c.consumer, c.unfinished
+HAVING c.unfinished <> count(u.event_id)
+UNION ALL
+SELECT c.consumer, CASE WHEN u.event_id > c.frontier
+THEN 'has not examined event ' || u.event_id || ', but started it'
+WHEN u.event_id <= c.finished AND u.revived = 0
+THEN 'counts event ' || u.event_id || ' as finished, but has not finished it'
+WHEN u.state = 0 AND u.token IS NULL
+THEN 'has a lease of event ' || u.event_id || ' that nobody holds'
+ELSE 'would never claim event ' || u.event_id || ': it is the first of its group' END
+FROM eventq.consumers c JOIN eventq.unfinished u
+ON u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = c.consumer
+WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND (u.event_id > c.frontier
+OR (u.event_id <= c.finished AND u.revived = 0) OR (u.state = 0 AND u.token IS NULL)
+OR (u.state = 2 AND NOT EXISTS (SELECT 1 FROM eventq.unfinished e WHERE e.bucket = %(b)s
+AND e.thread_id = %(t)s AND e.consumer = u.consumer AND e.group_value = u.group_value
+AND e.event_id < u.event_id AND e.revived = 0))) LIMIT 20"""
+_DAY = 24 * 60
+_DAY_MS = 24 * 3600 * 1000
+
+
+class Claims:
+    """The queues of a thread's consumers."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connections and transactions of a database."""
+        self._db = db
+
+    def take(
+        self,
+        consumer: str,
+        limit: int,
+        span: int | None,
+        worker: Worker,
+        token: bytes,
+        *,
+        nonce: str | None = None,
+    ) -> Taken:
+        """Lease the next events to a worker; see `storage.base`."""
+        db = self._db
+        nonce = None if nonce is None else short(nonce)
+        queue = look(db, consumer)
+        if not queue.subscribed:
+            raise UnknownConsumerError(consumer)
+        if not self._is_known(consumer, nonce) and not queue.may_have(db.milliseconds()):
+            return Taken([], token, 0, 0)
+        goal = queue.last
+        while True:
+            # Filters run before the lock is taken: others write meanwhile, or claim what matches.
+            ahead = self._look_ahead(queue, limit)
+            with db.joined():
+                queue = locked(db, consumer)
+                if not queue.subscribed:
+                    raise UnknownConsumerError(consumer)
+                change = Change(db, consumer, queue)
+                length = queue.lease if span is None else span
+                taken = self._repeated(change, nonce)
+                if taken is None:
+                    claims = change.claim(limit, length, worker, token, ahead)
+                    taken = Taken(claims, token, change.now + length, length)
+                    self._keep_nonce(change, nonce, taken)
+                change.store()
+            if taken.claims or taken.token != token or not change.may_examine(goal):
+                return taken
+            queue = look(db, consumer)
+
+    def _look_ahead(self, queue: Queue, limit: int) -> Ahead:
+        """Return the next events that match the filter; raise FilterError for one of no use."""
+        text, after = queue.filter, queue.start()
+        if text is None:
+            return Ahead(None, after, [], after)
+        page = self._db.events.page(self.accept(text), after, queue.last, limit)
+        return Ahead(text, after, *page)
+
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run; raise FilterError also for one that reads the clock."""
+        return self._db.judge.accept_of_claims(text)
+
+    def _is_known(self, consumer: str, nonce: str | None) -> bool:
+        if nonce is None:
+            return False
+        return bool(self._db.rows(_KNOWN_NONCE, {"consumer": consumer, "nonce": nonce}))
+
+    def _keep_nonce(self, change: Change, nonce: str | None, taken: Taken) -> None:
+        if taken.claims and nonce is not None:
+            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
+            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))
+
+    def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
+        """Return what is left of an earlier claim with a nonce, or None when there was none."""
+        if nonce is None:
+            return None
+        known = self._db.rows(_KNOWN_NONCE, {"consumer": change.number, "nonce": nonce})
+        if not known:
+            return None
+        token = known[0][0]
+        rows = self._db.run(_STILL_LEASED, (change.number, change.now, token))
+        events: dict[int, Event] = {}
+        left = [row[0] for row in rows]
+        while left:
+            found, upto = self._db.events.among(left)
+            events.update(found)
+            left = [event for event in left if event > upto]
+        claims = [
+            Claimed(events[event], attempt, bool(revived), None)
+            for event, attempt, revived, _, _ in rows
+            if event in events
+        ]
+        until, span = min(((row[3], row[4]) for row in rows), default=(change.now, 0))
+        return Taken(claims, token, until, span)
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Settled:
+        """Apply verdicts of workers as one change; see `storage.base`."""
+        db = self._db
+        lost: set[tuple[bytes, int]] = set()
+        freed = False
+        with db.joined():
+            for consumer in sorted({verdict.consumer for verdict in verdicts}):
+                mine = [verdict for verdict in verdicts if verdict.consumer == consumer]
+                queue = locked(db, consumer)
+                if queue.number:
+                    change = Change(db, consumer, queue)
+                    for verdict in mine:
+                        lost.update(change.settle(verdict))
+                    change.store()
+                    freed |= change.freed
+                else:  # it never claimed anything
+                    lost.update((v.token, event) for v in mine for event in v.events)
+            if freed:
+                db.ring_on_commit()
+        return Settled(lost, freed)
+
+    def resume(self, consumer: str) -> None:
+        """End a stall and all waits after failures; nothing happens without a queue."""
+        with self._db.joined():
+            queue = locked(self._db, consumer)
+            if queue.number:
+                change = Change(self._db, consumer, queue)
+                change.resume()
+                change.store()
+                self._db.ring_on_commit()
+
+    def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Let dead letters be tried again; see `storage.base`."""
+        with self._db.joined():
+            queue = locked(self._db, consumer)
+            if not queue.number:
+                return set()
+            change = Change(self._db, consumer, queue)
+            revived = change.revive(events)
+            change.store()
+            self._db.ring_on_commit()
+        return revived
+
+    def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
+        """Delete dead letters; return those that were there."""
+        given = self._db.bound({"consumer": consumer, "events": [*events]})
+        rows = self._db.change(lambda link: link.run(_DROP, given))
+        return {event for (event,) in rows}
+
+    def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:
+        """Record the process that works on some events of a claim."""
+        given = self._db.bound({
+            "consumer": consumer, "token": token, "events": [*events], "process": process,
+        })  # fmt: skip
+        self._db.change(lambda link: link.run(_NOTE, given), again=True)
+
+    def refilter(self, consumer: str) -> None:
+        """Apply a changed filter or order to what is unfinished; see `storage.base`."""
+        with self._db.joined():
+            queue = locked(self._db, consumer)
+            if queue.number:
+                change = Change(self._db, consumer, queue)
+                change.refilter()
+                change.store()
+
+    def next_due(self, consumer: str) -> int | None:
+        """Return the ms until an event may be due that was claimed before, or None for never."""
+        queue = look(self._db, consumer)
+        times = [at for at in (queue.due_at, queue.expires_at) if at is not None]
+        return max(0, min(times) - self._db.milliseconds()) if times else None
+
+    def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
+        """Return the next leases, by consumer and event; ("", 0) begins."""
+        name, event = after
+        values = {"consumer": consumer, "name": name, "event": event, "limit": limit}
+        rows = self._db.rows(_OUT, values)
+        return [ClaimRow._make((*row[:7], bool(row[7]), row[8])) for row in rows]
+
+    def dead(
+        self,
+        consumer: str | None,
+        after: tuple[str, int],
+        limit: int,
+        events: Iterable[int] | None = None,
+    ) -> list[DeadRow]:
+        """Return the next dead letters, perhaps only those of some events; ("", 0) begins."""
+        name, event = after
+        listed = None if events is None else [*events]
+        values = {"consumer": consumer, "name": name, "event": event, "limit": limit}
+        return [*map(DeadRow._make, self._db.rows(_DEAD, {**values, "events": listed}))]
+
+    def status(self, consumer: str) -> QueueStatus:
+        """Return how much a consumer has leased, has not finished, and has given up."""
+        now = self._db.milliseconds()
+        values = {"consumer": consumer, "2": now, "3": now // 60_000 - _DAY}
+        rows = self._db.rows(_STATUS, values)
+        return QueueStatus._make(rows[0]) if rows else QueueStatus()
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is wrong with the rows of queues."""
+        for consumer, what in self._db.rows(_ODD):
+            yield f"consumer '{consumer}' {what}"

@@ -1,0 +1,399 @@
+"""Consumers in PostgreSQL: subscriptions, progress, and the state of their handlers.
+
+One row has all of a consumer, so an ack is one statement: it looks at the fence, at the claims and
+at the newest event, and changes the row or nothing.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import (
+    AckError,
+    AlreadyAckedError,
+    ConsumerInUseError,
+    FencedError,
+    UnknownConsumerError,
+)
+from eventq.event import ConsumerState, EventPage, LinePage, Popped, Settings
+from eventq.storage import SLACK_MS
+from eventq.storage.postgres.link import MINE, NOW
+from eventq.storage.postgres.names import check_short
+from eventq.storage.rules import stall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, NamedTuple
+
+    from eventq.storage.postgres.database import Database
+    from eventq.storage.postgres.link import Rows
+else:
+    from eventq.named import NamedTuple
+
+# ruff: noqa: S608 (the parts are constants)
+
+_OF = f"{MINE} AND consumer = %(consumer)s"
+_SETTINGS = (
+    "kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,"
+    " backoff_most_ms, lease_ms, emit_dead"
+)
+_STATES = f"""SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts,
+timeout, attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter,
+{_SETTINGS}, paused, coalesce(replay_from, frontier), blocked_at,
+(SELECT u.attempts FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
+AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at),
+(SELECT u.code FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
+AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at)
+FROM eventq.consumers c WHERE {MINE} AND position IS NOT NULL
+AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s) ORDER BY position"""
+_ANY = f"SELECT 1 FROM eventq.consumers WHERE {MINE} AND position IS NOT NULL LIMIT 1"
+_NEXT_POSITION = f"""(SELECT coalesce(max(position), 0) + 1 FROM eventq.consumers WHERE {MINE})"""
+_FIELDS = (
+    "handler", "filter", "max_attempts", "timeout", "kind", "command", "directory", "batch",
+    "concurrency", "ordered_by", "on_failure", "backoff_ms", "backoff_most_ms", "lease_ms",
+    "emit_dead",
+)  # fmt: skip
+_CLEAN = (
+    "attempts = 0, attempts_at = 0, stalled = NULL, stalled_at = 0, scanned_after = 0,"
+    " scanned_id = 0, scanned_filter = NULL, revision = consumers.revision + 1"
+)
+_PUT = f"""INSERT INTO eventq.consumers (bucket, thread_id, consumer, position,
+{", ".join(_FIELDS)}) VALUES (%(b)s, %(t)s, %(consumer)s, {_NEXT_POSITION},
+{", ".join(f"%({name})s" for name in _FIELDS)})
+ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET position = excluded.position,
+{", ".join(f"{name} = excluded.{name}" for name in _FIELDS)}, paused = false, {_CLEAN}
+WHERE consumers.position IS NULL RETURNING 1"""
+_FROM_NOW = f"""UPDATE eventq.consumers SET acked = c.last_event, updated_at = %(stamp)s,
+replay_from = CASE WHEN c.last_event < coalesce(acked, 0)
+THEN least(coalesce(replay_from, c.last_event), c.last_event) ELSE replay_from END
+FROM (SELECT last_event FROM eventq.counters WHERE {MINE}) AS c
+WHERE {_OF} AND c.last_event > 0"""
+_CHANGE = f"""UPDATE eventq.consumers SET {", ".join(f"{name} = %({name})s" for name in _FIELDS)},
+{_CLEAN} WHERE {_OF} AND position IS NOT NULL RETURNING 1"""
+_PAUSE = f"""UPDATE eventq.consumers SET paused = %(paused)s, revision = revision + 1
+WHERE {_OF} RETURNING 1"""
+_DELETE = f"""UPDATE eventq.consumers SET position = NULL, paused = false,
+attempts = 0, stalled = NULL, scanned_id = 0, revision = revision + 1
+WHERE {_OF} AND position IS NOT NULL RETURNING 1"""
+_END_LEASES = f"""UPDATE eventq.unfinished SET state = 1, due_at = 0, token = NULL
+WHERE {_OF} AND state = 0"""
+# Whether a lease holds now. A replay since then has ended it, an ack those up to it.
+_LEASED = f"""(expires_at IS NOT NULL AND replay_from IS NULL AND EXISTS (SELECT 1
+FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
+AND u.consumer = %(consumer)s AND state = 0 AND due_at > {NOW}
+AND due_at <= {NOW} + span_ms + {SLACK_MS} AND (revived = 1 OR event_id > coalesce(acked, 0))))"""
+_POSITION = f"""SELECT filter, (SELECT last_event FROM eventq.counters WHERE {MINE}), acked,
+CASE WHEN stalled IS NOT NULL THEN stalled_at END, {_LEASED}, fence
+FROM eventq.consumers WHERE {_OF} AND position IS NOT NULL"""
+_STAMP = (
+    f"to_char(timestamp 'epoch' + {NOW} * interval '1 ms', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+)
+# An ack that goes on, and that nobody else has overtaken; or a replay, which goes back too.
+_ACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
+revision = revision + 1 WHERE {_OF} AND (acked IS NULL OR acked < %(acked)s)
+AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s) AND NOT {_LEASED}
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+_GO_BACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
+revision = revision + 1, replay_from = CASE WHEN %(acked)s < coalesce(acked, 0)
+OR (frontier IS NOT NULL AND %(acked)s < finished)
+THEN least(coalesce(replay_from, %(acked)s), %(acked)s) ELSE replay_from END
+WHERE {_OF} AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+_REPLAY = f"""UPDATE eventq.consumers SET revision = revision + 1,
+replay_from = least(coalesce(replay_from, %(acked)s), %(acked)s)
+WHERE {_OF} AND frontier > %(acked)s AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+_ADVANCE = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP}
+WHERE {_OF} AND acked = %(before)s AND NOT {_LEASED} RETURNING 1"""
+_RAISE_FENCE = """INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
+VALUES (%(b)s, %(t)s, %(consumer)s, 1) ON CONFLICT (bucket, thread_id, consumer)
+DO UPDATE SET fence = consumers.fence + 1 RETURNING fence"""
+_SET_SCANNED = f"""UPDATE eventq.consumers SET scanned_after = %(after)s, scanned_id = %(upto)s,
+scanned_filter = %(text)s WHERE {_OF} AND position IS NOT NULL"""
+_NOTE_RUN = f"""UPDATE eventq.consumers SET
+attempts = coalesce(%(attempts)s::bigint, attempts),
+attempts_at = CASE WHEN %(attempts)s::bigint IS NULL THEN attempts_at ELSE %(acked)s END,
+stalled = CASE WHEN %(stalled)s::text IS NULL THEN stalled ELSE nullif(%(stalled)s, '') END,
+stalled_at = CASE WHEN %(stalled)s::text IS NULL THEN stalled_at ELSE %(acked)s END,
+revision = revision + 1 WHERE {_OF} AND position IS NOT NULL
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+_ODD = f"""SELECT c.consumer, c.acked, n.last_event FROM eventq.consumers c, LATERAL (SELECT
+last_event FROM eventq.counters WHERE {MINE}) AS n WHERE c.bucket = %(b)s
+AND c.thread_id = %(t)s AND (c.acked > n.last_event OR c.acked < 0)"""
+_WATERMARKS = f"""SELECT consumer, scanned_after, scanned_id, scanned_filter
+FROM eventq.consumers WHERE {MINE} AND position IS NOT NULL AND scanned_id > 0"""
+
+
+class _Position(NamedTuple):
+    """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
+
+    filter: str | None
+    last: int
+    before: int | None
+    stalled_at: int | None
+    leased: bool
+    fence: int
+
+
+class Consumers:
+    """The rows of consumers."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connections and transactions of a database."""
+        self._db = db
+
+    def get(self, consumer: str) -> ConsumerState | None:
+        """Return the state of one consumer, or None when it is not subscribed."""
+        rows = self._db.rows(_STATES, {"consumer": consumer})
+        return _state_of(rows[0]) if rows else None
+
+    def all(self) -> list[ConsumerState]:
+        """Return the state of every consumer, oldest subscription first."""
+        return [*map(_state_of, self._db.rows(_STATES, {"consumer": None}))]
+
+    def any(self) -> bool:
+        """Return whether there is any subscription."""
+        return bool(self._db.rows(_ANY))
+
+    def _change(self, sql: str, consumer: str, **values: Any) -> Rows:
+        given = self._db.bound({"consumer": consumer, **values})
+        return self._db.change(lambda link: link.run(sql, given))
+
+    def _repeat(self, sql: str, consumer: str, **values: Any) -> Rows:
+        """Run a statement that may be run twice without harm."""
+        given = self._db.bound({"consumer": consumer, **values})
+        return self._db.change(lambda link: link.run(sql, given), again=True)
+
+    # --- subscribing ------------------------------------------------------------------------------
+
+    def put(
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        *,
+        settings: Settings | None = None,
+        from_now: bool = False,
+    ) -> bool:
+        """Store a subscription, with a clean state; return False when there is one of that name."""
+        check_short(consumer, "consumer")
+        row = (handler, filter, attempts, timeout, *(settings or Settings()))
+        values = dict(zip(_FIELDS, row, strict=True))
+        with self._db.joined():
+            if not self._change(_PUT, consumer, **values):
+                return False
+            if from_now:
+                self._change(_FROM_NOW, consumer, stamp=self._db.stamp())
+            self._db.ring_on_commit()
+        return True
+
+    def change(
+        self,
+        consumer: str,
+        handler: str,
+        filter: str | None,
+        attempts: int,
+        timeout: float | None,
+        settings: Settings,
+    ) -> bool:
+        """Change a subscription, which keeps its progress and its pause; return False for none."""
+        row = (handler, filter, attempts, timeout, *settings)
+        with self._db.joined():
+            if not self._change(_CHANGE, consumer, **dict(zip(_FIELDS, row, strict=True))):
+                return False
+            self._db.ring_on_commit()
+        return True
+
+    def delete(self, consumer: str) -> bool:
+        """Delete a subscription, keeping its progress; return False when there is none."""
+        with self._db.joined():
+            if not self._change(_DELETE, consumer):
+                return False
+            self._change(_END_LEASES, consumer)
+            self._db.ring_on_commit()
+        return True
+
+    def pause(self, consumer: str, *, paused: bool) -> None:
+        """Let a consumer rest, or go on."""
+        with self._db.joined():
+            self._change(_PAUSE, consumer, paused=paused)
+            self._db.ring_on_commit()
+
+    # --- progress ---------------------------------------------------------------------------------
+
+    def pop(
+        self,
+        consumer: str,
+        acked: int | None,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
+    ) -> Popped:
+        """Ack up to an id, and return the next page of matching events; see `storage.base`.
+
+        The events are read first: a filter that fails leaves the ack where it was, and an ack that
+        fails returns no events. A crash of the server may undo the ack: it only means a second
+        delivery.
+        """
+        found = self._position(consumer, fence, acked or 0, replay=replay)
+        before = found.before or 0
+        goes_back = acked is not None and acked < before and not replay
+        if acked is not None and acked > found.last and acked != found.before:
+            raise AckError(acked, found.last)
+        if goes_back and limit:
+            raise AlreadyAckedError(consumer, before, acked or 0)
+        after = before if acked is None else acked
+        page = self._read(found.filter, after, found.last, limit, lines=lines) if limit else None
+        if acked is not None and replay and acked == before:
+            return Popped(page, woke=self._wake(_REPLAY, consumer, acked, fence))
+        if acked is None or goes_back or acked == found.before:
+            return Popped(page, woke=False)
+        if not self._set_acked(consumer, acked, replay=replay, fence=fence):
+            self._position(consumer, fence, acked, replay=True)
+            return self._overtaken(consumer, acked, page)
+        woke = acked < before or found.stalled_at == before
+        if woke:
+            self._db.ring_on_commit()
+        return Popped(page, woke)
+
+    def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
+        """Record how far a consumer has got; return False where somebody else was faster."""
+        sql = _GO_BACK if replay else _ACK
+        given = self._db.bound({"consumer": consumer, "acked": acked, "fence": fence})
+        if self._db.in_write():
+            rows = self._db.change(lambda link: link.run(sql, given))
+        else:
+            rows = self._db.change(lambda link: link.relaxed((sql, given))[0], again=True)
+        if rows:
+            self._db.is_awake = bool(rows[0][0])
+        return bool(rows)
+
+    def _wake(self, sql: str, consumer: str, acked: int, fence: int | None) -> bool:
+        """Let what claims did after the progress be done again; return whether there was any."""
+        rows = self._repeat(sql, consumer, acked=acked, fence=fence)
+        if rows:
+            self._db.is_awake = bool(rows[0][0])
+            self._db.ring_on_commit()
+        return bool(rows)
+
+    def raise_fence(self, consumer: str) -> int:
+        """Return the fence of a new supervisor; see `storage.base`."""
+        return int(self._repeat(_RAISE_FENCE, consumer)[0][0])
+
+    def _overtaken(self, consumer: str, acked: int, page: EventPage | LinePage | None) -> Popped:
+        """Raise what a pop gets that somebody else was faster than; an ack has nothing to do."""
+        before = self._position(consumer, None).before or 0
+        if acked < before and page is not None:
+            raise AlreadyAckedError(consumer, before, acked)
+        return Popped(page, woke=False)
+
+    def advance(self, consumer: str, before: int, acked: int) -> bool:
+        """Ack events that were read; return False when the progress is not what it was before."""
+        given = self._db.bound({"consumer": consumer, "acked": acked, "before": before})
+        if self._db.in_write():
+            return bool(self._db.change(lambda link: link.run(_ADVANCE, given)))
+        return bool(self._db.change(lambda link: link.relaxed((_ADVANCE, given))[0]))
+
+    def read_on(
+        self,
+        consumer: str,
+        after: int,
+        limit: int,
+        *,
+        lines: bool = False,
+        replay: bool = False,
+        fence: int | None = None,
+    ) -> EventPage | LinePage:
+        """Return the next page of events without an ack; see `storage.base`."""
+        found = self._position(consumer, fence, replay=replay)
+        return self._read(found.filter, after, found.last, limit, lines=lines)
+
+    def _read(
+        self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
+    ) -> EventPage | LinePage:
+        """Return the first events that match, all of `limit` if there are so many."""
+        events = self._db.events
+        accepted = events.accept(text)
+        read: Any = events.lines if lines else events.page
+        page: Any = read(accepted, after, upto, limit)
+        while page.next < upto and (left := limit - len(page[0])) > 0:
+            more: Any = read(accepted, page.next, upto, left)
+            page = (
+                type(page)(page[0] + more[0], *more[1:])
+                if more[0]
+                else page._replace(next=more.next)
+            )
+        return page  # type: ignore[no-any-return]
+
+    def _position(
+        self, consumer: str, fence: int | None, acked: int = 0, *, replay: bool = False
+    ) -> _Position:
+        """Return where a consumer stands.
+
+        Raises FencedError, UnknownConsumerError, and ConsumerInUseError while claims are out, which
+        do not matter to a replay.
+        """
+        rows = self._db.rows(_POSITION, {"consumer": consumer})
+        if not rows:
+            raise UnknownConsumerError(consumer)
+        found = _Position._make(rows[0])
+        if fence is not None and found.fence > fence:
+            raise FencedError(consumer, acked)
+        if found.leased and not replay:
+            raise ConsumerInUseError(consumer, "workers have claims of it")
+        return found
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    def note_scanned(self, state: ConsumerState, upto: int) -> None:
+        """Note that no event up to `upto` matches, unless time may change that."""
+        text = state.filter or ""
+        if text and not self._db.judge.is_timed(text):
+            after = max(state.acked, state.frontier)  # of what is before, some may be unfinished
+            self._repeat(_SET_SCANNED, state.consumer, after=after, upto=upto, text=text)
+
+    def note_run(
+        self, state: ConsumerState, *, attempts: int | None = None, stalled: str | None = None
+    ) -> None:
+        """Record attempts and a stall at the acked event; None keeps them, "" ends a stall."""
+        values = {"attempts": attempts, "stalled": stalled, "acked": state.acked}
+        rows = self._repeat(_NOTE_RUN, state.consumer, **values)
+        if rows and stalled == "":
+            self._db.is_awake = bool(rows[0][0])
+            self._db.ring_on_commit()
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is wrong with the rows of consumers."""
+        for consumer, acked, last in self._db.rows(_ODD):
+            yield f"consumer '{consumer}' has acked {acked}, but the newest event is {last}"
+        last = self._db.events.last()
+        for consumer, after, number, text in self._db.rows(_WATERMARKS):
+            hit = self._db.events.first_match(text or "", after, min(number, last))
+            if hit is not None:
+                yield f"consumer '{consumer}' would skip event {hit}: its watermark is {number}"
+
+
+def _state_of(row: tuple[Any, ...]) -> ConsumerState:
+    """Return a row as a record: what was noted for another acked event does not count."""
+    consumer, handler, text, acked, updated_at, most, timeout = row[:7]
+    attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
+    settings = Settings._make(row[14:25])
+    paused, frontier, blocked_at, tried, code = row[25:]
+    # A handler that pops begins after the acked event, whatever claims have examined before.
+    frontier = 0 if settings.kind == "loop" else frontier or 0
+    fits = after <= max(acked, frontier) and scanned_text == (text or "")
+    halt = stalled if stalled_at == acked else None
+    return ConsumerState(
+        consumer, handler, text, acked, updated_at, most, timeout,
+        attempts if attempts_at == acked else 0,
+        halt if blocked_at is None else stall(blocked_at, tried, code),
+        max(acked, scanned) if fits else acked,
+        settings,
+        paused,
+        frontier,
+    )  # fmt: skip

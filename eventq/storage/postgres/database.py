@@ -1,0 +1,691 @@
+"""The database of a thread in PostgreSQL: its connections, its transactions, and its errors.
+
+A `write()` begins with a lock of the thread's row in `counters`, as a statement of its own: one
+that locks and reads has a snapshot that is older than its lock. Only a push without a key may be
+one statement. A notice is sent after the commit, as its own transaction would make every push wait,
+and only while somebody waits for one.
+"""
+
+from __future__ import annotations
+
+import os
+from random import random
+
+import psycopg
+
+from eventq import system
+from eventq.errors import (
+    BusyError,
+    ClosedError,
+    LogicError,
+    NotAThreadError,
+    ReadOnlyError,
+    StoreError,
+)
+from eventq.event import Stats
+from eventq.storage.commits import Commits, commit_of
+from eventq.storage.postgres import failures, queues, schema
+from eventq.storage.postgres.claims import Claims
+from eventq.storage.postgres.consumers import Consumers
+from eventq.storage.postgres.events import Events
+from eventq.storage.postgres.judge import Judge
+from eventq.storage.postgres.link import MINE, NOW, Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Any, NoReturn, TypeVar
+
+    from eventq.errors import EventqError
+    from eventq.event import Commit, Event
+    from eventq.storage.base import Area
+    from eventq.storage.postgres.address import Address
+    from eventq.storage.postgres.leases import Hold, Lease, Leases
+    from eventq.storage.postgres.link import Rows, Values
+    from eventq.storage.postgres.watcher import Watcher
+
+    T = TypeVar("T")
+
+_PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
+_MOST_EARS = 4  # connections that listen, and wait for the next waiter
+_PAUSE = 0.01  # seconds before a statement is tried again; doubled for each further one
+_PAUSE_MOST = 1.0
+_NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
+_FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
+
+_STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.events e
+WHERE {MINE})"""  # noqa: S608
+_ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
+
+
+class Write:
+    """One `with db.write()`: begins at once, or joins an outer one; rolls back on any exception.
+
+    One that `joins` has no savepoint of its own: what fails in it spoils the transaction around it.
+    """
+
+    _number = 0  # of the transaction that this one began
+
+    def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
+        """Prepare a transaction; nothing begins yet."""
+        self._db = db
+        self._relaxed = relaxed
+        self._joins = joins
+
+    def __enter__(self) -> Write:
+        """Begin, or set a savepoint inside the transaction under way."""
+        if not self._joins or not self._db.join():
+            self._db.begin(relaxed=self._relaxed)
+            self._number = self._db.begun
+        return self
+
+    def __del__(self) -> None:
+        """Roll back if an interrupt prevented `__exit__`."""
+        if self._number:
+            self._db.abandon(self._number)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Commit, or undo what was done since the matching `__enter__`."""
+        number, self._number = self._number, 0
+        if not number:
+            self._db.leave(failed=kind is not None)
+        elif kind is None:
+            self._db.commit(number)
+        else:
+            self._db.rollback(number)
+
+
+class Read:
+    """One `with db.read()`: a snapshot, on a separate connection."""
+
+    def __init__(self, db: Database) -> None:
+        """Prepare; the moment begins with the block."""
+        self._db = db
+        self._own: Database | None = None
+
+    def __enter__(self) -> Database:
+        """Open the connection and begin the moment; return what reads at it."""
+        self._own = own = Database(self._db.address, write=False)
+        try:
+            if own.identity != self._db.identity:
+                raise NotAThreadError(self._db.address.shown)
+            own.snapshot()
+        except BaseException:
+            own.close()
+            raise
+        return own
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        if self._own is not None:
+            self._own.close()
+
+
+class Database(Commits):
+    """One thread; safe to use from several OS threads, of one process."""
+
+    def __init__(self, address: Address, *, write: bool = True) -> None:
+        """Open the thread at an address; without `write`, nothing is ever changed.
+
+        Raises NotAThreadError when there is none, StoreError when the server cannot be reached or
+        its tables are older, DamagedError when they are newer.
+        """
+        super().__init__()
+        self.address = address
+        self.writable = write
+        self.on_refusal: Callable[[EventqError], object] | None = None
+        self.pid = os.getpid()
+        self.link = Link(address)
+        self.lock = self.exclusive = self.link.lock
+        self.other = Link(address)  # for what is done beside a transaction
+        self._ears: list[Link] = []  # connections that listen, and that nobody waits at
+        self.clock: Callable[[], int] | None = None  # in place of the server's
+        self.is_closed = False
+        self._marks: list[tuple[int, int, int]] = []  # as in SQLite's: effects, parts, number
+        self.begun = 0
+        self.depth = 0
+        self._spoiled = 0  # the level that can only be undone
+        self._is_relaxed = False
+        self._is_snapshot = False
+        self._rings = False
+        self.is_awake = False  # somebody waited for notices when it was looked at last
+        self.judge = Judge()
+        try:
+            found = self._found()
+        except BaseException:
+            self.link.close()
+            raise
+        self.keys: dict[str, Any] = {"b": found.bucket, "t": found.thread_id, "now": None}
+        self.identity = found.identity
+        self._channel = f"eventq_{found.thread_id}"
+        # Its own transaction, which waits for no disk.
+        relaxed = "SET LOCAL synchronous_commit = off"
+        self._notify = f"BEGIN; {relaxed}; NOTIFY {self._channel}; COMMIT".encode()
+        self._lock_text = (
+            "SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000 FROM eventq.counters"  # noqa: S608
+            f" WHERE bucket = {found.bucket} AND thread_id = {found.thread_id} FOR NO KEY UPDATE"
+        )
+        self.events = Events(self)
+        self.consumers = Consumers(self)
+        self.claims = Claims(self)
+
+    def _found(self) -> schema.Found:
+        try:
+            return schema.find(self.link, self.address)
+        except psycopg.Error as error:
+            raise failures.translate(error, self.address) from error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse the areas that are not there yet."""
+        if name in ("blobs", "turns", "contexts", "runs", "open_turns", "artifacts", "outputs"):
+            self.refuse_memory()
+        if name == "copies":
+            self.refuse_memory()
+        raise AttributeError(name)
+
+    def refuse_memory(self) -> NoReturn:
+        """Raise StoreError for what this engine does not hold yet."""
+        raise StoreError(_NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory")
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened it."""
+        return self.pid != os.getpid()
+
+    def check_process(self) -> None:
+        """Refuse a forked process before it waits for a lock that nobody in it will release."""
+        if self.is_closed or self.pid != os.getpid():
+            raise self._gone()
+
+    check_open = check_process
+
+    def _gone(self) -> ClosedError:
+        if self.forked:
+            return ClosedError(
+                "the thread was opened before this process was forked",
+                "open it again after the fork",
+            )
+        return ClosedError("the thread is closed", "open it again with eventq.open")
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when it was opened to read."""
+        if not self.writable:
+            raise ReadOnlyError(
+                f"'{self.address.shown}' was opened to read", "open the thread for writing"
+            )
+
+    def close(self) -> None:
+        """Close the connections; do nothing the second time or after a fork."""
+        if self.is_closed or self.forked:
+            return
+        with self.lock, self.other.lock:
+            self.is_closed = True
+            for link in (self.link, self.other, *self._ears):
+                link.close()
+            self.judge.close()
+
+    def explain(self, error: psycopg.Error) -> EventqError:
+        """Return eventq's error for one of PostgreSQL's, and report what it refused."""
+        found = failures.translate(error, self.address)
+        if self.on_refusal is not None and isinstance(found, StoreError):
+            self.on_refusal(found)
+        return found
+
+    def alive(self) -> int:
+        """Return 0. Raises NotAThreadError when the thread was deleted."""
+        if not self.rows(_ALIVE):
+            raise NotAThreadError(self.address.shown)
+        return 0
+
+    def has_memory(self) -> bool:
+        """Return False: turns and blobs are not there yet."""
+        return False
+
+    has_output = has_memory
+
+    def has_queues(self) -> bool:
+        """Return True: there are claims."""
+        return True
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def bound(self, values: Values | None) -> Values:
+        """Return values for a statement, with those that name the thread."""
+        if self.clock is not None:
+            return {**self.keys, **(values or {}), "now": self.clock()}
+        return self.keys if values is None else {**self.keys, **values}
+
+    def rows(self, sql: str, values: Values | None = None) -> Rows:
+        """Run a statement that reads; it is tried again when the connection is lost."""
+        given = self.bound(values)
+        return self.reading(lambda link: link.run(sql, given))
+
+    def one(self, sql: str, values: Values | None = None) -> Any:
+        """Return the first column of the first row, or None."""
+        rows = self.rows(sql, values)
+        return rows[0][0] if rows else None
+
+    def reading(self, call: Callable[[Link], T]) -> T:
+        """Call a function that reads on a connection.
+
+        During a transaction of another OS thread it is a second one, which sees what is committed.
+        """
+        self.check_process()
+        if not self._take():
+            return self.aside(call)
+        try:
+            if self._marks:
+                return self._inside(call)
+            self._leave_nothing()
+            return self._tried(self.link, call)
+        finally:
+            self.lock.release()
+
+    def change(self, call: Callable[[Link], T], *, again: bool = False) -> T:
+        """Call a function that changes something, as one transaction or inside the one under way.
+
+        It is tried again when the server has certainly undone it, and if `again` is true also when
+        nobody knows: then it may be done twice without harm. Raises UnknownOutcomeError.
+        """
+        self.check_process()
+        with self.lock:
+            self.check_writable()
+            if self._marks:
+                return self._inside(call)
+            self._leave_nothing()
+            self.link.check()
+            return self._tried(self.link, call, again=again)
+
+    def _tried(self, link: Link, call: Callable[[Link], T], *, again: bool = True) -> T:
+        deadline, pause = system.monotonic() + failures.WAIT_SECONDS, _PAUSE
+        while True:
+            try:
+                return call(link)
+            except psycopg.Error as error:
+                lost = failures.is_lost(error)
+                self._clean(link, lost=lost)
+                if lost and not again:
+                    raise failures.unknown(self.address) from error
+                if not lost and not isinstance(error, failures.AGAIN):
+                    raise self.explain(error) from error
+                if system.monotonic() > deadline:
+                    raise self.explain(error) from error
+            except BaseException:  # an error of ours, or an interrupt, between two round trips
+                self._clean(link, lost=False)
+                raise
+            system.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
+            pause = min(pause * 2, _PAUSE_MOST)
+
+    def _clean(self, link: Link, *, lost: bool) -> None:
+        """Leave no transaction behind."""
+        if lost:
+            link.close()
+        elif link.in_transaction:
+            try:
+                link.script("ROLLBACK")
+            except psycopg.Error:
+                link.close()
+
+    def _leave_nothing(self) -> None:
+        """Undo what an interrupt has left."""
+        if self.link.in_transaction:
+            self._clean(self.link, lost=False)
+
+    def _inside(self, call: Callable[[Link], T]) -> T:
+        """Call a function inside the transaction under way."""
+        if self._spoiled:
+            raise StoreError(
+                "an earlier step of the transaction failed: nothing of it is stored",
+                "do all of it again",
+            )
+        try:
+            return call(self.link)
+        except psycopg.Error as error:
+            self._spoiled = self.depth
+            if not failures.is_lost(error):
+                raise self.explain(error) from error
+            self.link.close()
+            if self._is_snapshot:
+                raise LogicError(
+                    "the moment was lost with the connection", "do it again"
+                ) from error
+            raise BusyError(_FORGOTTEN, "do all of it again") from error
+
+    def _take(self) -> bool:
+        """Take the lock; return False, without it, when another OS thread is inside `write`."""
+        if self.lock.acquire(blocking=False):
+            return True
+        if self._is_snapshot:
+            return self.lock.acquire()
+        return not self.depth and self.lock.acquire(timeout=_PATIENCE)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def write(self, *, relaxed: bool = False) -> Write:
+        """Return a context manager that makes everything inside it one change."""
+        return Write(self, relaxed=relaxed)
+
+    def joined(self) -> Write:
+        """Return a context manager for statements that belong together; see `Write`."""
+        return Write(self, joins=True)
+
+    def read(self) -> Read:
+        """Return a context manager for what is committed when its block begins."""
+        return Read(self)
+
+    def begin(self, *, relaxed: bool = False) -> None:
+        """Begin a transaction, which has the thread to itself, or a savepoint inside one."""
+        self.check_process()
+        depth = -1
+        try:
+            self.lock.acquire()
+            depth = len(self._marks)
+            if not depth:
+                self.check_writable()
+                self._leave_nothing()
+                self.link.check()
+                self._tried(self.link, lambda link: self._begin(link, relaxed=relaxed))
+                self._is_relaxed = relaxed
+            elif self._is_relaxed and not relaxed:
+                raise LogicError(
+                    "a transaction that must be durable began inside a relaxed one",
+                    "begin the outer one with write()",
+                )
+            else:
+                self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
+            self.begun += 1
+            self._marks.append((len(self._effects), len(self._parts), self.begun))
+            self.depth = depth + 1
+        except BaseException:
+            if depth >= 0:
+                del self._marks[depth:]
+                self.depth = depth
+                if not depth:
+                    self._leave_nothing()
+            self._let_go()
+            raise
+
+    def _begin(self, link: Link, *, relaxed: bool) -> None:
+        level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
+        if self.address.pooled:
+            level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; "
+        rows = link.script(f"BEGIN; {level}{self._lock_text}")
+        if not rows:
+            raise NotAThreadError(self.address.shown)
+        self.is_awake = bool(rows[0][0])
+
+    def in_write(self) -> bool:
+        """Return whether this OS thread is inside `write`."""
+        return bool(self.depth) and self._is_mine()
+
+    def _is_mine(self) -> bool:
+        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
+
+    def _let_go(self) -> None:
+        if self._is_mine():
+            self.lock.release()
+
+    def join(self) -> bool:
+        """Lock the current transaction of this OS thread; return False if there is none."""
+        self.check_process()
+        try:
+            self.lock.acquire()
+            if self.depth:
+                return True
+        except BaseException:
+            self._let_go()
+            raise
+        self.lock.release()
+        return False
+
+    def leave(self, *, failed: bool) -> None:
+        """Leave a transaction that was joined; one that failed half-way can only be undone."""
+        if failed:
+            self._spoiled = max(self._spoiled, self.depth)
+        self.lock.release()
+
+    def abandon(self, number: int) -> None:
+        """Roll back a transaction whose block was interrupted, and those inside it."""
+        if self.forked or not self._is_mine():
+            return
+        while any(mark[2] == number for mark in self._marks):
+            self.rollback(self._marks[-1][2])
+
+    def commit(self, number: int) -> None:
+        """End a transaction; the outermost one commits, then runs its effects."""
+        while self._marks[-1][2] > number:  # an interrupt kept them from being left
+            self.rollback(self._marks[-1][2])
+        depth = len(self._marks)
+        try:
+            if depth > 1:
+                self._inside(lambda link: link.script(f"RELEASE s{depth - 1}"))
+            else:
+                self._commit()
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            if depth == 1:
+                self._spoiled = 0
+            self._leave()
+        if depth == 1:
+            self._tell_all()
+
+    def _commit(self) -> None:
+        self.check_process()
+        if self._spoiled:
+            self._inside(lambda _: None)  # it refuses
+        try:
+            self.link.script("COMMIT")
+        except psycopg.Error as error:
+            if failures.is_lost(error):
+                self.link.close()
+                raise failures.unknown(self.address) from error
+            raise self.explain(error) from error
+
+    def _tell_all(self) -> None:
+        """Run what waited for the commit."""
+        effects, self._effects = self._effects, []
+        parts, self._parts, self._size = self._parts, [], 0
+        rings, self._rings = self._rings, False
+        if parts:
+            self.tell(commit_of(parts, self._source))
+        elif rings and self.is_awake:
+            self.ring()
+        for effect in effects:
+            effect()
+
+    def rollback(self, number: int) -> None:
+        """Undo a transaction, and those inside it that were not left."""
+        while self._marks[-1][2] > number:
+            self.rollback(self._marks[-1][2])
+        if self._spoiled >= self.depth:
+            self._spoiled = 0  # what failed is undone as well
+        try:
+            self._undo()
+        finally:
+            self._leave()
+
+    def _undo(self) -> None:
+        effects, parts, _ = self._marks[-1]
+        del self._effects[effects:], self._parts[parts:]
+        if not parts:
+            self._size = 0
+        if not self.link.in_transaction:
+            return  # the connection is lost, and the transaction with it
+        depth = self.depth
+        text = f"ROLLBACK TO s{depth - 1}; RELEASE s{depth - 1}" if depth > 1 else "ROLLBACK"
+        try:
+            self.link.script(text)
+        except psycopg.Error:
+            self.link.close()
+            self._spoiled = depth - 1
+
+    def _leave(self) -> None:
+        del self._marks[-1]
+        self.depth -= 1
+        self.lock.release()
+
+    def snapshot(self) -> None:
+        """Read from a snapshot as of now, until the database is closed."""
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        look = "SELECT 1 FROM eventq.counters LIMIT 0"  # only this begins the moment
+        self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
+        self._marks.append((0, 0, 0))
+        self.depth = 1
+        self._is_snapshot = True
+
+    def on_commit(self, effect: Callable[[], None]) -> None:
+        """Run `effect` after the current transaction commits, or now if there is none."""
+        self.check_process()
+        with self.lock:  # a depth that another thread made is not ours
+            if self.depth:
+                self._effects.append(effect)
+                return
+        effect()
+
+    # --- notices ----------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Send a notice to all who wait for this thread."""
+        with self.lock:
+            if not self._marks:
+                self.link.tell(self._notify)
+
+    def ring_on_commit(self) -> None:
+        """Ring after the transaction under way, or now if there is none."""
+        if self.in_write():
+            self._rings = True
+        else:
+            self.ring()
+
+    def tell(self, commit: Commit) -> None:
+        """Send a notice if somebody waits for one, then call all subscribers with a commit."""
+        if self.is_awake:
+            self.ring()
+        for name, subscriber in self._subscribers:
+            try:
+                subscriber(commit)
+            except NotAThreadError:
+                raise
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(name, error)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it was opened for writing, and not for one moment."""
+        return self.writable
+
+    def aside(self, call: Callable[[Link], T]) -> T:
+        """Call a function on a connection that takes no part in the transaction under way."""
+        with self.other.lock:
+            self.check_process()
+            return self._tried(self.other, call)
+
+    def take_ears(self) -> Link:
+        """Return a connection for a waiter."""
+        return self._ears.pop() if self._ears else Link(self.address)
+
+    def give_ears(self, link: Link) -> None:
+        """Keep a waiter's connection for the next one."""
+        if self.is_closed or len(self._ears) >= _MOST_EARS:
+            link.close()
+        else:
+            self._ears.append(link)
+
+    @property
+    def channel(self) -> str:
+        """The name under which notices of this thread are sent."""
+        return self._channel
+
+    # --- others -----------------------------------------------------------------------------------
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
+        from eventq.storage.postgres.watcher import Watcher
+
+        return Watcher(self)
+
+    def lease(self, consumer: str) -> Lease | None:
+        """Take the lease of a consumer; return None while somebody else holds it."""
+        from eventq.storage.postgres.leases import Lease
+
+        return Lease.take(self, consumer)
+
+    def hold(self, consumer: str) -> Hold:
+        """Note that this process works for a consumer."""
+        from eventq.storage.postgres.leases import Hold
+
+        return Hold(self, consumer)
+
+    def leases(self) -> Leases:
+        """Return who holds which leases."""
+        from eventq.storage.postgres.leases import Leases
+
+        return Leases(self)
+
+    def interrupt(self) -> None:
+        """End the statement that another OS thread runs, if there is one. Raises ClosedError."""
+        self.check_process()
+        self.link.interrupt()
+
+    def compact(self) -> None:
+        """Do nothing: autovacuum returns the space of deleted rows."""
+
+    def stats(self) -> Stats:
+        """Return the bytes of the stored events; the log and the free space are the server's."""
+        return Stats(int(self.one(_STATS)), 0, 0)
+
+    def milliseconds(self) -> int:
+        """Return the time of the server, in ms since 1970."""
+        return int(self.one(f"SELECT {NOW}"))
+
+    def stamp(self) -> str:
+        """Return the time of the server as text."""
+        return system.stamp(self.milliseconds() / 1000)
+
+    # --- changes of queues ------------------------------------------------------------------------
+
+    @property
+    def queue_statements(self) -> Any:
+        """The statements of changes of queues."""
+        return queues
+
+    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run a statement with numbered values, from 1, and return its rows."""
+        given = self.bound(_numbered(bindings))
+        return self.change(lambda link: link.run(sql, given))
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement for each of some rows, in one round trip."""
+        steps = [(sql, self.bound(_numbered(row))) for row in rows]
+        if steps:
+            self.change(lambda link: link.together(steps))
+
+    def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
+        """Return what events are ordered by; None is no group."""
+        return self.judge.groups(events, by)
+
+    def faults(self, area: Area = "log") -> Iterator[str]:
+        """Yield a sentence for each fault of the rows of the log; there are no other areas."""
+        if area == "log":
+            yield from self.events.faults()
+            yield from self.consumers.faults()
+            yield from self.claims.faults()
+
+
+def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return values by their number from 1, truth as 1 or 0."""
+    return {
+        str(n): int(value) if value.__class__ is bool else value
+        for n, value in enumerate(values, 1)
+    }

@@ -1,0 +1,479 @@
+"""Events in PostgreSQL: store, read, search and prune them."""
+
+from __future__ import annotations
+
+from eventq.errors import EventqError, InputError, NotAThreadError
+from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
+from eventq.jsontext import writer
+from eventq.storage.postgres.failures import unknown
+from eventq.storage.postgres.link import MINE, NOW
+from eventq.storage.postgres.names import short
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from eventq.event import NewEvent
+    from eventq.storage.postgres.database import Database
+    from eventq.storage.postgres.link import Rows, Step
+
+    Refs = Mapping[int, Collection[bytes]]
+    Row = tuple[Any, ...]
+
+PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
+PAGE_ROWS = 1_000
+_FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
+_MOST_TOGETHER = 250  # pushes of OS threads that are stored by one statement
+
+_STAMP = """to_char(timestamp 'epoch' + now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
+_LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} FOR NO KEY UPDATE"  # noqa: S608
+# The rows are read after the counter is locked, so ids are in the order of the commits, and the
+# time is that of a clock that is read inside the lock.
+_NUMBERED = f"""WITH c AS MATERIALIZED (
+UPDATE eventq.counters SET last_event = last_event + %(n)s WHERE {MINE}
+RETURNING last_event, awake_until, {NOW} AS now)"""  # noqa: S608
+_PUSH = f"""{_NUMBERED} INSERT INTO eventq.events
+(bucket, thread_id, id, created_at, source, type, subtype, content)
+SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c
+RETURNING id, created_at, (SELECT awake_until > now FROM c)"""  # noqa: S608
+_GIVEN = """unnest(%(sources)s::text[], %(types)s::text[], %(contents)s::bytea[],
+%(subtypes)s::text[]) WITH ORDINALITY AS g (source, type, content, subtype, place)"""
+_PUSH_MANY = f"""{_NUMBERED}, i AS (INSERT INTO eventq.events
+(bucket, thread_id, id, created_at, source, type, subtype, content)
+SELECT %(b)s, %(t)s, last_event - %(n)s + place, coalesce(%(at)s, {_STAMP}), source, type, subtype,
+content FROM c, {_GIVEN})
+SELECT last_event, coalesce(%(at)s, {_STAMP}), awake_until > now FROM c"""  # noqa: S608
+_KNOWN = """SELECT key, event_id FROM eventq.event_keys k WHERE k.bucket = %(b)s
+AND k.thread_id = %(t)s AND key = ANY(%(keys)s) AND EXISTS (SELECT 1 FROM eventq.events e
+WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id)"""
+_SET_KEYS = """INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
+SELECT %(b)s, %(t)s, key, id FROM unnest(%(keys)s::text[], %(ids)s::bigint[]) AS g (key, id)
+ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id"""
+_SET_REFS = """INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
+SELECT %(b)s, %(t)s, id, hash FROM unnest(%(ids)s::bigint[], %(hashes)s::bytea[]) AS g (id, hash)
+ON CONFLICT DO NOTHING"""
+# A keyed push, after the lock: the key is looked for, and else the event stored, in one statement.
+_PUSH_KEYED = f"""WITH k AS MATERIALIZED ({_KNOWN.replace("= ANY(%(keys)s)", "= %(key)s")}),
+c AS MATERIALIZED (UPDATE eventq.counters SET last_event = last_event + 1 WHERE {MINE}
+AND NOT EXISTS (SELECT 1 FROM k) RETURNING last_event, awake_until, {NOW} AS now),
+i AS (INSERT INTO eventq.events
+(bucket, thread_id, id, created_at, source, type, subtype, content)
+SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c),
+s AS (INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
+SELECT %(b)s, %(t)s, %(key)s, last_event FROM c
+ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id),
+r AS (INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
+SELECT %(b)s, %(t)s, last_event, hash FROM c, unnest(%(hashes)s::bytea[]) AS g (hash)
+ON CONFLICT DO NOTHING)
+SELECT last_event, {_STAMP}, awake_until > now FROM c
+UNION ALL SELECT event_id, NULL, NULL FROM k"""  # noqa: S608
+
+COLUMNS = "id, created_at, source, type, subtype, content"
+_GET = f"SELECT {COLUMNS} FROM eventq.events WHERE {MINE} AND id = %(id)s"  # noqa: S608
+# Rows up to a number of bytes, and one more.
+_PAGE = f"""SELECT {COLUMNS} FROM (SELECT {COLUMNS}, sum(octet_length(content)) OVER (ORDER BY id
+{{0}}) - octet_length(content) AS before FROM (SELECT {COLUMNS} FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{1}} ORDER BY id {{0}} LIMIT %(limit)s) AS p)
+AS q WHERE before <= %(room)s ORDER BY id {{0}}"""  # noqa: S608
+_AMONG = " AND id = ANY(%(ids)s)"
+_LAST = f"SELECT last_event FROM eventq.counters WHERE {MINE}"  # noqa: S608
+_BOUNDS = f"""SELECT coalesce(min(id), 0), coalesce(({_LAST}), 0), count(*) FROM eventq.events
+WHERE {MINE}"""  # noqa: S608
+_FROM_END = f"""SELECT coalesce(min(id), 0) FROM (SELECT id FROM eventq.events WHERE {MINE}
+ORDER BY id DESC LIMIT %(count)s) AS e"""  # noqa: S608
+_COUNT = f"""SELECT count(*) FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}"""  # noqa: S608
+_FIRST = f"""SELECT id FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}} ORDER BY id LIMIT 1"""  # noqa: S608
+_LATEST = f"""SELECT {COLUMNS} FROM (SELECT DISTINCT ON ({{0}}) {COLUMNS} FROM eventq.events
+WHERE {MINE} ORDER BY {{0}}, id DESC) AS e ORDER BY id"""  # noqa: S608
+_PRUNE = (
+    f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",  # noqa: S608
+    f"DELETE FROM eventq.event_blob_refs WHERE {MINE} AND event_id < %(before)s",  # noqa: S608
+    f"""WITH d AS (DELETE FROM eventq.events WHERE {MINE} AND id < %(before)s RETURNING 1)
+SELECT count(*) FROM d""",  # noqa: S608
+)
+_ODD = f"""SELECT id, CASE WHEN id < 1 THEN 'has an id below 1' WHEN source = ''
+THEN 'has no source' ELSE 'has no type' END FROM eventq.events
+WHERE {MINE} AND (id < 1 OR source = '' OR type = '') LIMIT 20"""  # noqa: S608
+_ODD_COUNTER = f"""SELECT c.last_event, e.id FROM eventq.counters c, LATERAL (SELECT max(id) AS id
+FROM eventq.events WHERE {MINE}) AS e WHERE c.bucket = %(b)s AND c.thread_id = %(t)s
+AND e.id > c.last_event"""  # noqa: S608
+_ODD_KEYS = """SELECT key, event_id FROM eventq.event_keys k WHERE k.bucket = %(b)s
+AND k.thread_id = %(t)s AND NOT EXISTS (SELECT 1 FROM eventq.events e
+WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id) LIMIT 20"""
+
+
+class _Push:
+    """One push of an OS thread that waits for its turn."""
+
+    __slots__ = ("error", "event", "new")
+
+    def __init__(self, new: NewEvent) -> None:
+        self.new = new
+        self.event: Event | None = None
+        self.error: BaseException | None = None
+
+
+class Events:
+    """The rows of events, and the keys and refs of them."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connections and transactions of a database."""
+        self._db = db
+        self._pushes: list[_Push] = []  # of OS threads that wait for the connection
+
+    # --- storing ----------------------------------------------------------------------------------
+
+    def add(self, new: NewEvent) -> Event:
+        """Store one event that has no key and names no blob, and return it.
+
+        Pushes of several OS threads that wait for each other are stored by one of them, as one
+        change.
+        """
+        db = self._db
+        if db.in_write():
+            event = self._store([new], None)[0]
+            db.note_part((event.id, 1, event.created_at, (new,)), new[0])
+            return event
+        db.check_process()
+        mine = _Push(new)
+        self._pushes.append(mine)
+        with db.lock:
+            while mine.event is None and mine.error is None:
+                self._store_waiting()
+        if mine.error is not None:
+            raise mine.error
+        assert mine.event is not None
+        event = mine.event
+        db.tell(Commit(event.id, event.id, new[0], ((event.id, 1, event.created_at, (new,)),)))
+        return event
+
+    def _store_waiting(self) -> None:
+        """Store what waits, as one change; the lock is held."""
+        waiting = self._pushes[:_MOST_TOGETHER]
+        del self._pushes[: len(waiting)]
+        try:
+            found = self._store([push.new for push in waiting], None)
+        except BaseException as error:
+            shared = error if isinstance(error, EventqError) else unknown(self._db.address)
+            for push in waiting:
+                push.error = shared
+            if shared is error:
+                return
+            raise
+        for push, event in zip(waiting, found, strict=True):
+            push.event = event
+
+    def _store(self, rows: Sequence[NewEvent], at: str | None) -> list[Event]:
+        """Store events that have no keys, as one statement; return them."""
+        if len(rows) == 1 and at is None:
+            source, kind, content, subtype, _ = rows[0]
+            values: dict[str, Any] = {
+                "source": source, "type": kind, "content": content.encode(), "subtype": subtype,
+                "n": 1,
+            }  # fmt: skip
+            ((number, stamp, awake),) = self._numbered(_PUSH, values)
+            self._db.is_awake = bool(awake)
+            return [Event(number, stamp, source, kind, subtype, content)]
+        first, stamp = self._store_many(rows, at)
+        return [
+            Event(number, stamp, source, kind, subtype, content)
+            for number, (source, kind, content, subtype, _) in enumerate(rows, first)
+        ]
+
+    def _store_many(self, rows: Sequence[NewEvent], at: str | None) -> tuple[int, str]:
+        """Store events that have no keys; return the first id and the time."""
+        values = {
+            "sources": [row[0] for row in rows],
+            "types": [row[1] for row in rows],
+            "contents": [row[2].encode() for row in rows],
+            "subtypes": [row[3] for row in rows],
+            "n": len(rows),
+            "at": at,
+        }
+        ((last, stamp, awake),) = self._numbered(_PUSH_MANY, values)
+        self._db.is_awake = bool(awake)
+        return last - len(rows) + 1, stamp
+
+    def _numbered(self, sql: str, values: dict[str, Any]) -> Rows:
+        """Run a statement that counts events; raise NotAThreadError where there is no counter."""
+        given = self._db.bound(values)
+        rows = self._db.change(lambda link: link.run(sql, given))
+        if not rows:
+            raise NotAThreadError(self._db.address.shown)
+        return rows
+
+    def append(
+        self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None
+    ) -> Appended:
+        """Store events in order, but for those whose key was used before; see `storage.base`."""
+        db = self._db
+        if len(new) == 1 and at is None and new[0][4] is not None and not db.in_write():
+            return self._push_keyed(new[0], (refs or {}).get(0, ()))
+        with db.joined():
+            kept, places, found = self._split(new)
+            goes_on = at is not None
+            if not kept:
+                return Appended(0, 0, at or db.stamp(), found)
+            first, at = self._store_many(kept, at)
+            ids = range(first, first + len(kept))
+            self._set_keys(kept, ids)
+            if refs:
+                pairs = zip(ids, places, strict=True)
+                self._set_refs({number: refs.get(place, ()) for number, place in pairs})
+            db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
+        if found:
+            found = [
+                (place, first - number - 1 if number < 0 else number) for place, number in found
+            ]
+        return Appended(first, ids[-1], at, found)
+
+    def _push_keyed(self, new: NewEvent, hashes: Collection[bytes]) -> Appended:
+        """Store an event unless its key was used before: one round trip, which may be repeated."""
+        db = self._db
+        source, kind, content, subtype, key = new
+        assert key is not None
+        steps: list[Step] = [
+            (_LOCK, db.bound(None)),
+            (
+                _PUSH_KEYED,
+                db.bound({
+                    "source": source, "type": kind, "content": content.encode(),
+                    "subtype": subtype, "key": short(key), "hashes": [*hashes],
+                }),
+            ),
+        ]  # fmt: skip
+        locked, rows = db.change(lambda link: link.together(steps), again=True)
+        if not locked:
+            raise NotAThreadError(db.address.shown)
+        ((number, stamp, awake),) = rows
+        if stamp is None:
+            return Appended(0, 0, db.stamp(), [(0, number)])
+        db.is_awake = bool(awake)
+        db.tell(Commit(number, number, source, ((number, 1, stamp, (new,)),)))
+        return Appended(number, number, stamp, [])
+
+    def announce(self, source: str, content: str, subtype: str) -> None:
+        """Store the event of another change in the same transaction, with the refs it names."""
+        new: Any = (source, "record", content, subtype, None)
+        self.append((new,), {0: refs_in(content)})
+
+    def _split(
+        self, new: Sequence[NewEvent]
+    ) -> tuple[Sequence[NewEvent], Sequence[int], list[tuple[int, int]]]:
+        """Return the events that are new, their places, and place and id of those found by key.
+
+        The id of one that is stored by this very append is not known yet: -1 for the first of the
+        new ones, -2 for the second.
+        """
+        keys = [short(row[4]) for row in new if row[4] is not None]
+        if not keys:
+            return new, range(len(new)), []
+        known: dict[str, int] = dict(self._db.rows(_KNOWN, {"keys": keys}))
+        kept, places, found = [], [], []
+        for place, row in enumerate(new):
+            key = None if row[4] is None else short(row[4])
+            if key is not None and key in known:
+                found.append((place, known[key]))
+                continue
+            kept.append(row)
+            places.append(place)
+            if key is not None:
+                known[key] = -len(kept)
+        return kept, places, found
+
+    def _set_keys(self, rows: Sequence[NewEvent], ids: range) -> None:
+        pairs = [
+            (short(row[4]), number)
+            for number, row in zip(ids, rows, strict=True)
+            if row[4] is not None
+        ]
+        if pairs:
+            keys, numbers = map(list, zip(*pairs, strict=True))
+            self._run(_SET_KEYS, {"keys": keys, "ids": numbers})
+
+    def _set_refs(self, refs: Mapping[int, Collection[bytes]]) -> None:
+        """Note the blobs that events name: they are kept for as long as the events are."""
+        pairs = [(number, digest) for number, some in refs.items() for digest in some]
+        if pairs:
+            ids, hashes = map(list, zip(*pairs, strict=True))
+            self._run(_SET_REFS, {"ids": ids, "hashes": hashes})
+
+    def _run(self, sql: str, values: dict[str, Any]) -> Rows:
+        given = self._db.bound(values)
+        return self._db.change(lambda link: link.run(sql, given))
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def last(self) -> int:
+        """Return the id of the newest event there ever was, 0 when there was none."""
+        rows = self._db.rows(_LAST)
+        if not rows:
+            raise NotAThreadError(self._db.address.shown)
+        return int(rows[0][0])
+
+    def bounds(self) -> Bounds:
+        """Return the ids of the oldest event and the newest ever, and how many are stored."""
+        return Bounds._make(self._db.rows(_BOUNDS)[0])
+
+    def get(self, number: int) -> Event | None:
+        """Return one event, or None."""
+        rows = self._db.rows(_GET, {"id": number})
+        return event_of(rows[0]) if rows else None
+
+    def among(self, numbers: Sequence[int]) -> tuple[dict[int, Event], int]:
+        """Return those of some events that are stored, and up to which id they were sought."""
+        values = {"ids": [*numbers], "after": 0, "upto": max(numbers)}
+        events, whole = self._read(_AMONG, values, len(numbers))
+        return {event.id: event for event in events}, max(numbers) if whole else events[-1].id
+
+    def from_end(self, count: int) -> int:
+        """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
+        return int(self._db.one(_FROM_END, {"count": count}))
+
+    def latest(self, by: str) -> list[Event]:
+        """Return the newest event of each `source` or `type`, in the order of their ids."""
+        if by not in ("source", "type"):
+            raise InputError(f"cannot group by '{by}'", "use 'source' or 'type'")
+        return [*map(event_of, self._db.rows(_LATEST.format(by)))]
+
+    def _read(
+        self, conditions: str, values: dict[str, Any], limit: int, *, newest: bool = False
+    ) -> tuple[list[Event], bool]:
+        """Return the next events, and whether they are all that there are in their range."""
+        limit = min(limit, PAGE_ROWS)
+        sql = _PAGE.format("DESC" if newest else "", conditions)
+        rows = self._db.rows(sql, {**values, "limit": limit, "room": PAGE_BYTES})
+        whole = len(rows) < limit and sum(len(row[5]) for row in rows) <= PAGE_BYTES
+        return [*map(event_of, rows)], whole
+
+    # --- searching --------------------------------------------------------------------------------
+
+    def accept(self, text: str | None) -> str:
+        """Return a filter as it is run, "" for all; raise FilterError when it is refused."""
+        return self._db.judge.accept(text)
+
+    def matching(self, text: str, events: list[Event]) -> set[int]:
+        """Return the ids of those events that an accepted filter matches."""
+        return {event.id for event in self._db.judge.matching(text, events)}
+
+    def page(self, text: str, after: int, upto: int, limit: int) -> EventPage:
+        """Return the next events with `after` < id <= `upto` that match an accepted filter.
+
+        At most `limit`, and fewer when they are large; there may be none though the search has not
+        got to `upto` yet.
+        """
+        return EventPage(*self._search(text, after, upto, limit))
+
+    def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
+        """Return what `page` returns as lines of JSON."""
+        found, reached = self._search(text, after, upto, limit)
+        return LinePage([line_of(event) for event in found], reached, found[-1].id if found else 0)
+
+    def _search(
+        self, text: str, after: int, upto: int, limit: int, *, newest: bool = False
+    ) -> tuple[list[Event], int]:
+        """Return matching events, and the id to go on at: the last one, or with `newest` below it.
+
+        What the server cannot judge is read in pages, and judged here.
+        """
+        judge = self._db.judge
+        pushed = judge.pushed(text)
+        exact = not text or pushed.is_whole
+        found: list[Event] = []
+        size, room = limit if exact else max(_FIRST_ROWS, min(2 * limit, PAGE_ROWS)), PAGE_BYTES
+        while after < upto and len(found) < limit and room > 0:
+            values = {**pushed.values, "after": after, "upto": upto}
+            events, whole = self._read(pushed.sql, values, size, newest=newest)
+            matching = events if exact else judge.matching(text, events)
+            matching = matching[: limit - len(found)]
+            found += matching
+            room -= sum(len(event.content) for event in matching)
+            if len(found) >= limit:
+                edge = found[-1].id
+            else:
+                edge = (after if newest else upto) if whole else events[-1].id
+            if newest:
+                upto = edge if whole and len(found) < limit else edge - 1
+            else:
+                after = edge
+            size = min(size * 4, PAGE_ROWS)
+        return found, upto if newest else after
+
+    def newest(self, text: str, upto: int, limit: int) -> list[Event]:
+        """Return the newest `limit` events with id <= `upto` that match, oldest first."""
+        found: list[Event] = []
+        while upto > 0 and len(found) < limit:
+            some, upto = self._search(text, 0, upto, limit - len(found), newest=True)
+            found += some
+        found.reverse()
+        return found
+
+    def first_match(self, text: str, after: int, upto: int) -> int | None:
+        """Return the lowest id with `after` < id <= `upto` that a filter matches, or None."""
+        pushed = self._db.judge.pushed(text)
+        if not text or pushed.is_whole:
+            values = {**pushed.values, "after": after, "upto": upto}
+            return self._db.one(_FIRST.format(pushed.sql), values)  # type: ignore[no-any-return]
+        while after < upto:
+            found, after = self._search(text, after, upto, 1)
+            if found:
+                return found[0].id
+        return None
+
+    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:  # noqa: ARG002
+        """Return whether an event of a range matches: nobody asks while others push."""
+        return self.first_match(self.accept(text), after, upto) is not None
+
+    def count(self, text: str, after: int, upto: int) -> int:
+        """Count the events with `after` < id <= `upto` that a filter matches."""
+        pushed = self._db.judge.pushed(text)
+        if not text or pushed.is_whole:
+            values = {**pushed.values, "after": after, "upto": upto}
+            return int(self._db.one(_COUNT.format(pushed.sql), values))
+        total = 0
+        while after < upto:
+            found, after = self._search(text, after, upto, PAGE_ROWS)
+            total += len(found)
+        return total
+
+    # --- copies -----------------------------------------------------------------------------------
+
+    def blocks(self, after: int, upto: int) -> Iterator[bytes]:
+        """Yield the events of a range as NDJSON in blocks of bounded size."""
+        while after < upto:
+            page = self.lines("", after, upto, PAGE_ROWS)
+            after = page.next
+            if page.lines:
+                yield "".join(f"{line}\n" for line in page.lines).encode()
+
+    # --- upkeep -----------------------------------------------------------------------------------
+
+    def prune(self, before: int) -> int:
+        """Delete the events below an id, with their keys and refs; return their number."""
+        db = self._db
+        steps = [(sql, db.bound({"before": before})) for sql in _PRUNE]
+        with db.joined():
+            return int(db.change(lambda link: link.together(steps))[-1][0][0])
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is wrong with the rows of events."""
+        for number, what in self._db.rows(_ODD):
+            yield f"event {number} {what}"
+        for last, newest in self._db.rows(_ODD_COUNTER):
+            yield f"the newest event is {newest}, but the counter of ids is at {last}"
+        for key, number in self._db.rows(_ODD_KEYS):
+            yield f"key '{key}' names event {number}, which is not stored"
+
+
+def event_of(row: Row) -> Event:
+    """Return the event of a row."""
+    number, at, source, kind, subtype, content = row
+    return Event(number, at, source, kind, subtype, content.decode(errors="replace"))
+
+
+def line_of(event: Event) -> str:
+    """Return an event as a line of JSON."""
+    return writer()(event._asdict())

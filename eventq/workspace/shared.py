@@ -1,0 +1,106 @@
+"""What this machine keeps of a thread in a database that others share: handler logs, a journal.
+
+It is in the directory that names the thread, or else below the user's state directory. Nothing of
+the thread is lost with it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from blake3 import blake3
+
+from eventq import system
+from eventq.errors import UsageError
+from eventq.storage.engines import check_driver
+from eventq.storage.postgres.address import parse
+from eventq.workspace.layout import Layout, is_url
+
+_MOST = 64 << 10  # bytes of it that are read
+
+
+class SharedLayout(Layout):
+    """The paths of a machine's own files about a shared thread."""
+
+    def __init__(self, url: str, directory: str | None = None) -> None:
+        """Take the URL, and the directory that names it, if there is one."""
+        self.address = parse(url)
+        shown = self.address.at(self.address.name)
+        super().__init__(directory or _state_of(shown))
+        self.thread = directory or shown
+        self.environ = self.address.environ if directory is None else {}
+
+    def exists(self) -> bool:
+        """Return True: whether the thread is there, the server knows."""
+        return True
+
+    def file_mode(self) -> int:
+        """Return the permissions of a new file: it is this user's."""
+        return 0o600
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder that is missing, and those above it."""
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
+def _state_of(shown: str) -> str:
+    """Return the folder for what this machine keeps of a thread."""
+    home = system.env("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return f"{home}/eventq/{blake3(shown.encode()).hexdigest()[:16]}"
+
+
+def url_in(path: str) -> str:
+    """Return the URL in a file. Raises UsageError for what is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"'{path}' cannot be read: {error}", "check it") from error
+    if not is_url(text):
+        raise UsageError(
+            f"'{path}' holds no URL of a thread", "write postgresql://…?thread=NAME into it"
+        )
+    return text
+
+
+def init(url: str) -> str:
+    """Create a thread in a database that has the tables; return its URL without a password."""
+    check_driver()
+    from eventq.storage.postgres import schema
+
+    address = parse(url)
+    schema.init_thread(address)
+    return address.shown
+
+
+def init_schema(url: str) -> int:
+    """Make the tables in a database, or bring them up to date; return the newest migration."""
+    check_driver()
+    from eventq.storage.postgres import schema
+
+    return schema.init(parse(url))
+
+
+def exists(url: str) -> bool:
+    """Return whether there is a thread at a URL."""
+    check_driver()
+    from eventq.storage.postgres import schema
+
+    return parse(url).name in schema.names(parse(url))
+
+
+def destroy(url: str) -> None:
+    """Delete a thread and everything in it. Raises NotAThreadError."""
+    check_driver()
+    from eventq.storage.postgres import schema
+
+    schema.destroy(parse(url))
+
+
+def threads(url: str) -> list[str]:
+    """Return the URLs of all threads in a database, without a password, by name."""
+    check_driver()
+    from eventq.storage.postgres import schema
+
+    address = parse(url)
+    return [address.at(name) for name in schema.names(address)]

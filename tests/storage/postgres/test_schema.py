@@ -1,0 +1,134 @@
+"""The tables in a database, and the threads in them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+import eventq
+from eventq.errors import (
+    DamagedError,
+    InputError,
+    NotAThreadError,
+    StoreError,
+    ThreadExistsError,
+)
+from eventq.storage.migrations import files
+from eventq.storage.postgres import schema
+from eventq.storage.postgres.address import parse
+from eventq.thread import init_schema, threads
+from tests.servers import fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def empty(postgres: str) -> Iterator[str]:
+    """Return the URL of a database without tables."""
+    name = f"d{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+        yield postgres.replace("/postgres?", f"/{name}?")
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def test_the_newest_migration_is_known() -> None:
+    """A program knows the tables that it was written for."""
+    assert [number for number, _ in files("postgres")] == [*range(1, schema.SCHEMA + 1)]
+
+
+def test_many_make_the_tables_at_once(empty: str) -> None:
+    """One of them does, and the others find them."""
+    found: list[int] = []
+    makers = [threading.Thread(target=lambda: found.append(init_schema(empty))) for _ in range(6)]
+    for one in makers:
+        one.start()
+    for one in makers:
+        one.join()
+    assert found == [schema.SCHEMA] * 6
+    assert init_schema(empty) == schema.SCHEMA
+    assert [*threads(empty)] == []
+
+
+def test_a_database_without_tables(empty: str) -> None:
+    """Whoever opens or makes a thread is told to make them first, without the password."""
+    url = empty.replace("postgres@", "postgres:s3cr3t@") + "&thread=x"
+    for call in (eventq.open, eventq.init, lambda url: [*threads(url)]):
+        with pytest.raises(StoreError, match="there are no tables of eventq") as caught:
+            call(url)
+        assert "run 'eventq init --schema" in caught.value.fix
+        assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "fix"),
+    [
+        ("DELETE FROM eventq.migrations", StoreError, "eventq init --schema"),
+        ("INSERT INTO eventq.migrations VALUES (99, 'x')", DamagedError, "upgrade eventq"),
+    ],
+)
+def test_tables_of_another_version(
+    empty: str, change: str, error: type[StoreError], fix: str
+) -> None:
+    """Older ones are for their owner to bring up to date, newer ones for a newer program."""
+    init_schema(empty)
+    url = eventq.init(f"{empty}&thread=x")
+    with psycopg.connect(empty, autocommit=True) as server:
+        server.execute(change)
+    with pytest.raises(error, match=fix):
+        eventq.open(url)
+
+
+def test_threads_come_and_go(empty: str) -> None:
+    """They are listed by name, and one that is made anew is another one."""
+    init_schema(empty)
+    urls = [eventq.init(f"{empty}&thread={name}") for name in ("b", "ä", "a")]
+    assert [*threads(empty)] == [urls[2], urls[0], urls[1]]
+    with pytest.raises(ThreadExistsError):
+        eventq.init(urls[0])
+    with eventq.open(urls[0]) as before:
+        before.push("self", "note", "x", key="k")
+        before.subscribe("w")
+        eventq.destroy(urls[0])
+        for call in (before.last_id, lambda: before.push("a", "b", "c")):
+            with pytest.raises(NotAThreadError):
+                call()
+        with pytest.raises(NotAThreadError), before.write():
+            pass
+        with eventq.open(urls[0], create=True) as anew:
+            assert (anew.last_id(), anew.subscriptions()) == (0, [])
+            assert anew.push("self", "note", "y", key="k").id == 1
+            assert anew.database.identity != before.database.identity
+    with pytest.raises(NotAThreadError):
+        eventq.destroy(f"{empty}&thread=nobody")
+    with psycopg.connect(empty) as server:
+        for (table,) in server.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'eventq'"
+        ).fetchall():
+            assert table == "migrations" or table in schema._TABLES
+
+
+def test_a_name_that_no_index_takes(postgres: str) -> None:
+    """It is refused before anything is made."""
+    with pytest.raises(InputError, match="1002 bytes, the limit is 1000"):
+        eventq.init(f"{postgres}&thread={'ä' * 501}")
+
+
+def test_a_directory_that_names_a_thread(postgres: str, tmp_path: object) -> None:
+    """It is used like any other, and keeps what this machine has of it."""
+    from pathlib import Path
+
+    folder = Path(str(tmp_path)) / "inbox"
+    folder.mkdir()
+    (folder / "thread.url").write_text(fresh(postgres) + "\n")
+    with eventq.open(folder) as thread:
+        thread.push("self", "note", "x")
+        assert (thread.path, thread.last_id(), thread.check()) == (str(folder), 1, [])
+        assert thread.info().event_count == 1
+    assert [*threads(tmp_path)] == [str(folder)]  # type: ignore[arg-type]
+    assert parse((folder / "thread.url").read_text().strip()).name
