@@ -10,9 +10,9 @@ The rules are here; the statements are those of each engine, which derives its `
 from __future__ import annotations
 
 from eventq.jsontext import writer
-from eventq.storage import SLACK_MS
+from eventq.storage import SLACK_MS, rules
 from eventq.storage.rows import Claimed
-from eventq.storage.rules import MOST_UNFINISHED, backoff, event_of_death
+from eventq.storage.rules import backoff, event_of_death
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Queue(NamedTuple):
         if self.paused or self.stalled_at is not None:
             return False
         return (
-            (self.frontier < self.last and self.unfinished < MOST_UNFINISHED)
+            (self.frontier < self.last and self.unfinished < rules.MOST_UNFINISHED)
             or self.is_set_back(now)
             or (self.due_at is not None and self.due_at <= now)
             or (self.expires_at is not None and self.expires_at <= now)
@@ -239,7 +239,7 @@ class Change:
         """Return whether a claim may examine new events up to an id."""
         return (
             self.frontier < upto
-            and self.unfinished < MOST_UNFINISHED
+            and self.unfinished < rules.MOST_UNFINISHED
             and not self.queue.paused
             and self.stalled_at is None
             and self._is_next([])
@@ -268,15 +268,17 @@ class Change:
     def _claim_new(self, limit: int, lease: Lease, found: list[Claimed]) -> None:
         """Lease the next events above the frontier, and move that."""
         last = self.queue.last
-        while len(found) < limit and self.frontier < last and self.unfinished < MOST_UNFINISHED:
-            most = min(limit - len(found), MOST_UNFINISHED - self.unfinished)
+        while (
+            len(found) < limit and self.frontier < last and self.unfinished < rules.MOST_UNFINISHED
+        ):
+            most = min(limit - len(found), rules.MOST_UNFINISHED - self.unfinished)
             page = self._db.events.page("", self.frontier, last, most)
             self.frontier = page.next
             found += self._add(page.events, lease)
 
     def _claim_ahead(self, limit: int, lease: Lease, found: list[Claimed], ahead: Ahead) -> None:
         """Lease events that match the filter, unless others have got them meanwhile."""
-        most = min(limit - len(found), MOST_UNFINISHED - self.unfinished)
+        most = min(limit - len(found), rules.MOST_UNFINISHED - self.unfinished)
         if most <= 0 or ahead.upto <= self.frontier:
             return
         fresh = [event for event in ahead.events if event[0] > self.frontier]

@@ -17,7 +17,7 @@ from eventq import system
 from eventq.errors import ConsumerInUseError
 from eventq.event import NewEvent, Settings
 from eventq.log.notifier import Notifier
-from eventq.storage import queueing
+from eventq.storage import rules
 from eventq.storage.rows import Verdict, Worker
 from tests.conftest import Clock
 from tests.model.support import Beside, drive
@@ -458,7 +458,7 @@ class Machine(Beside):
         self.make_thread()
         self.clock = Clock(1773829800.0)
         self.patch.setattr(system, "now", self.clock)
-        self.patch.setattr(queueing, "MOST_UNFINISHED", MOST)
+        self.patch.setattr(rules, "MOST_UNFINISHED", MOST)
         self.model = Model()
         self.claims: list[tuple[bytes, int]] = []  # all that were ever given
         self.revived: set[tuple[bytes, int]] = set()  # those of dead letters

@@ -10,7 +10,7 @@ import pytest
 import eventq
 from eventq.errors import FilterError, LeaseLostError, UnknownConsumerError
 from eventq.event import NewEvent
-from eventq.storage import queueing
+from eventq.storage import rules
 from eventq.storage.rows import Verdict
 from tests.claiming import (
     SPAN,
@@ -229,7 +229,7 @@ def test_a_claim_ends_where_the_queue_is_full(
     filter: str | None, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets what there is room for, with a filter and without; the rest is examined later."""
-    monkeypatch.setattr(queueing, "MOST_UNFINISHED", 4)
+    monkeypatch.setattr(rules, "MOST_UNFINISHED", 4)
     subscribe(database, filter=filter)
     push(database, 9)
     head, claim = take(database, 3), take(database, 3)

@@ -84,6 +84,7 @@ def test_a_fence_that_rises_while_events_are_read_counts(
         return read(self, *words, **more)
 
     monkeypatch.setattr(type(consumers), "_read", late)
+    monkeypatch.setattr(type(consumers), "_pop_at_once", lambda *_: None, raising=False)
     with pytest.raises(FencedError):
         consumers.pop("w", 1 if replay else 3, 9, replay=replay, fence=fence)
     assert acked(consumers) == 2

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from eventq.errors import UnknownConsumerError
-from eventq.storage.postgres.link import MINE
+from eventq.storage import SLACK_MS, rules
+from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
-from eventq.storage.postgres.queues import LIVE, locked, look
-from eventq.storage.queueing import Ahead, Change
+from eventq.storage.postgres.queues import LIVE, LOCK, READ, locked, look
+from eventq.storage.queueing import Ahead, Change, Queue
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
+from eventq.system import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from eventq.event import Event
     from eventq.storage.postgres.database import Database
-    from eventq.storage.queueing import Queue
+    from eventq.storage.postgres.link import Link
     from eventq.storage.rows import Verdict, Worker
 
 # ruff: noqa: S608 (the parts are constants)
@@ -74,8 +76,74 @@ OR (u.event_id <= c.finished AND u.revived = 0) OR (u.state = 0 AND u.token IS N
 OR (u.state = 2 AND NOT EXISTS (SELECT 1 FROM eventq.unfinished e WHERE e.bucket = %(b)s
 AND e.thread_id = %(t)s AND e.consumer = u.consumer AND e.group_value = u.group_value
 AND e.event_id < u.event_id AND e.revived = 0))) LIMIT 20"""
+_FRONTIER = f"coalesce((SELECT frontier FROM eventq.consumers WHERE {_OF}), 0)"
+_ADD = """INSERT INTO eventq.unfinished (bucket, thread_id, consumer, revived, event_id, state,
+attempts, due_at, span_ms, since, token, worker, handler) SELECT %(b)s, %(t)s, %(consumer)s, 0,
+event, 0, 1, %(until)s, %(span)s, %(now)s, %(token)s, %(worker)s, %(process)s
+FROM unnest(%(events)s::bigint[]) AS e (event)"""
+# The progress goes on to the first event that is not finished, or to the frontier.
+_DONE_UPTO = f"""greatest(finished, coalesce((SELECT min(event_id) - 1 FROM eventq.unfinished
+WHERE {_OF} AND revived = 0), %(frontier)s))"""
+_MOVE = f"""UPDATE eventq.consumers c SET frontier = %(frontier)s,
+unfinished = unfinished + %(n)s, seen_at = greatest(seen_at, %(now)s),
+expires_at = CASE WHEN %(n)s = 0 THEN expires_at ELSE least(coalesce(expires_at, %(until)s),
+%(until)s) END, finished = {_DONE_UPTO}, acked = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0)
+THEN acked ELSE {_DONE_UPTO} END, updated_at = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0)
+THEN updated_at ELSE %(stamp)s END WHERE {_OF}"""
+# All of it, or nothing: what has an order, or an ack or replay that no claim has noticed, is for
+# the long way. The statement's own deletions do not show in it.
+_FINISH = f"""WITH q AS MATERIALIZED (SELECT consumer,
+kind = 'each' AND concurrency = 0 AS in_order, {NOW} AS now FROM eventq.consumers
+WHERE {MINE} AND consumer = %(1)s AND frontier IS NOT NULL AND replay_from IS NULL
+AND coalesce(acked, 0) = finished
+AND counted_at = ({NOW}) / 60000 AND {NOW} + {SLACK_MS} >= seen_at
+AND NOT EXISTS (SELECT 1 FROM eventq.unfinished g WHERE g.bucket = %(b)s AND g.thread_id = %(t)s
+AND g.consumer = %(1)s AND g.revived = 0 AND g.event_id = ANY(%(events)s::bigint[])
+AND g.group_value IS NOT NULL)),
+d AS (DELETE FROM eventq.unfinished u USING q, unnest(%(tokens)s::bytea[], %(events)s::bigint[])
+AS g (token, event) WHERE u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = %(1)s
+AND u.revived = 0 AND u.event_id = g.event AND u.token = g.token AND u.state = 0
+AND u.due_at > q.now AND u.due_at <= q.now + u.span_ms + {SLACK_MS} RETURNING u.event_id),
+n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
+SELECT %(b)s, %(t)s, %(1)s, now / 60000, (SELECT count(*) FROM d), 0, 0 FROM q
+ON CONFLICT (bucket, thread_id, consumer, minute) DO UPDATE
+SET done = queue_counts.done + excluded.done),
+f AS MATERIALIZED (SELECT coalesce((SELECT min(event_id) - 1 FROM eventq.unfinished
+WHERE {MINE} AND consumer = %(1)s AND revived = 0 AND event_id NOT IN (SELECT event_id FROM d)),
+(SELECT frontier FROM eventq.consumers WHERE {MINE} AND consumer = %(1)s)) AS upto)
+UPDATE eventq.consumers c SET unfinished = c.unfinished - (SELECT count(*) FROM d),
+expires_at = CASE WHEN c.unfinished = (SELECT count(*) FROM d) THEN NULL ELSE c.expires_at END,
+seen_at = greatest(c.seen_at, q.now), finished = greatest(c.finished, f.upto),
+acked = CASE WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.acked
+ELSE greatest(c.finished, f.upto) END,
+updated_at = CASE WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.updated_at
+ELSE to_char(timestamp 'epoch' + q.now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END,
+revision = c.revision + (q.in_order)::int FROM q, f
+WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND c.consumer = %(1)s
+RETURNING ARRAY(SELECT event_id FROM d), q.in_order AND c.unfinished > 0,
+(SELECT awake_until > q.now FROM eventq.counters WHERE {MINE})"""
+_MOST_FILTERS = 1_000
 _DAY = 24 * 60
 _DAY_MS = 24 * 3600 * 1000
+
+
+def _is_plain(queue: Queue, text: str | None, now: int, limit: int) -> bool:
+    """Return whether a claim has nothing to do but to lease the next events."""
+    return bool(
+        queue.number
+        and queue.subscribed
+        and queue.filter == text
+        and queue.replay_from is None
+        and queue.progress == queue.acked
+        and not queue.paused
+        and queue.stalled_at is None
+        and queue.ordered_by is None
+        and queue.unfinished + limit <= rules.MOST_UNFINISHED
+        and not (queue.in_order and queue.unfinished)
+        and not queue.is_set_back(now)
+        and (queue.due_at is None or queue.due_at > now)
+        and (queue.expires_at is None or queue.expires_at > now)
+    )
 
 
 class Claims:
@@ -84,6 +152,7 @@ class Claims:
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
         self._db = db
+        self._filters: dict[str, str | None] = {}  # of consumers, as they were claimed last
 
     def take(
         self,
@@ -98,9 +167,14 @@ class Claims:
         """Lease the next events to a worker; see `storage.base`."""
         db = self._db
         nonce = None if nonce is None else short(nonce)
+        if nonce is None and not db.in_write():
+            taken = self._take_at_once(consumer, limit, span, worker, token)
+            if taken is not None:
+                return taken
         queue = look(db, consumer)
         if not queue.subscribed:
             raise UnknownConsumerError(consumer)
+        self._note_filter(consumer, queue)
         if not self._is_known(consumer, nonce) and not queue.may_have(db.milliseconds()):
             return Taken([], token, 0, 0)
         goal = queue.last
@@ -122,6 +196,56 @@ class Claims:
             if taken.claims or taken.token != token or not change.may_examine(goal):
                 return taken
             queue = look(db, consumer)
+
+    def _note_filter(self, consumer: str, queue: Queue) -> None:
+        """Remember what the next claim of a consumer may read without asking first."""
+        if len(self._filters) >= _MOST_FILTERS:
+            self._filters.clear()
+        self._filters[consumer] = queue.filter
+
+    def _take_at_once(
+        self, consumer: str, limit: int, span: int | None, worker: Worker, token: bytes
+    ) -> Taken | None:
+        """Lease the next events in two round trips, where there is nothing else to do.
+
+        The first one locks the consumer and reads, the second one writes. Returns None, with
+        nothing done, if an event waits for another attempt, a lease has ended, an ack or a replay
+        came in between, events have an order, or the server cannot judge the filter.
+        """
+        db = self._db
+        if consumer not in self._filters:
+            return None
+        text = self._filters[consumer]
+        given = db.bound({"1": consumer, "consumer": consumer})
+        ahead = db.events.ahead(text or "", _FRONTIER, given, limit)
+        if ahead is None:
+            return None
+        look = [(LOCK, given), (READ, given), (f"SELECT {NOW}", given)]
+        steps = [("BEGIN", given), *look, ahead]
+
+        def claim(link: Link) -> Taken | None:
+            _, _, queues, ((now,),), rows = link.together(steps)
+            queue = Queue._make(queues[0]) if queues else None
+            if queue is None or not _is_plain(queue, text, now, limit):
+                link.script("ROLLBACK")
+                return None
+            page = db.events.page_of(rows, limit, queue.last)
+            length = queue.lease if span is None else span
+            if page.next > queue.frontier:
+                values = {
+                    **given, "events": [event.id for event in page.events], "until": now + length,
+                    "span": length, "now": now, "token": token, "worker": worker.name,
+                    "process": worker.process, "frontier": page.next, "n": len(page.events),
+                    "stamp": stamp(now / 1000),
+                }  # fmt: skip
+                added = [(_ADD, values)] if page.events else []
+                link.together([*added, (_MOVE, values), ("COMMIT", given)])
+            else:
+                link.script("ROLLBACK")
+            claims = [Claimed(event, 1, False, None) for event in page.events]
+            return Taken(claims, token, now + length, length) if claims else None
+
+        return db.change(claim)
 
     def _look_ahead(self, queue: Queue, limit: int) -> Ahead:
         """Return the next events that match the filter; raise FilterError for one of no use."""
@@ -171,6 +295,10 @@ class Claims:
     def settle(self, verdicts: Sequence[Verdict]) -> Settled:
         """Apply verdicts of workers as one change; see `storage.base`."""
         db = self._db
+        if not db.in_write():
+            settled = self._settle_at_once(verdicts)
+            if settled is not None:
+                return settled
         lost: set[tuple[bytes, int]] = set()
         freed = False
         with db.joined():
@@ -188,6 +316,30 @@ class Claims:
             if freed:
                 db.ring_on_commit()
         return Settled(lost, freed)
+
+    def _settle_at_once(self, verdicts: Sequence[Verdict]) -> Settled | None:
+        """Finish events of one consumer in one round trip, where nothing else follows from it.
+
+        Returns None, with nothing done, for other verdicts, for events with an order, and if an ack
+        or a replay came in between. A crash of the server may undo it: then they are done again.
+        """
+        consumers = {verdict.consumer for verdict in verdicts}
+        if len(consumers) != 1 or any(one.what != "done" or one.revived for one in verdicts):
+            return None
+        pairs = [(one.token, event) for one in verdicts for event in one.events]
+        tokens, events = [token for token, _ in pairs], [event for _, event in pairs]
+        (consumer,) = consumers
+        given = self._db.bound({"1": consumer, "tokens": tokens, "events": events})
+        steps = [(LOCK, given), (_FINISH, given)]
+        _, rows = self._db.change(lambda link: link.relaxed(*steps), again=False)
+        if not rows:
+            return None
+        ((had, freed, awake),) = rows
+        self._db.is_awake = bool(awake)
+        if freed:
+            self._db.ring_on_commit()
+        left = {*had}
+        return Settled({pair for pair in pairs if pair[1] not in left}, bool(freed))
 
     def resume(self, consumer: str) -> None:
         """End a stall and all waits after failures; nothing happens without a queue."""

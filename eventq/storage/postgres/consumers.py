@@ -15,6 +15,7 @@ from eventq.errors import (
 )
 from eventq.event import ConsumerState, EventPage, LinePage, Popped, Settings
 from eventq.storage import SLACK_MS
+from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import check_short
 from eventq.storage.rules import stall
@@ -92,6 +93,13 @@ _ACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
 revision = revision + 1 WHERE {_OF} AND (acked IS NULL OR acked < %(acked)s)
 AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s) AND NOT {_LEASED}
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+# The same, but for a filter that has changed, and an id that there is not yet.
+_ACK_KNOWN = f"""{_ACK.partition("RETURNING")[0]} AND %(acked)s::bigint IS NOT NULL
+AND filter IS NOT DISTINCT FROM %(text)s::text AND %(acked)s <= (SELECT last_event
+FROM eventq.counters WHERE {MINE})
+RETURNING {_ACK.partition("RETURNING")[2]}"""
+_AFTER = f"coalesce(%(acked)s::bigint, (SELECT acked FROM eventq.consumers WHERE {_OF}), 0)"
+_MOST_FILTERS = 1_000
 _GO_BACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
 revision = revision + 1, replay_from = CASE WHEN %(acked)s < coalesce(acked, 0)
 OR (frontier IS NOT NULL AND %(acked)s < finished)
@@ -140,6 +148,7 @@ class Consumers:
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
         self._db = db
+        self._filters: dict[str, str | None] = {}  # of consumers, as they were popped last
 
     def get(self, consumer: str) -> ConsumerState | None:
         """Return the state of one consumer, or None when it is not subscribed."""
@@ -238,6 +247,11 @@ class Consumers:
         fails returns no events. A crash of the server may undo the ack: it only means a second
         delivery.
         """
+        if limit and not replay and not self._db.in_write():
+            popped = self._pop_at_once(consumer, acked, limit, fence)
+            if popped is not None:
+                events, woke = popped
+                return Popped(lines_of(events) if lines else events, woke)
         found = self._position(consumer, fence, acked or 0, replay=replay)
         before = found.before or 0
         goes_back = acked is not None and acked < before and not replay
@@ -258,6 +272,41 @@ class Consumers:
         if woke:
             self._db.ring_on_commit()
         return Popped(page, woke)
+
+    def _pop_at_once(
+        self, consumer: str, acked: int | None, limit: int, fence: int | None
+    ) -> tuple[EventPage, bool] | None:
+        """Pop in one round trip, if the server can judge the filter as it was at the last pop.
+
+        Returns the page, and whether the ack has ended a stall; None if nothing was done.
+        """
+        db = self._db
+        if consumer not in self._filters or not db.writable:
+            return None
+        text = self._filters[consumer]
+        values = {"consumer": consumer, "acked": acked, "fence": fence, "text": text}
+        given = db.bound(values)
+        read = db.events.ahead(text or "", _AFTER, values, limit)
+        if read is None:
+            return None
+        steps = [(_POSITION, given), (_ACK_KNOWN, given), read]
+        positions, acks, rows = db.change(lambda link: link.relaxed(*steps), again=True)
+        if not positions or positions[0][0] != text:
+            self._filters.pop(consumer, None)
+            return None
+        found = _Position._make(positions[0])
+        before = found.before or 0
+        is_new = acked is not None and (found.before is None or acked > before)
+        if found.leased or (fence is not None and found.fence > fence) or (is_new and not acks):
+            return None  # the long way says why
+        if acked is not None and acked < before:
+            return None
+        woke = bool(acks) and found.stalled_at == before
+        if acks:
+            db.is_awake = bool(acks[0][0])
+        if woke:
+            db.ring()
+        return db.events.page_of(rows, limit, found.last), woke
 
     def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
         """Record how far a consumer has got; return False where somebody else was faster."""
@@ -344,6 +393,9 @@ class Consumers:
             raise FencedError(consumer, acked)
         if found.leased and not replay:
             raise ConsumerInUseError(consumer, "workers have claims of it")
+        if len(self._filters) >= _MOST_FILTERS:
+            self._filters.clear()
+        self._filters[consumer] = found.filter
         return found
 
     # --- runs -------------------------------------------------------------------------------------

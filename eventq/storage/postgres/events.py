@@ -8,6 +8,7 @@ from eventq.jsontext import writer
 from eventq.storage.postgres.failures import unknown
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
+from eventq.storage.postgres.pushdown import NOTHING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
     from eventq.event import NewEvent
     from eventq.storage.postgres.database import Database
-    from eventq.storage.postgres.link import Rows, Step
+    from eventq.storage.postgres.link import Rows, Step, Values
 
     Refs = Mapping[int, Collection[bytes]]
     Row = tuple[Any, ...]
 
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
+_NEWEST = (1 << 63) - 1
 _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
 _MOST_TOGETHER = 250  # pushes of OS threads that are stored by one statement
 
@@ -346,8 +348,26 @@ class Events:
         limit = min(limit, PAGE_ROWS)
         sql = _PAGE.format("DESC" if newest else "", conditions)
         rows = self._db.rows(sql, {**values, "limit": limit, "room": PAGE_BYTES})
-        whole = len(rows) < limit and sum(len(row[5]) for row in rows) <= PAGE_BYTES
-        return [*map(event_of, rows)], whole
+        return _whole(rows, limit)
+
+    def ahead(self, text: str, after: str, values: Values, limit: int) -> Step | None:
+        """Return the statement that reads a page of a filter which the server can judge, or None.
+
+        `after` is an expression for the id after which it begins.
+        """
+        pushed = self._db.judge.pushed(text) if text else NOTHING
+        if text and not pushed.is_whole:
+            return None
+        limit = min(limit, PAGE_ROWS)
+        sql = _PAGE.format("", pushed.sql).replace("%(after)s", after)
+        more = {"upto": _NEWEST, "limit": limit, "room": PAGE_BYTES}
+        return sql, self._db.bound({**values, **pushed.values, **more})
+
+    def page_of(self, rows: Rows, limit: int, last: int) -> EventPage:
+        """Return the page that such a statement has read, where `last` was the newest event."""
+        events, whole = _whole(rows, min(limit, PAGE_ROWS))
+        reached = events[-1].id if events else last
+        return EventPage(events, max(reached, last) if whole else reached)
 
     # --- searching --------------------------------------------------------------------------------
 
@@ -369,8 +389,7 @@ class Events:
 
     def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
         """Return what `page` returns as lines of JSON."""
-        found, reached = self._search(text, after, upto, limit)
-        return LinePage([line_of(event) for event in found], reached, found[-1].id if found else 0)
+        return lines_of(self.page(text, after, upto, limit))
 
     def _search(
         self, text: str, after: int, upto: int, limit: int, *, newest: bool = False
@@ -466,6 +485,18 @@ class Events:
             yield f"the newest event is {newest}, but the counter of ids is at {last}"
         for key, number in self._db.rows(_ODD_KEYS):
             yield f"key '{key}' names event {number}, which is not stored"
+
+
+def lines_of(page: EventPage) -> LinePage:
+    """Return a page as lines of JSON."""
+    events = page.events
+    return LinePage([*map(line_of, events)], page.next, events[-1].id if events else 0)
+
+
+def _whole(rows: Rows, limit: int) -> tuple[list[Event], bool]:
+    """Return the events of a page, and whether it has all of its range."""
+    whole = len(rows) < limit and sum(len(row[5]) for row in rows) <= PAGE_BYTES
+    return [*map(event_of, rows)], whole
 
 
 def event_of(row: Row) -> Event:

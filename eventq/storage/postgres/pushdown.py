@@ -33,6 +33,9 @@ class Pushed(NamedTuple):
     is_whole: bool
 
 
+NOTHING = Pushed("", {}, is_whole=False)
+
+
 def push_down(text: str) -> Pushed:
     """Return what an accepted filter certainly demands; no condition if nothing is certain."""
     words = tokens(text)

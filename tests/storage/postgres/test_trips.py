@@ -1,0 +1,88 @@
+"""How often what callers do in loops asks the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from tests.servers import fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def warm(postgres: str) -> Iterator[eventq.Thread]:
+    """Return a thread of 200 events with three consumers that have popped and claimed."""
+    with eventq.open(fresh(postgres)) as thread:
+        thread.push_many(("self", "note", str(n)) for n in range(200))
+        for name, text in (
+            ("all", None),
+            ("notes", "type = 'note'"),
+            ("even", "content LIKE '%0'"),
+        ):
+            thread.subscribe(name, filter=text)
+            thread.pop(name, limit=1)
+            thread.subscribe(f"{name} claimed", filter=text)
+            thread.settle(thread.claim(f"{name} claimed"))
+        yield thread
+        assert thread.check() == []
+
+
+CALLS: dict[str, tuple[Callable[[eventq.Thread], object], int]] = {
+    "push": (lambda thread: thread.push("self", "note", "x"), 1),
+    "push with a key": (lambda thread: thread.push("self", "note", "x", key="new"), 1),
+    "pop": (lambda thread: thread.pop("all", limit=9), 1),
+    "pop with an ack": (lambda thread: thread.pop("all", 1, limit=9), 1),
+    "pop of a filter that is pushed down": (lambda thread: thread.pop("notes", 1, limit=9), 1),
+    "pop of another filter": (lambda thread: thread.pop("even", 1, limit=2), 3),
+    "claim": (lambda thread: thread.claim("all claimed", 9), 2),
+    "claim of a filter that is pushed down": (lambda thread: thread.claim("notes claimed", 9), 2),
+    "settle": (lambda thread: thread.settle(thread.claim("all claimed", 9)), 3),
+    "push_many": (lambda thread: thread.push_many([("self", "note", "x")] * 250), 3),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_round_trips(warm: eventq.Thread, name: str) -> None:
+    """A push, a keyed push and a pop are one, a claim is two."""
+    call, most = CALLS[name]
+    database: Any = warm.database
+    link = database.link
+    before = link.trips
+    call(warm)
+    assert link.trips - before <= most
+
+
+def test_the_short_way_gives_what_the_long_way_gives(
+    warm: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pops and claims, one after the other, with and without it."""
+    for name in ("all", "notes"):
+        warm.subscribe(f"long {name}", filter=None if name == "all" else "type = 'note'")
+        short, long = [], []
+        last = None
+        while events := warm.pop(name, last, limit=30):
+            short.append([event.id for event in events])
+            last = events[-1].id
+        consumers, claims = type(warm.database.consumers), type(warm.database.claims)
+        with monkeypatch.context() as patch:
+            patch.setattr(consumers, "_pop_at_once", lambda *_: None)
+            last = None
+            while events := warm.pop(f"long {name}", last, limit=30):
+                long.append([event.id for event in events])
+                last = event_id = events[-1].id
+                assert event_id
+        assert short == long
+        with monkeypatch.context() as patch:
+            taken = warm.claim(f"{name} claimed", 40)
+            patch.setattr(claims, "_take_at_once", lambda *_: None)
+            patch.setattr(claims, "_settle_at_once", lambda *_: None)
+            assert warm.settle(taken) == []
+            more = warm.claim(f"{name} claimed", 40)
+        assert warm.settle(more) == []
+        assert [claim.event.id for claim in taken + more] == [*range(2, 82)]
+        found = {one.consumer_id: one for one in warm.info().subscriptions}[f"{name} claimed"]
+        assert (found.last_acked_id, found.unfinished, found.done) == (81, 0, 81)
