@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import eventq
 from eventq import system
 from eventq.output import entries
 from tests.contract.support import dump
+from tests.servers import fresh, use_our_clock
 from tests.wire.support import Served
 
 if TYPE_CHECKING:
@@ -22,6 +24,31 @@ if TYPE_CHECKING:
     from eventq.wire.client import Connection
     from tests.conftest import Clock
     from tests.contract.support import Tables
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of the log on each engine that its marker names."""
+    marker = metafunc.definition.get_closest_marker("engines")
+    if marker and "path" in metafunc.fixturenames:
+        metafunc.parametrize("path", marker.args, indirect=True)
+
+
+@pytest.fixture
+def path(request: pytest.FixtureRequest, _pristine: str, tmp_path: Path) -> str:
+    """Return the path of a fresh thread that nobody has opened, or its URL."""
+    if getattr(request, "param", "sqlite") == "postgres":
+        return fresh(request.getfixturevalue("postgres"))
+    return str(shutil.copytree(_pristine, tmp_path / "thread"))
+
+
+@pytest.fixture
+def thread(path: str) -> Iterator[eventq.Thread]:
+    """Return a fresh thread; it must check out when the test is over."""
+    with eventq.open(path) as opened:
+        use_our_clock(opened.database)
+        yield opened
+    with eventq.open(path) as again:
+        assert again.check() == []
 
 
 @pytest.fixture

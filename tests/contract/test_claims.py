@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Clock
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
 
 
 @pytest.fixture
@@ -93,6 +93,7 @@ def test_what_ends_a_lease_is_refused_after_it(
     assert [(c.event.id, c.attempt) for c in full.claim("w", 9)][-3:] == [(2, 1), (3, 1), (4, 1)]
 
 
+@pytest.mark.engines("sqlite")
 def test_a_retry_waits_as_it_is_told(full: eventq.Thread, clock: Clock) -> None:
     """For a delay or the back-off of the consumer, and as a failed attempt or not."""
     first, second, third = full.claim("w", 3)
@@ -107,6 +108,7 @@ def test_a_retry_waits_as_it_is_told(full: eventq.Thread, clock: Clock) -> None:
     assert [(c.event.id, c.attempt) for c in full.claim("w", 9)] == [(2, 2)]
 
 
+@pytest.mark.engines("sqlite")
 def test_a_death_has_a_reason(full: eventq.Thread) -> None:
     """Of a long one, its end is kept, as text that can be stored."""
     (claim,) = full.claim("w")
@@ -129,6 +131,7 @@ def test_a_new_subscription_applies_to_what_waits(full: eventq.Thread) -> None:
 # --- many -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines("sqlite")
 def test_many_are_settled_as_one(full: eventq.Thread, clock: Clock) -> None:
     """By claim or token; those that were lost are returned as they were given."""
     claims = full.claim("w", 4)
@@ -259,6 +262,7 @@ def watcher(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     return Watcher(clock, monkeypatch)
 
 
+@pytest.mark.engines("sqlite")
 def test_a_claim_waits_for_an_event(full: eventq.Thread, watcher: Watcher) -> None:
     """As long as it was told, or forever; one that finds something does not wait."""
     claims = full.claim("w", 4, wait=9)
@@ -269,6 +273,7 @@ def test_a_claim_waits_for_an_event(full: eventq.Thread, watcher: Watcher) -> No
     assert len(watcher.waits) == 2
 
 
+@pytest.mark.engines("sqlite")
 def test_a_claim_waits_no_longer_than_it_was_told(full: eventq.Thread, watcher: Watcher) -> None:
     """Nor much longer than that for somebody who forgets to wake it."""
     full.subscribe("idle", filter="0")
@@ -279,6 +284,7 @@ def test_a_claim_waits_no_longer_than_it_was_told(full: eventq.Thread, watcher: 
     assert len(watcher.waits) == 3
 
 
+@pytest.mark.engines("sqlite")
 def test_a_claim_waits_for_the_end_of_another_one(full: eventq.Thread, watcher: Watcher) -> None:
     """And for the end of a retry's delay: it looks just then, though nobody wakes it."""
     (first, *_, last) = full.claim("w", 4, lease=SLOW_LOOK / 4)

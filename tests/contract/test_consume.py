@@ -14,7 +14,7 @@ from eventq.errors import ClosedError, ConsumerExistsError, ConsumerInUseError, 
 from eventq.log import reader
 from tests.contract.test_consumers import acked
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def test_only_what_is_new(full: eventq.Thread) -> None:
     assert ids(full, from_now=True) == [11]
 
 
+@pytest.mark.engines("sqlite")
 def test_a_replay_by_somebody_else(full: eventq.Thread) -> None:
     """Who moves the progress meanwhile is obeyed: the loop goes on from there."""
     seen: list[int] = []
@@ -117,6 +118,7 @@ def test_one_reader_at_a_time(full: eventq.Thread) -> None:
     assert found == [*range(2, 11)]
 
 
+@pytest.mark.engines("sqlite")
 def test_a_reader_that_is_killed_leaves_its_place(full: eventq.Thread) -> None:
     """The next one begins with the event that it was at."""
     code = (
@@ -178,6 +180,7 @@ def test_nothing_is_open_between_two_events(full: eventq.Thread) -> None:
     assert acked(full)[0] == 30
 
 
+@pytest.mark.engines("sqlite")
 def test_a_closed_thread(full: eventq.Thread) -> None:
     """The loop ends with an error, and the lock is free."""
     loop = iter(full.consume("w"))

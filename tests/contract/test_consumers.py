@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tests.conftest import Clock, RunPython, Until
 
 
+pytestmark = pytest.mark.engines("sqlite", "postgres")
+
+
 @pytest.fixture
 def consumer(thread: eventq.Thread) -> str:
     """Return a consumer of ten events, of which the even ones have another type."""

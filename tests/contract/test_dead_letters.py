@@ -14,7 +14,7 @@ from eventq.log import letters
 if TYPE_CHECKING:
     from tests.conftest import Clock
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
 
 
 @pytest.fixture

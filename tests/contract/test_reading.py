@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.conftest import RunPython
 
 
+pytestmark = pytest.mark.engines("sqlite", "postgres")
+
+
 def fill(thread: eventq.Thread, count: int = 10) -> None:
     """Push events whose content is their id and whose types take turns."""
     thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, count + 1))
@@ -211,6 +214,7 @@ def test_follow_a_filter(thread: eventq.Thread, run_python: RunPython) -> None:
     pusher.join()
 
 
+@pytest.mark.engines("sqlite")
 def test_follow_across_rotations(thread: eventq.Thread, run_python: RunPython) -> None:
     """A follower misses nothing while the mirror is rotated, deleted and rebuilt."""
     events = thread.follow(0)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.log.claims import Claim
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
 SECONDS = 60.0  # that a test waits for what must come
 AT_ONCE = (0.0, 0.0)  # a back-off
 
@@ -192,6 +192,7 @@ def test_a_call_that_takes_too_long_has_failed(
     assert levels(caplog) == ["ERROR"], "it is settled once"
 
 
+@pytest.mark.engines("sqlite")
 def test_a_retry_waits_as_the_function_says(thread: eventq.Thread) -> None:
     """Not for the back-off of the consumer, nor not at all."""
     worker = eventq.Worker(thread.path)
@@ -575,6 +576,7 @@ def test_a_worker_that_is_killed_loses_nothing(thread: eventq.Thread) -> None:
     assert got == [(1, 2)]
 
 
+@pytest.mark.engines("sqlite")
 def test_what_is_refused(thread: eventq.Thread) -> None:
     """No function, two for one consumer, a consumer with a handler, and one that goes away."""
     worker = eventq.Worker(thread.path)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+pytestmark = pytest.mark.engines("sqlite", "postgres")
+
+
 class OopsError(Exception):
     """Somebody's error."""
 
@@ -63,6 +66,7 @@ def test_an_exception_undoes_everything(thread: eventq.Thread) -> None:
     assert thread.push("self", "note", "after").id == 2
 
 
+@pytest.mark.engines("sqlite")
 def test_after_effects_come_after_the_outermost_commit(thread: eventq.Thread) -> None:
     """Mirror and journal are written once everything is committed, in order."""
     with thread.write():
@@ -81,6 +85,7 @@ def test_after_effects_come_after_the_outermost_commit(thread: eventq.Thread) ->
         ]
 
 
+@pytest.mark.engines("sqlite")
 def test_nothing_follows_a_rollback(thread: eventq.Thread) -> None:
     """What was undone is not mirrored."""
     with pytest.raises(OopsError), thread.write():
@@ -91,6 +96,7 @@ def test_nothing_follows_a_rollback(thread: eventq.Thread) -> None:
     assert mirrored(thread) == 1
 
 
+@pytest.mark.engines("sqlite")
 def test_an_inner_block_may_fail_alone(thread: eventq.Thread) -> None:
     """An inner block that is undone takes its own work with it, and the outer one goes on."""
     with thread.write():
@@ -125,6 +131,7 @@ def test_blocks_one_after_the_other(thread: eventq.Thread) -> None:
     assert contents(thread) == ["0", "2", "4"]
 
 
+@pytest.mark.engines("sqlite")
 def test_other_threads_wait(thread: eventq.Thread) -> None:
     """Calls of other threads wait for a block, and are not rolled back with it."""
     inside = threading.Event()
@@ -169,6 +176,7 @@ def test_closing_inside_a_block_undoes_it(path: str) -> None:
         assert (again.last_id(), again.check()) == (0, [])
 
 
+@pytest.mark.engines("sqlite")
 def test_many_threads_share_one(path: str) -> None:
     """Blocks and pushes of several threads take turns: none is lost, none hangs."""
     with eventq.open(path) as thread:

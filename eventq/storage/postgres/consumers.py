@@ -306,7 +306,8 @@ class Consumers:
             db.is_awake = bool(acks[0][0])
         if woke:
             db.ring()
-        return db.events.page_of(rows, limit, found.last), woke
+        page = db.events.page_of(rows, limit, found.last)
+        return self._go_on(page, text or "", found.last, limit, lines=False), woke
 
     def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
         """Record how far a consumer has got; return False where somebody else was faster."""
@@ -368,14 +369,20 @@ class Consumers:
         accepted = events.accept(text)
         read: Any = events.lines if lines else events.page
         page: Any = read(accepted, after, upto, limit)
+        found: EventPage | LinePage = self._go_on(page, accepted, upto, limit, lines=lines)
+        return found
+
+    def _go_on(self, page: Any, text: str, upto: int, limit: int, *, lines: bool) -> Any:
+        """Return a page with what comes after it, until there is all of `limit`."""
+        read: Any = self._db.events.lines if lines else self._db.events.page
         while page.next < upto and (left := limit - len(page[0])) > 0:
-            more: Any = read(accepted, page.next, upto, left)
+            more: Any = read(text, page.next, upto, left)
             page = (
                 type(page)(page[0] + more[0], *more[1:])
                 if more[0]
                 else page._replace(next=more.next)
             )
-        return page  # type: ignore[no-any-return]
+        return page
 
     def _position(
         self, consumer: str, fence: int | None, acked: int = 0, *, replay: bool = False

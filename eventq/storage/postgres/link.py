@@ -109,6 +109,10 @@ class Link:
         if made is not None:
             made.close()
 
+    def __del__(self) -> None:
+        """Close what nobody uses any more."""
+        self.close()
+
     def interrupt(self) -> None:
         """End the statement that another OS thread runs, if there is one."""
         made = self._connection
