@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+import eventq
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    import eventq
     from tests.plans.test_plans import Traced
+
+PACKAGE = os.path.dirname(str(eventq.__file__)) + os.sep
+
+
+def called(call: Callable[[], object]) -> list[str]:
+    """Return the file of each call of a function of the package, in order."""
+    files: list[str] = []
+
+    def note(frame: Any, what: str, _: object) -> None:
+        if what == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            files.append(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return files
 
 
 def scans(tables: Collection[str], sql: str, step: str) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,31 +13,13 @@ import eventq
 from eventq.records import NewStep
 from eventq.wire.frames import Appended, CreateContext
 from eventq.wire.server import Server
+from tests.plans.support import PACKAGE, called
 from tests.wire.support import append, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Until
-
-PACKAGE = os.path.dirname(str(eventq.__file__)) + os.sep
-
-
-def traced(call: Callable[[], object]) -> list[str]:
-    """Return the file of each call of a function of the package, in order."""
-    files: list[str] = []
-
-    def note(frame: Any, what: str, _: object) -> None:
-        if what == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            files.append(frame.f_code.co_filename)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return files
 
 
 @pytest.mark.parametrize(
@@ -62,7 +42,7 @@ def test_a_call_goes_through_few_functions(
         }
         for _ in range(30):  # a record is made quickly from the twentieth on
             work[name]()
-        files = traced(work[name])
+        files = called(work[name])
     changes = sum(one != other for one, other in itertools.pairwise(files))
     assert (len(files) <= most_calls, len(set(files)) <= most_files, changes <= most_changes) == (
         True,
