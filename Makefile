@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= logical  # one process per core; 0 for pytest's own process alone
+REPORT ?=  # a folder for what tests.verdict reads; none for no report
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 .PHONY: demo test test-python test-parity lint soak bench reference clean
@@ -9,13 +10,15 @@ RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 demo: .venv/.ready  ## show the main job: a thread, two consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
-test: test-python test-parity  ## run every test
+test:  ## run every test, each part even if another one failed
+	@failed=; for part in test-python test-parity; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 test-python: .venv/.ready
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal $(if $(REPORT),--results $(abspath $(REPORT))/python.json)
 
 test-parity: .venv/.ready vitest-parity/node_modules/.ready
-	cd vitest-parity && npx vitest run
+	cd vitest-parity && npx vitest run $(if $(REPORT),--reporter default --reporter json --outputFile $(abspath $(REPORT))/parity.json)
 
 lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytest_plugins = ["tests.running", "tests.servers"]
+pytest_plugins = ["tests.running", "tests.results", "tests.servers"]
 pytest.register_assert_rewrite(
     "tests.contract.support", "tests.doors.support", "tests.wire.support"
 )
