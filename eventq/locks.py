@@ -224,7 +224,9 @@ class ConsumerLock:
     def _note(self, handler: int | None = None) -> bytes:
         text = f"supervisor {os.getpid()}\n"
         if handler is not None:
-            text += f"handler {handler} {system.birth(handler)}\nthread {self._number()}\n"
+            from eventq.processes import identity
+
+            text += f"handler {identity(handler)}\nthread {self._number()}\n"
         return text.encode()
 
     def _number(self) -> int:
@@ -268,25 +270,22 @@ class ConsumerLock:
         return self._database is not None and self._database == _inode(self._files.database)
 
     def orphan(self) -> int | None:
-        """Return the pid of a handler that the last holder left running, or None.
+        """Return the process group of a handler that the last holder left running, or None.
 
         An eventq without guards has left its note in the lock file only.
         """
+        from eventq.processes import group_of
+
         for fd in self.fds:
-            lines = [
-                line.split(None, 2) for line in _read(fd).decode("ascii", "replace").splitlines()
+            notes = [
+                line.partition(" ")[::2]
+                for line in _read(fd).decode("ascii", "replace").splitlines()
             ]
-            if any(
-                words[0] == "thread" and words[1:] != [str(self._number())]
-                for words in lines
-                if words
-            ):
+            if any(word == "thread" and number != str(self._number()) for word, number in notes):
                 continue  # copied with the directory: that handler is at work in another thread
-            for words in lines:
-                if len(words) == 3 and words[0] == "handler" and words[1].isdigit():
-                    pid = int(words[1])
-                    if system.birth(pid) == words[2]:
-                        return pid
+            for word, handler in notes:
+                if word == "handler" and (group := group_of(handler)) is not None:
+                    return group
         return None
 
     def release(self) -> None:

@@ -1,7 +1,12 @@
-"""Names for processes, by which others on the same machine see whether they are lost.
+"""Workers and their handlers as processes: their names, and the process groups of handlers.
 
-A name has the machine, the pid namespace, the pid and the birth of a worker, and may go on with the
-pid and the birth of the handler that it has started.
+The name of a worker has the machine, the pid namespace, its pid and its birth, and may go on with
+the pid and the birth of the handler that it has started. By it, others on the same machine see
+whether the worker is lost, and find what is left of the handler.
+
+A handler is a process group, not a process: a shell may die while the command that it started goes
+on. What belongs to the group of a handler whose leading process is gone is known by its mark, a
+variable of its environment: the number of a group that has ended may be used again.
 """
 
 from __future__ import annotations
@@ -10,7 +15,11 @@ import os
 
 from eventq import system
 
-_GONE_SECONDS = 5.0  # for which a killed process is waited for
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+MARK = "EVENTQ_HANDLER"  # the variable that has the handler's identity
+LATE, STOPPED, LEFT = "timed out", "stopped", "left"
+LOOK_SECONDS = 0.05  # between two looks at processes that are not our children
+_GONE_SECONDS = 5.0  # for which killed processes are waited for
 
 
 def me() -> str:
@@ -20,7 +29,16 @@ def me() -> str:
 
 def identity(pid: int) -> str:
     """Return a pid and when its process was born: pids are used again."""
-    return f"{pid} {(system.birth(pid) or '0').replace(' ', '_')}"
+    return _named(pid, system.birth(pid) or "0")
+
+
+def _named(pid: int, birth: str) -> str:
+    return f"{pid} {birth.replace(' ', '_')}"
+
+
+def mark_of(handler: str) -> str:
+    """Return what the processes of a handler have in their environment, by its identity."""
+    return handler.replace(" ", ":")
 
 
 def machine() -> str:
@@ -41,17 +59,107 @@ def is_lost(process: str) -> bool:
 
 
 def orphan_of(process: str) -> int | None:
-    """Return the pid of the handler that a process has left on this machine, if it still runs."""
+    """Return the group of the handler that a worker has left on this machine, if any of it runs."""
     words = process.split(" ")
-    if words[:2] != [machine(), system.namespace()] or len(words) < 6 or not words[4].isdigit():
+    if words[:2] != [machine(), system.namespace()] or len(words) < 6:
         return None
-    pid = int(words[4])
-    return pid if identity(pid) == f"{words[4]} {words[5]}" else None
+    return group_of(f"{words[4]} {words[5]}")
 
 
-def end_orphan(process: str) -> None:
-    """Kill the handler that a lost worker has left on this machine, and wait until it is gone."""
-    deadline = system.monotonic() + _GONE_SECONDS
-    while (pid := orphan_of(process)) is not None and system.monotonic() < deadline:
-        system.kill_group(pid, system.signals.SIGKILL)
+def group_of(handler: str) -> int | None:
+    """Return the process group of a handler of this identity, or None if nothing of it runs."""
+    pid = handler.partition(" ")[0]
+    if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or int(pid) < 2:
+        return None
+    number = int(pid)
+    if (born := system.birth(number)) is not None:
+        return number if _named(number, born) == handler else None
+    mark = f"\0{MARK}={mark_of(handler)}\0".encode()
+    return number if any(mark in system.environ_of(one) for one in system.group(number)) else None
+
+
+def end_orphan(process: str, seconds: float = _GONE_SECONDS) -> bool:
+    """Kill the handler that a lost worker has left here; return whether nothing of it runs.
+
+    Waits up to `seconds` for that.
+    """
+    deadline = system.monotonic() + seconds
+    while (number := orphan_of(process)) is not None:
+        system.kill_group(number, system.signals.SIGKILL)
+        if system.monotonic() >= deadline:
+            return False
         system.pause(0.002)
+    return True
+
+
+class Group:
+    """The process group of a handler under supervision.
+
+    A failed run is over when nothing of its group is left: an attempt must not go on beside the
+    next one. What a run that has succeeded leaves behind goes on.
+    """
+
+    def __init__(self, pid: int, timeout: float | None) -> None:
+        """Take the leading process, and for how many seconds it may run."""
+        self.pid = pid
+        self.timeout = timeout
+        self.since = system.monotonic()
+        self.code: int | None = None  # of the leading process, negative for a signal
+        self.why = ""  # it was asked to end: LATE, STOPPED or LEFT
+        self._kill_at = 0.0  # once it was asked
+
+    def reap(self) -> bool:
+        """Return whether the leading process has just ended."""
+        if self.code is None:
+            self.code = system.reap(self.pid)
+            return self.code is not None
+        return False
+
+    @property
+    def exited_well(self) -> bool:
+        """Whether the leading process has exited with 0, and was not asked to end."""
+        return self.code == 0 and not self.why
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no process of it is left."""
+        return self.code is not None and not system.group(self.pid)
+
+    def look_at(self, stops_at: float | None) -> float | None:
+        """Return when to look even if no child ends."""
+        times = [system.monotonic() + LOOK_SECONDS] if self.code is not None else []
+        if self.why:
+            times.append(self._kill_at)
+        else:
+            times += [self.since + self.timeout] if self.timeout else []
+            times += [stops_at] if stops_at is not None else []
+        return min(times, default=None)
+
+    def hurry(self, stops_at: float | None) -> str:
+        """End what runs too long, or beyond `stops_at`, or is left of a run that has failed.
+
+        All of the group gets SIGTERM, and what is left GRACE_SECONDS later SIGKILL. Returns why as
+        part of a sentence when it asks.
+        """
+        now = system.monotonic()
+        if self.why:
+            if now >= self._kill_at:
+                self.kill()
+            return ""
+        if self.code is not None:
+            self.why, text = LEFT, "has left processes, which are ended"
+        elif self.timeout and now >= self.since + self.timeout:
+            self.why, text = LATE, f"timed out after {self.timeout:g} seconds"
+        elif stops_at is not None and now >= stops_at:
+            self.why, text = STOPPED, "is stopped"
+        else:
+            return ""
+        system.kill_group(self.pid, system.signals.SIGTERM)
+        self._kill_at = now + GRACE_SECONDS
+        return text
+
+    def kill(self) -> None:
+        """Kill it at once; again later, if anything is left."""
+        system.kill_group(self.pid, system.signals.SIGKILL)
+        self.why = self.why or LEFT
+        self._kill_at = system.monotonic() + GRACE_SECONDS

@@ -29,6 +29,7 @@ _CLEAN: dict[str, Any] = {
     "setsigmask": (),
     "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
 }
+_ENDED = (b"Z", b"X")  # the states of processes that are yet to be reaped
 UNKNOWN = 255  # stands in for a child's exit code that was lost
 _MOST_FILES = 65_536
 _file_limits: list[tuple[int, int]] = []  # before they were raised
@@ -337,11 +338,57 @@ def restore_file_limit() -> None:
 
 
 def kill_group(pid: int, number: int) -> None:
-    """Send a signal to the process group of a child, if it still exists."""
+    """Send a signal to a process group, if it still exists."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def group(number: int) -> list[int]:
+    """Return the processes of a process group, without those that ended and are yet to be reaped.
+
+    They are listed twice before they count as gone: one that is passed by may have forked another.
+    """
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return []
+    except PermissionError:
+        pass  # they are somebody else's by now
+    return _members(number) or _members(number)
+
+
+def _members(number: int) -> list[int]:
+    if not os.path.isdir("/proc/self"):
+        return _members_by_ps(number)
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    wanted = str(number).encode()
+    return [
+        pid
+        for pid in pids
+        if (fields := _stat(pid)) and fields[2] == wanted and fields[0] not in _ENDED
+    ]
+
+
+def _members_by_ps(number: int) -> list[int]:
+    rows = [line.split() for line in _ps("-axo", "pid=,pgid=,stat=").splitlines()]
+    return [int(pid) for pid, group, state in rows if int(group) == number and state[0] != "Z"]
+
+
+def environ_of(pid: int) -> bytes:
+    """Return the environment that a process was started with, NUL around each variable.
+
+    Returns nothing if it is gone, or somebody else's.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"\0" + file.read() + b"\0"
+    except OSError:
+        pass
+    if os.path.isdir("/proc/self"):
+        return b""
+    return b"\0" + _ps("-Ewwo", "command=", "-p", str(pid)).encode().replace(b" ", b"\0") + b"\0"
 
 
 def wake(pid: int) -> None:
@@ -371,23 +418,26 @@ def fork(child: Callable[[], object]) -> int:
 
 def birth(pid: int) -> str | None:
     """Return a process's start time, which tells it from a later one with its pid; None if gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
-    except OSError:
-        pass
+    if fields := _stat(pid):
+        return None if fields[0] in _ENDED else fields[19].decode()
     if os.path.isdir("/proc/self"):
         return None
-    return _birth_by_ps(pid)
+    return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
 
 
-def _birth_by_ps(pid: int) -> str | None:
+def _stat(pid: int) -> list[bytes]:
+    """Return what Linux says of a process, from its state on; nothing if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return []
+
+
+def _ps(*words: str) -> str:
     import subprocess
 
-    command = ["ps", "-o", "lstart=", "-p", str(pid)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return found.stdout.strip() or None
+    return subprocess.run(["ps", *words], capture_output=True, text=True, check=False).stdout  # noqa: S603, S607
 
 
 def python(*words: str) -> list[str]:

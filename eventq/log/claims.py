@@ -12,6 +12,7 @@ from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.event import check_name, check_positive
 from eventq.log.events import SLOW_LOOK
+from eventq.processes import end_orphan
 from eventq.storage.rows import Verdict, Worker
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eventq.records import ClaimInfo
+    from eventq.storage.base import Claims as StoredClaims
     from eventq.storage.base import Database
     from eventq.storage.rows import Claimed, Taken
     from eventq.workspace.journal import Journal
@@ -28,6 +30,7 @@ PAGE = 500  # rows that are listed at once
 MOST_ERROR = 4 << 10  # characters of an error that are kept, its last ones
 NEVER = float("inf")
 _TOKEN = 16  # bytes
+_KEPT_MS = 1_000  # for which an event is left to a process that hangs in the kernel
 
 
 class Claim:
@@ -142,6 +145,7 @@ class Claims:
         def take() -> list[Claim]:
             token = os.urandom(_TOKEN)
             taken = self._db.claims.take(consumer, limit, span, who, token, nonce=nonce)
+            taken = without_orphans(self._db.claims, self._journal, consumer, taken)
             return [Claim(self, consumer, taken, claimed) for claimed in taken.claims]
 
         found = take()
@@ -221,6 +225,23 @@ class Claims:
         """Settle one claim. Raises LeaseLostError."""
         if self._db.claims.settle([verdict]).lost:
             raise LeaseLostError(verdict.consumer, verdict.events[0])
+
+
+def without_orphans(claims: StoredClaims, journal: Journal, consumer: str, taken: Taken) -> Taken:
+    """Kill the handlers that others have left at work on claimed events; return what is free.
+
+    One that cannot be killed keeps its event: that is given back, uncounted, for a while.
+    """
+    kept = [c for c in taken.claims if c.orphan is not None and not end_orphan(c.orphan)]
+    if not kept:
+        return taken
+    ids = [claimed.event.id for claimed in kept]
+    verdict = Verdict(consumer, taken.token, ids, kept[0].revived, "retry", _KEPT_MS, counts=False)
+    claims.settle([verdict])
+    journal.warn(
+        f"claim: consumer={consumer} events={ids} wait for a handler that cannot be killed"
+    )
+    return taken._replace(claims=[claimed for claimed in taken.claims if claimed not in kept])
 
 
 def verdict_of(

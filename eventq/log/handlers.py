@@ -6,6 +6,7 @@ import os
 
 from eventq import system
 from eventq.locks import FolderLock
+from eventq.processes import MARK, identity, mark_of
 from eventq.workspace.layout import ROTATE_LINES, rotate
 
 TYPE_CHECKING = False
@@ -101,7 +102,7 @@ class Handlers:
         try:
             pid = system.fork(lambda: _become(job, (gate, opener, source, log), environ))
             note(pid)
-            os.write(opener, b"!")
+            os.write(opener, mark_of(identity(pid)).encode())
         finally:
             for fd in (gate, opener, source, log):
                 os.close(fd)
@@ -194,8 +195,9 @@ def _become(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -
         system.signals.signal(number, system.signals.SIG_DFL)
     system.restore_file_limit()
     # The read returns nothing if the supervisor was killed before it recorded our pid.
-    if os.read(gate, 1) != b"!":
+    if not (mark := os.read(gate, 200)):
         return
+    environ[MARK] = mark.decode()
     if job.directory is not None:
         try:
             os.chdir(job.directory)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 
 from eventq import system
+from eventq.log.claims import without_orphans
 from eventq.log.handlers import Job
-from eventq.processes import end_orphan, identity, is_lost, me
+from eventq.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, me
 from eventq.storage.rows import Verdict, Worker
 
 TYPE_CHECKING = False
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from eventq.log.handlers import Handlers
     from eventq.log.subscriptions import Subscriptions
     from eventq.storage.base import Claims
-    from eventq.storage.rows import Taken
+    from eventq.storage.rows import ClaimRow, Taken
     from eventq.workspace.journal import Journal
 
 DEAD, AGAIN = 65, 75
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
+_SOON = 0.01  # seconds between two looks at handlers of lost workers that were killed
 _LOST = "its worker was lost"
 
 
@@ -36,31 +37,21 @@ class Run:
         self.taken = taken
         self.events = [claimed.event for claimed in taken.claims]
         self.revived = taken.claims[0].revived
-        self.pid = 0
-        self.code: int | None = None
         self.log = log  # the size of the log before the run
         self.span = state.settings.lease
-        self.since = system.monotonic()
-        self.renew_at = self.since + self.span / 3000
         self.timeout = state.timeout
-        self.kill_at: float | None = None  # after SIGTERM
+        self.renew_at = system.monotonic() + self.span / 3000
+        self.group = Group(0, None)  # once it is started
         self.lost = False  # the lease has ended: the result does not count
-        self.stopped = False  # ended by us: it goes back
-
-    @property
-    def look_at(self) -> float:
-        """When to look after it even if it does not end."""
-        times = [self.renew_at]
-        if self.kill_at is not None:
-            times.append(self.kill_at)
-        elif self.timeout is not None:
-            times.append(self.since + self.timeout)
-        return min(times)
 
     def verdict(self, consumer: str, what: str, span: int | None = None) -> Verdict:
         """Return a verdict on all its events."""
         ids = tuple(event.id for event in self.events)
         return Verdict(consumer, self.taken.token, ids, self.revived, what, span)
+
+    def returned(self, consumer: str) -> Verdict:
+        """Return a verdict that gives its events back: the attempt does not count."""
+        return self.verdict(consumer, "retry", 0)._replace(counts=False)
 
 
 class Pool:
@@ -79,7 +70,7 @@ class Pool:
         self._handlers = handlers
         self._journal = journal
         self._single = 0  # the last event of a batch that failed: up to it, events run singly
-        self._looked = False  # for what lost workers have left
+        self._lost: list[ClaimRow] | None = None  # what lost workers have left, once we have looked
         self._ends_at: float | None = None  # when the runs are ended, as we stop
         self._worker = Worker(f"{os.uname().nodename}:{os.getpid()}", me())
 
@@ -94,22 +85,26 @@ class Pool:
         state = self._subscriptions.state(self.consumer)
         self.is_each = state is not None and state.settings.kind == "each"
         if state is not None and self.is_each and self._ends_at is None:
-            if not self._looked:
-                self._end_lost()
-                self._looked = True
+            self._end_lost()
             slots = max(1, state.settings.concurrency)
             while len(self.runs) < slots and self._begin(state):
                 pass
             self.has_room = len(self.runs) < slots
         if self.runs:
-            ends = [] if self._ends_at is None else [self._ends_at]
-            return min([*(run.look_at for run in self.runs), *ends])
+            return min(self._look_at(run) for run in self.runs)
         if self._ends_at is not None:
             return None
+        if self._lost:
+            return system.monotonic() + _SOON
         if state is None or not self.is_each or state.stalled is not None or state.paused:
             return None
         wait = self._subscriptions.next_due(self.consumer)
         return None if wait is None else system.monotonic() + wait / 1000
+
+    def _look_at(self, run: Run) -> float:
+        """When to look after a run even if it does not end."""
+        look_at = run.group.look_at(self._ends_at)
+        return run.renew_at if look_at is None else min(look_at, run.renew_at)
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -126,9 +121,9 @@ class Pool:
             return False
         if taken.claims[0].revived:
             taken = self._only_first(taken)
-        for claimed in taken.claims:
-            if claimed.orphan is not None:
-                end_orphan(claimed.orphan)
+        taken = without_orphans(self._claims, self._journal, self.consumer, taken)
+        if not taken.claims:
+            return False
         run = Run(taken, state, self._handlers.log_size(self.consumer))
         self._start(run, state)
         return True
@@ -150,7 +145,7 @@ class Pool:
         )  # fmt: skip
 
         def note(pid: int) -> None:
-            run.pid = pid
+            run.group = Group(pid, run.timeout)
             self._claims.note(
                 self.consumer,
                 run.taken.token,
@@ -161,102 +156,90 @@ class Pool:
         try:
             self._handlers.start(job, note)
         except OSError:
-            self._claims.settle([run.verdict(self.consumer, "retry", 0)._replace(counts=False)])
+            self._claims.settle([run.returned(self.consumer)])
             raise
         self.runs.append(run)
         self._journal.info(
             f"dispatch: consumer={self.consumer} spawned {_named(run)} attempt={first.attempt}"
-            f" pid={run.pid}"
+            f" pid={run.group.pid}"
         )
 
     # --- a run ------------------------------------------------------------------------------------
 
     def _follow(self, run: Run) -> None:
-        """Settle a run that has ended; extend its claim, or end it when its time is up."""
-        if run.code is None:
-            run.code = system.reap(run.pid)
-            if run.code is not None:
-                seconds = system.monotonic() - run.since
-                self._handlers.ended(self.consumer, _named(run), run.code, seconds)
-        if run.code is not None:
-            self._settle(run, run.code)
+        """Settle a run that is over; extend its claim, or end it when its time is up."""
+        group = run.group
+        if group.reap():
+            seconds = system.monotonic() - group.since
+            self._handlers.ended(self.consumer, _named(run), group.code or 0, seconds)
+        if group.exited_well or group.is_gone:
+            self._settle(run)
             self.runs.remove(run)
             return
-        now = system.monotonic()
-        if run.kill_at is None:
-            self._end(run, now)
-        elif now >= run.kill_at:
-            system.kill_group(run.pid, system.signals.SIGKILL)
-            run.kill_at = now + GRACE_SECONDS
-        if now >= run.renew_at and not run.lost:
+        if why := group.hurry(self._ends_at):
+            self._say(run, why)
+        if system.monotonic() >= run.renew_at and not run.lost:
             self._extend(run)
 
-    def _end(self, run: Run, now: float) -> None:
-        """Ask a handler to end if its time is up, or ours."""
-        if run.timeout is not None and now >= run.since + run.timeout:
-            why = f"timed out after {run.timeout:g} seconds"
-        elif self._ends_at is not None and now >= self._ends_at:
-            why, run.stopped = "is stopped", True
-        else:
-            return
-        self._journal.warn(f"dispatch: consumer={self.consumer} {why}")
-        system.kill_group(run.pid, system.signals.SIGTERM)
-        run.kill_at = now + GRACE_SECONDS
+    def _say(self, run: Run, what: str) -> None:
+        self._journal.warn(f"dispatch: consumer={self.consumer} {_named(run)} {what}")
 
     def _extend(self, run: Run) -> None:
         """Extend the claim; kill the handler if it is lost, as somebody else may have the event."""
         run.renew_at = system.monotonic() + run.span / 3000
         lost = self._claims.settle([run.verdict(self.consumer, "extend", run.span)]).lost
         if lost:
-            self._journal.warn(
-                f"dispatch: consumer={self.consumer} {_named(run)} was acked, replayed or given to"
-                " another worker: its handler is killed"
-            )
+            self._say(run, "was acked, replayed or given to another worker: its handler is killed")
             run.lost = True
-            run.kill_at = system.monotonic()
-            system.kill_group(run.pid, system.signals.SIGKILL)
+            run.group.kill()
 
-    def _settle(self, run: Run, code: int) -> None:
+    def _settle(self, run: Run) -> None:
         """Settle what a handler was started for, as its exit code says."""
-        if code < 0 or run.kill_at is not None:
-            system.kill_group(run.pid, system.signals.SIGKILL)  # its children die with it
-        if run.lost:
-            return
-        verdict = self._judge(run, code)
-        if self._claims.settle([verdict]).lost:
-            self._journal.warn(
-                f"dispatch: consumer={self.consumer} {_named(run)} ended after its lease: the"
-                " result does not count"
-            )
+        if not run.lost and self._claims.settle([self._judge(run)]).lost:
+            self._say(run, "ended after its lease: the result does not count")
 
-    def _judge(self, run: Run, code: int) -> Verdict:
-        """Return the verdict for an exit code."""
-        if run.stopped:
-            return run.verdict(self.consumer, "retry", 0)._replace(counts=False)
-        if code == 0 and run.kill_at is None:
+    def _judge(self, run: Run) -> Verdict:
+        """Return the verdict on a run that is over."""
+        group = run.group
+        if group.why == STOPPED:
+            return run.returned(self.consumer)
+        if group.exited_well:
             return run.verdict(self.consumer, "done")
         if len(run.events) > 1:  # which of them it was, nobody knows
             self._single = run.events[-1].id
-            return run.verdict(self.consumer, "retry", 0)._replace(counts=False)
+            return run.returned(self.consumer)
         output = self._handlers.tail(self.consumer, run.log)
-        if run.kill_at is not None:
-            output = f"{output}\ntimed out after {run.timeout:g} seconds".lstrip()
-        what = "dead" if code == DEAD and run.kill_at is None else "retry"
-        verdict = run.verdict(self.consumer, what)._replace(code=code, error=output)
-        return verdict._replace(counts=False) if code == AGAIN and run.kill_at is None else verdict
+        code = group.code
+        if group.why == LATE:
+            output = f"{output}\ntimed out after {group.timeout:g} seconds".lstrip()
+            code = None
+        what = "dead" if code == DEAD else "retry"
+        verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=output)
+        return verdict._replace(counts=code != AGAIN)
 
     # --- what others left -------------------------------------------------------------------------
 
     def _end_lost(self) -> None:
-        """End the claims of workers of this machine that are gone, and the handlers they left."""
+        """End the claims of workers of this machine that are gone, after the handlers they left."""
+        if self._lost is None:
+            self._lost = self._find_lost()
+        self._lost = [row for row in self._lost if not self._end(row)]
+
+    def _find_lost(self) -> list[ClaimRow]:
+        found: list[ClaimRow] = []
         after = ("", 0)
         while rows := self._claims.out(self.consumer, after, 1_000):
             after = rows[-1].consumer, rows[-1].event
-            for row in rows:
-                if row.process is not None and is_lost(row.process):
-                    end_orphan(row.process)
-                    end = Verdict(self.consumer, row.token, (row.event,), row.revived, "retry", 0)
-                    self._claims.settle([end._replace(error=_LOST)])
+            found += (row for row in rows if row.process is not None and is_lost(row.process))
+        return found
+
+    def _end(self, row: ClaimRow) -> bool:
+        """Kill the handler that has an event, and settle that once nothing of it runs."""
+        if not end_orphan(row.process or "", 0):
+            return False
+        end = Verdict(self.consumer, row.token, (row.event,), row.revived, "retry", 0)
+        self._claims.settle([end._replace(error=_LOST)])
+        return True
 
     def stop(self, ends_at: float) -> None:
         """Start no more handlers. Those that run at `ends_at` are ended, and did not count."""

@@ -16,6 +16,7 @@ from eventq.log.handlers import Handlers, Job
 from eventq.log.notifier import Notifier
 from eventq.log.pool import Pool
 from eventq.log.subscriptions import Subscriptions
+from eventq.processes import LOOK_SECONDS, STOPPED, Group
 from eventq.storage.engines import open_database
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
@@ -47,9 +48,7 @@ TRANSITIONS = {
 }
 BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
 BACKOFF_MOST = 60.0
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL for a handler that timed out
 _TICK = 1.0  # seconds between polls for what sends no signal: a removed lock file, a `resume`
-_ORPHAN_LOOK = 0.05  # seconds between polls of a process that is not our child
 
 
 class Watched:
@@ -61,17 +60,14 @@ class Watched:
         self.lock: Lease | None = lock
         self.fence = 0  # of this holder of the lock; 0 until a handler is to be started
         self.state = "look"
-        self.pid = 0
+        self.group: Group | None = None  # of the handler that runs
         self.acked = 0  # the acked id at the time the handler was started
         self.attempts = 0  # counted here too: a full disk must not make retries endless
         self.noted = 0  # how many of the attempts the store has recorded
-        self.since = 0.0
         self.backs_off_until = 0.0
         self.wake_at: float | None = None  # when to act even if no child exits
-        self.terminated = False
+        self.stopped = False  # the run that is over was ended because we stop
         self.endings: set[str] = set()  # how the runs of these attempts ended
-        # of the running handler, even if the subscription changes meanwhile
-        self.timeout: float | None = None
         self.errors = 0  # consecutive errors of the store or the system
         self.paused_until = 0.0  # after such an error
         self.pool: Pool | None = None  # of a consumer that is run for each event
@@ -186,7 +182,9 @@ class Supervisor:
     def running(self) -> int:
         """The number of handlers that run."""
         pools = [w.pool for w in self._watched if w.pool is not None]
-        return sum(bool(w.pid) for w in self._watched) + sum(len(pool.runs) for pool in pools)
+        return sum(w.group is not None for w in self._watched) + sum(
+            len(pool.runs) for pool in pools
+        )
 
     def _watch(self, poll: select.poll) -> None:
         """Watch the log while a pool could run more handlers than it does: nobody else starts one.
@@ -261,13 +259,13 @@ class Supervisor:
         if self._ends_at is not None:
             watched.move("stopping")
             return
-        if watched.lock is not None and not watched.pid and (orphan := watched.lock.orphan()):
+        orphan = None if watched.lock is None or watched.group else watched.lock.orphan()
+        if orphan is not None:
             self._journal.info(
                 f"dispatch: consumer={watched.consumer} waits for pid={orphan} of a lost supervisor"
             )
             state = self._subscriptions.state(watched.consumer)
-            watched.timeout = state.timeout if state is not None else None
-            watched.pid, watched.since, watched.terminated = orphan, system.monotonic(), False
+            watched.group = Group(orphan, state.timeout if state is not None else None)
             watched.move("orphan")
             return
         state = self._subscriptions.state(watched.consumer)
@@ -293,37 +291,54 @@ class Supervisor:
             watched.move("idle" if watched.pool.is_each else "changed")
 
     def _running(self, watched: Watched) -> None:
-        """Check whether the handler has ended or timed out."""
-        if watched.pid:
-            code = system.reap(watched.pid)
-            if code is None:
-                self._watch_time(watched)
+        """Check whether the run is over, or has taken too long."""
+        if (group := watched.group) is not None:
+            if group.reap():
+                self._note_end(watched, group)
+            if not (group.is_gone or self._is_done(watched, group)):
+                self._hurry(watched, group)
                 return
-            if code < 0 or watched.terminated:
-                system.kill_group(watched.pid, system.signals.SIGKILL)  # its children die with it
-            self._handlers.ended(watched.consumer, None, code, system.monotonic() - watched.since)
-            watched.pid = 0
-            watched.endings.add(ending(code, timed_out=watched.terminated))
+            watched.stopped, watched.group = group.why == STOPPED, None
         watched.wake_at = None
         if watched.lock is not None:
             watched.lock.note()
         self._judge(watched)
 
+    def _note_end(self, watched: Watched, group: Group) -> None:
+        code, seconds = group.code or 0, system.monotonic() - group.since
+        self._handlers.ended(watched.consumer, None, code, seconds)
+        watched.endings.add(ending(code, timed_out=bool(group.why)))
+
+    def _is_done(self, watched: Watched, group: Group) -> bool:
+        """Return whether a run has succeeded: what it has left behind may go on."""
+        if not group.exited_well:
+            return False
+        state = self._subscriptions.state(watched.consumer)
+        return state is None or self._has_progressed(watched, state)
+
+    def _hurry(self, watched: Watched, group: Group) -> None:
+        """Ask a handler to end whose time is up, and kill what is left after the grace period."""
+        if why := group.hurry(self._ends_at):
+            self._journal.warn(f"dispatch: consumer={watched.consumer} {why}")
+        watched.wake_at = group.look_at(self._ends_at)
+
     def _orphan(self, watched: Watched) -> None:
-        """Wait for a handler that is not our child."""
+        """Wait for a handler that is not our child; end what is left after its leading process."""
+        group, lock = watched.group, watched.lock
         if self._ends_at is not None:
-            watched.pid = 0
+            watched.group = None
             watched.move("stopping")
             return
-        if watched.lock is not None and watched.lock.orphan() == watched.pid:
-            self._watch_time(watched)
-            soon = system.monotonic() + _ORPHAN_LOOK
-            watched.wake_at = soon if watched.wake_at is None else min(soon, watched.wake_at)
+        if group is not None and lock is not None and lock.orphan() == group.pid:
+            if system.birth(group.pid) is None:
+                group.code = system.UNKNOWN
+            self._hurry(watched, group)
+            watched.wake_at = system.monotonic() + LOOK_SECONDS
             return
-        watched.pid = 0
+        watched.group = None
         watched.wake_at = None
-        if watched.lock is not None:
-            watched.lock.note()
+        if lock is not None:
+            lock.note()
         watched.move("ended")
 
     def _backoff(self, watched: Watched) -> None:
@@ -386,14 +401,8 @@ class Supervisor:
         job = Job(watched.consumer, state.handler, where, state.acked, fence=fence)
 
         def note(pid: int) -> None:
-            watched.pid, watched.acked, watched.since, watched.terminated = (
-                pid,
-                state.acked,
-                system.monotonic(),
-                False,
-            )
-            watched.timeout = state.timeout
-            watched.wake_at = watched.since + state.timeout if state.timeout else None
+            watched.group, watched.acked = Group(pid, state.timeout), state.acked
+            watched.wake_at = watched.group.look_at(self._ends_at)
             if watched.lock is not None:
                 watched.lock.note(pid)
 
@@ -401,37 +410,6 @@ class Supervisor:
         self._journal.info(
             f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}'
         )
-
-    def _watch_time(self, watched: Watched) -> None:
-        """Send SIGTERM to a handler that timed out, then SIGKILL after the grace period."""
-        ends_at = self._end_of(watched)
-        watched.wake_at = ends_at
-        if ends_at is None:
-            return
-        now = system.monotonic()
-        if now < ends_at:
-            return
-        watched.wake_at = ends_at + GRACE_SECONDS
-        if not watched.terminated:
-            late = ends_at != self._ends_at
-            why = f"timed out after {watched.timeout:g} seconds" if late else "is stopped"
-            self._journal.warn(f"dispatch: consumer={watched.consumer} {why}")
-            system.kill_group(watched.pid, system.signals.SIGTERM)
-            watched.terminated = True
-        elif now >= watched.wake_at:
-            system.kill_group(watched.pid, system.signals.SIGKILL)
-            watched.wake_at = now + GRACE_SECONDS
-
-    def _end_of(self, watched: Watched) -> float | None:
-        """Return when the running handler is ended, or None for never."""
-        times = [] if not watched.timeout else [watched.since + watched.timeout]
-        if self._ends_at is not None:
-            times.append(self._ends_at)
-        return min(times, default=None)
-
-    def _was_stopped(self, watched: Watched) -> bool:
-        """Return whether the handler was ended because we stop: that is no attempt of it."""
-        return watched.terminated and self._end_of(watched) == self._ends_at is not None
 
     def _why(self, watched: Watched, state: ConsumerState) -> tuple[str, str]:
         """Return why a consumer stalls, and what to do about it."""
@@ -443,11 +421,15 @@ class Supervisor:
         how = " or ".join(ways) if ways else "made no progress"
         return f"{runs} {how} at event {event}", "fix it"
 
+    def _has_progressed(self, watched: Watched, state: ConsumerState) -> bool:
+        """Return whether a run has acked, or nothing waits for the consumer any more."""
+        return state.acked != watched.acked or not self._subscriptions.ready(state)
+
     def _judge(self, watched: Watched) -> None:
         """Decide what follows a run: another look, a delayed retry, or a stall."""
         state = self._subscriptions.state(watched.consumer)
-        stopped = self._was_stopped(watched)
-        if state is None or state.acked != watched.acked or not self._subscriptions.ready(state):
+        stopped, watched.stopped = watched.stopped, False
+        if state is None or self._has_progressed(watched, state):
             watched.reset_attempts()
             if state is not None and state.attempts:
                 self._subscriptions.note_attempts(state, 0)

@@ -34,6 +34,8 @@ class Handlers:
         self.codes: dict[int, int] = {}  # by the first event
         self.pids: dict[int, int] = {}
         self.orphans: list[str] = []
+        self.deaf: set[str] = set()  # those of them that are not killed
+        self.left: dict[int, list[int]] = {}  # the processes in the group of each, by the event
         self.signals: list[tuple[int, int]] = []  # the first event, and what its handler got
         self.warnings: list[str] = []
         self.fails = False
@@ -43,7 +45,9 @@ class Handlers:
         patch.setattr(Notifier, "wake_one", lambda _: None)
         patch.setattr(system, "reap", lambda pid: self.codes.pop(self.pids[pid], None))
         patch.setattr(system, "kill_group", self.kill)
-        patch.setattr("eventq.log.pool.end_orphan", self.orphans.append)
+        patch.setattr(system, "group", lambda pid: self.left.get(self.pids[pid], []))
+        for module in ("pool", "claims"):
+            patch.setattr(f"eventq.log.{module}.end_orphan", self.end_orphan)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 
     def start(self, job: Job, note: Callable[[int], object]) -> None:
@@ -56,6 +60,11 @@ class Handlers:
         pid = 1_000_000_000 + len(self.started)
         self.pids[pid] = numbers[0]
         note(pid)
+
+    def end_orphan(self, process: str, *_: float) -> bool:
+        """Note a handler of another worker, and whether it is gone."""
+        self.orphans.append(process)
+        return process not in self.deaf
 
     def kill(self, pid: int, number: int) -> None:
         """Note a signal."""
@@ -177,7 +186,7 @@ def test_a_handler_that_ends_after_its_time_has_failed(
     handlers.advance()
     handlers.end(1, code)
     assert unfinished(thread) == [(1, 1, 1, "output\ntimed out after 5 seconds")]
-    assert handlers.signals == [(1, signal.SIGTERM), (1, signal.SIGKILL)], "its children too"
+    assert handlers.signals == [(1, signal.SIGTERM)]
 
 
 def test_a_handler_that_does_not_end_is_killed(
@@ -196,7 +205,7 @@ def test_a_handler_that_does_not_end_is_killed(
     clock.move(5)
     handlers.advance()
     assert handlers.signals == [(1, signal.SIGTERM), *[(1, signal.SIGKILL)] * 2]
-    assert handlers.warnings == ["dispatch: consumer=w timed out after 5 seconds"]
+    assert handlers.warnings == ["dispatch: consumer=w event=1 timed out after 5 seconds"]
 
 
 def test_a_claim_is_extended_at_a_third_of_its_lease(
@@ -223,7 +232,7 @@ def test_a_handler_whose_claim_is_lost_is_killed(
     sql = "INSERT INTO consumer_progress VALUES ('w', 1, '2026-01-01T00:00:00.000Z')"
     thread.database.change(sql)
     clock.move(10)
-    assert handlers.advance() == 0
+    assert handlers.advance() == 5
     assert handlers.signals == [(1, signal.SIGKILL)]
     for _ in range(3):
         clock.move(10)
@@ -265,7 +274,7 @@ def test_what_is_ended_as_the_worker_stops_has_not_failed(
     handlers.codes[2] = code
     assert handlers.advance() is None
     assert unfinished(thread) == [(2, 1, 0, None)]
-    assert handlers.warnings == ["dispatch: consumer=w is stopped"]
+    assert handlers.warnings == ["dispatch: consumer=w event=2 is stopped"]
 
 
 def test_the_events_of_a_failed_batch_are_run_singly(
@@ -461,17 +470,95 @@ def test_nobody_waits_for_ever_for_a_handler_to_die(
     assert clock.at == before + 5
 
 
-@pytest.mark.parametrize(
-    ("code", "kills"), [(0, []), (3, []), (-15, [(1, signal.SIGKILL)]), (-9, [(1, signal.SIGKILL)])]
-)
-def test_the_children_of_a_handler_that_was_killed_die_with_it(
-    code: int, kills: list[tuple[int, int]], handlers: Handlers, thread: eventq.Thread
+@pytest.mark.parametrize(("code", "dead"), [(3, 0), (65, 1), (75, 0), (-15, 0), (-9, 0)])
+def test_what_a_failed_run_has_left_is_ended_before_the_next_one(
+    code: int, dead: int, handlers: Handlers, thread: eventq.Thread, clock: Clock
 ) -> None:
-    """One that ends by itself may leave some behind."""
-    fill(thread, 1, concurrency=1)
+    """However its leading process ended, the others have the grace period, and keep the claim."""
+    fill(thread, 1, concurrency=1, lease=3, backoff=(0, 0))
+    handlers.advance()
+    handlers.left[1] = [7]
+    handlers.end(1, code)
+    for _ in range(4):
+        clock.move(1)
+        assert handlers.advance() == 0.05
+        assert leased_for(thread, clock) == [3]
+    assert (handlers.started, handlers.signals) == ([[1]], [(1, signal.SIGTERM)])
+    clock.move(1)
+    handlers.advance()
+    assert (handlers.started, handlers.signals[1:]) == ([[1]], [(1, signal.SIGKILL)])
+    del handlers.left[1]
+    handlers.advance()
+    assert len(list(thread.dead_letters())) == dead
+    assert handlers.started == [[1]] * (2 - dead)
+    assert handlers.warnings == ["dispatch: consumer=w event=1 has left processes, which are ended"]
+
+
+def test_what_a_run_that_succeeded_has_left_goes_on(
+    handlers: Handlers, thread: eventq.Thread
+) -> None:
+    """Its event is finished, and the next one is begun beside it."""
+    fill(thread, 2, concurrency=1)
+    handlers.advance()
+    handlers.left[1] = [7]
+    handlers.end(1, 0)
+    assert (handlers.started, handlers.signals) == ([[1], [2]], [])
+
+
+@pytest.mark.parametrize("code", [-15, 0])
+def test_the_grace_period_is_that_of_the_group(
+    code: int, handlers: Handlers, thread: eventq.Thread, clock: Clock
+) -> None:
+    """A shell ends at once, and the command that it started cleans up."""
+    fill(thread, 1, timeout=5, concurrency=1)
+    handlers.advance()
+    handlers.left[1] = [7]
+    clock.move(5)
     handlers.advance()
     handlers.end(1, code)
-    assert handlers.signals == kills
+    clock.move(4.9)
+    handlers.advance()
+    assert handlers.signals == [(1, signal.SIGTERM)]
+    del handlers.left[1]
+    handlers.advance()
+    assert unfinished(thread) == [(1, 1, 1, "output\ntimed out after 5 seconds")]
+    assert handlers.signals == [(1, signal.SIGTERM)]
+
+
+def test_an_event_waits_for_a_handler_that_cannot_be_killed(
+    handlers: Handlers, thread: eventq.Thread, clock: Clock
+) -> None:
+    """A process that hangs in the kernel keeps its event, whether its worker is lost or late."""
+    fill(thread, 1, concurrency=2)
+    handlers.deaf = {f"{HERE} {GONE} 5 5", "of the other"}
+    begun_by(thread, f"{HERE} {GONE} 5 5")
+    assert handlers.advance() == 0.01
+    assert (handlers.started, len(handlers.orphans)) == ([], 1)
+    handlers.deaf.remove(f"{HERE} {GONE} 5 5")
+    handlers.advance()
+    assert handlers.started == [[1]]
+    handlers.end(1, 0)
+    thread.push("self", "note", "x")
+    taken = thread.database.claims.take("w", 1, 30_000, Worker("other"), os.urandom(16))
+    thread.database.claims.note("w", taken.token, [2], "of the other")
+    clock.move(31)
+    assert handlers.advance() == 1
+    assert (handlers.started, handlers.attempts) == ([[1]], [2])
+
+
+def test_whoever_claims_an_event_kills_the_handler_that_has_it(
+    handlers: Handlers, thread: eventq.Thread, clock: Clock
+) -> None:
+    """A program that claims is like a supervisor: the one that had the event may be stopped."""
+    fill(thread, 3, concurrency=3)
+    handlers.deaf = {"deaf"}
+    for process in ("of the other", "deaf"):
+        taken = thread.database.claims.take("w", 1, 30_000, Worker("other"), os.urandom(16))
+        ids = [claimed.event.id for claimed in taken.claims]
+        thread.database.claims.note("w", taken.token, ids, process)
+    clock.move(31)
+    assert [claim.event.id for claim in thread.claim("w", 3)] == [1, 3]
+    assert handlers.orphans == ["of the other", "deaf"]
 
 
 def test_a_consumer_whose_events_are_all_leased_is_not_due(

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.log import supervisor
+from eventq import processes
 from eventq.log.notifier import quote
 from tests.race.support import until
 
@@ -151,7 +151,7 @@ def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
 
 def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> None:
     """SIGKILL follows SIGTERM after five seconds, for the handler and its children."""
-    assert supervisor.GRACE_SECONDS == 5
+    assert processes.GRACE_SECONDS == 5
     pipe = quote(str(tmp_path / "pipe"))
     box.thread.subscribe(
         "w",
@@ -204,7 +204,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
         "links = {n: os.readlink(f'/dev/fd/{n}') for n in fds if os.path.islink(f'/dev/fd/{n}') and n < 3}\n"
         "opened = [n for n in fds if n > 2 and os.path.exists(f'/dev/fd/{n}')]\n"
         "env = {k: v for k, v in os.environ.items() if k.startswith('EVENTQ') or k == 'COLOUR'}\n"
-        "found = {'cwd': os.getcwd(), 'env': env, 'open': opened, 'leader': os.getsid(0) == os.getpgid(0), 'links': links}\n"
+        "found = {'cwd': os.getcwd(), 'env': env, 'open': opened, 'pid': os.getpid(), 'leader': os.getsid(0) == os.getpgid(0), 'links': links}\n"
         "open(sys.argv[1] + '.new', 'w').write(json.dumps(found))\n"
         "os.rename(sys.argv[1] + '.new', sys.argv[1])\n"
         "import eventq; eventq.open(os.environ['EVENTQ_THREAD']).ack('w', 1)\n"
@@ -220,6 +220,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     with open(found, encoding="utf-8") as file:
         seen = json.load(file)
     assert seen["cwd"] == str(place)
+    assert seen["env"].pop("EVENTQ_HANDLER").startswith(f"{seen['pid']}:")
     assert seen["env"] == {
         "EVENTQ_THREAD": box.path, "EVENTQ_CONSUMER": "w", "EVENTQ_LAST_ACKED_ID": "0", "EVENTQ_FENCE": "1", "COLOUR": "blue",
         "EVENTQ_NOTIFIER": "builtin", "EVENTQ_BACKOFF": "0.01", "EVENTQ_TEST_MARK": box.mark,

@@ -121,7 +121,7 @@ def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) 
     boss._advance(one)
     assert one.attempts < 2, "the run that follows, which may have ended already, is the first"
     assert "spawned" in Path(thread.layout.journal).read_text()
-    until(lambda: not one.pid or system.reap(one.pid) is not None, "the handler ends")
+    until(lambda: one.group is None or system.reap(one.group.pid) is not None, "the handler ends")
 
 
 def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
@@ -136,8 +136,8 @@ def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
     thread.subscribe("w", "true")
 
     def ended() -> bool:
-        boss._watch_time(one)
-        return system.reap(one.pid) is not None
+        boss._advance(one)
+        return one.state != "running"
 
     until(ended, "the handler is ended")
 
@@ -449,7 +449,7 @@ def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
     boss._advance(one)
     assert one.attempts < 2
     assert "spawned" in Path(thread.layout.journal).read_text()
-    until(lambda: not one.pid or system.reap(one.pid) is not None, "the handler ends")
+    until(lambda: one.group is None or system.reap(one.group.pid) is not None, "the handler ends")
 
 
 def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:
