@@ -464,6 +464,20 @@ def test_many_are_settled_as_one_and_the_lost_are_reported(
     assert database.claims.settle([verdict(late, consumer="nobody")]).lost
 
 
+def test_an_ended_lease_is_lost_beside_the_one_that_followed_it(
+    database: Database, clock: Clock
+) -> None:
+    """Two tokens of one event in one settle: only that of the lease that holds is accepted."""
+    subscribe(database)
+    push(database)
+    ended = take(database)
+    clock.move(31)
+    held = take(database)
+    verdicts = [verdict(ended), verdict(held)]
+    assert database.claims.settle(verdicts).lost == {(ended.token, 1)}
+    assert progress(database) == 1
+
+
 def test_a_settle_tells_whether_it_has_freed_an_event_of_any_consumer(database: Database) -> None:
     """Whoever waits is woken then, and else not."""
     for name in ("v", "w"):

@@ -103,8 +103,8 @@ AND g.group_value IS NOT NULL)),
 d AS (DELETE FROM eventq.unfinished u USING q, unnest(%(tokens)s::bytea[], %(events)s::bigint[])
 AS g (token, event) WHERE u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = %(1)s
 AND u.revived = 0 AND u.event_id = g.event AND u.token = g.token AND u.state = 0
-AND u.due_at > q.now AND u.due_at <= q.now + u.span_ms + {SLACK_MS} RETURNING u.event_id),
-n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
+AND u.due_at > q.now AND u.due_at <= q.now + u.span_ms + {SLACK_MS} RETURNING u.event_id,
+u.token), n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
 SELECT %(b)s, %(t)s, %(1)s, now / 60000, (SELECT count(*) FROM d), 0, 0 FROM q
 ON CONFLICT (bucket, thread_id, consumer, minute) DO UPDATE
 SET done = queue_counts.done + excluded.done),
@@ -120,7 +120,8 @@ updated_at = CASE WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN 
 ELSE to_char(timestamp 'epoch' + q.now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END,
 revision = c.revision + (q.in_order)::int FROM q, f
 WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND c.consumer = %(1)s
-RETURNING ARRAY(SELECT event_id FROM d), q.in_order AND c.unfinished > 0,
+RETURNING ARRAY(SELECT token FROM d ORDER BY event_id),
+ARRAY(SELECT event_id FROM d ORDER BY event_id), q.in_order AND c.unfinished > 0,
 (SELECT awake_until > q.now FROM eventq.counters WHERE {MINE})"""
 _MOST_FILTERS = 1_000
 _DAY = 24 * 60
@@ -334,12 +335,11 @@ class Claims:
         _, rows = self._db.change(lambda link: link.relaxed(*steps), again=False)
         if not rows:
             return None
-        ((had, freed, awake),) = rows
+        ((*had, freed, awake),) = rows
         self._db.is_awake = bool(awake)
         if freed:
             self._db.ring_on_commit()
-        left = {*had}
-        return Settled({pair for pair in pairs if pair[1] not in left}, bool(freed))
+        return Settled({*pairs} - {*zip(*had, strict=True)}, bool(freed))
 
     def resume(self, consumer: str) -> None:
         """End a stall and all waits after failures; nothing happens without a queue."""
