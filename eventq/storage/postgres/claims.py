@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from eventq.errors import UnknownConsumerError
 from eventq.storage import SLACK_MS, rules
-from eventq.storage.postgres.link import MINE, NOW
+from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, READ, locked, look
 from eventq.storage.queueing import Ahead, Change, Queue
@@ -104,7 +104,8 @@ d AS (DELETE FROM eventq.unfinished u USING q, unnest(%(tokens)s::bytea[], %(eve
 AS g (token, event) WHERE u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = %(1)s
 AND u.revived = 0 AND u.event_id = g.event AND u.token = g.token AND u.state = 0
 AND u.due_at > q.now AND u.due_at <= q.now + u.span_ms + {SLACK_MS} RETURNING u.event_id,
-u.token), n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
+u.token),
+n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
 SELECT %(b)s, %(t)s, %(1)s, now / 60000, (SELECT count(*) FROM d), 0, 0 FROM q
 ON CONFLICT (bucket, thread_id, consumer, minute) DO UPDATE
 SET done = queue_counts.done + excluded.done),
@@ -192,7 +193,7 @@ class Claims:
                 if taken is None:
                     claims = change.claim(limit, length, worker, token, ahead)
                     taken = Taken(claims, token, change.now + length, length)
-                    self._keep_nonce(change, nonce, taken)
+                    self._keep(change, nonce, taken)
                 change.store()
             if taken.claims or taken.token != token or not change.may_examine(goal):
                 return taken
@@ -221,11 +222,11 @@ class Claims:
         ahead = db.events.ahead(text or "", _FRONTIER, given, limit)
         if ahead is None:
             return None
-        look = [(LOCK, given), (READ, given), (f"SELECT {NOW}", given)]
+        look = [(LOCK, given), (READ, given), (f"SELECT {NOW}, {DURABLE}", given)]
         steps = [("BEGIN", given), *look, ahead]
 
         def claim(link: Link) -> Taken | None:
-            _, _, queues, ((now,),), rows = link.together(steps)
+            _, _, queues, ((now, _),), rows = link.together(steps)
             queue = Queue._make(queues[0]) if queues else None
             if queue is None or not _is_plain(queue, text, now, limit):
                 link.script("ROLLBACK")
@@ -265,8 +266,15 @@ class Claims:
             return False
         return bool(self._db.rows(_KNOWN_NONCE, {"consumer": consumer, "nonce": nonce}))
 
-    def _keep_nonce(self, change: Change, nonce: str | None, taken: Taken) -> None:
-        if taken.claims and nonce is not None:
+    def _keep(self, change: Change, nonce: str | None, taken: Taken) -> None:
+        """Let a claim be on disk before anybody works on it, and remember its nonce.
+
+        A server that forgot it in a crash would lease the same events again.
+        """
+        if not taken.claims:
+            return
+        self._db.run(f"SELECT {DURABLE}")
+        if nonce is not None:
             self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
             self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))
 

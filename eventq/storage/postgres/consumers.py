@@ -152,12 +152,19 @@ class Consumers:
 
     def get(self, consumer: str) -> ConsumerState | None:
         """Return the state of one consumer, or None when it is not subscribed."""
-        rows = self._db.rows(_STATES, {"consumer": consumer})
+        rows = self._states(consumer)
         return _state_of(rows[0]) if rows else None
+
+    def _states(self, consumer: str | None) -> Rows:
+        """Return the rows of one consumer or of all. Raises NotAThreadError."""
+        rows = self._db.rows(_STATES, {"consumer": consumer})
+        if not rows:
+            self._db.alive()
+        return rows
 
     def all(self) -> list[ConsumerState]:
         """Return the state of every consumer, oldest subscription first."""
-        return [*map(_state_of, self._db.rows(_STATES, {"consumer": None}))]
+        return [*map(_state_of, self._states(None))]
 
     def any(self) -> bool:
         """Return whether there is any subscription."""
@@ -389,11 +396,12 @@ class Consumers:
     ) -> _Position:
         """Return where a consumer stands.
 
-        Raises FencedError, UnknownConsumerError, and ConsumerInUseError while claims are out, which
-        do not matter to a replay.
+        Raises FencedError, UnknownConsumerError, NotAThreadError, and ConsumerInUseError while
+        claims are out, which do not matter to a replay.
         """
         rows = self._db.rows(_POSITION, {"consumer": consumer})
         if not rows:
+            self._db.alive()
             raise UnknownConsumerError(consumer)
         found = _Position._make(rows[0])
         if fence is not None and found.fence > fence:

@@ -301,24 +301,29 @@ class Database(Commits):
                 return self._inside(call)
             self._leave_nothing()
             self.link.check()
-            return self._tried(self.link, call, again=again)
+            return self._tried(self.link, call, again=again, changes=True)
 
-    def _tried(self, link: Link, call: Callable[[Link], T], *, again: bool = True) -> T:
+    def _tried(
+        self, link: Link, call: Callable[[Link], T], *, again: bool = True, changes: bool = False
+    ) -> T:
         deadline, pause = system.monotonic() + failures.WAIT_SECONDS, _PAUSE
+        in_doubt = False  # the answer to a change was lost: it may be stored
         while True:
             try:
                 return call(link)
             except psycopg.Error as error:
                 lost = failures.is_lost(error)
-                self._clean(link, lost=lost)
-                if lost and not again:
-                    raise failures.unknown(self.address) from error
-                if not lost and not isinstance(error, failures.AGAIN):
-                    raise self.explain(error) from error
-                if system.monotonic() > deadline:
-                    raise self.explain(error) from error
-            except BaseException:  # an error of ours, or an interrupt, between two round trips
+                # After a failover another server may take what this one refuses.
+                self._clean(link, lost=lost or failures.is_read_only(error))
+                in_doubt |= lost and changes
+                goes_on = again if lost else isinstance(error, failures.AGAIN)
+                if not goes_on or system.monotonic() > deadline:
+                    found = failures.unknown(self.address) if in_doubt else self.explain(error)
+                    raise found from error
+            except BaseException as error:  # ours, or an interrupt, between two round trips
                 self._clean(link, lost=False)
+                if in_doubt and isinstance(error, StoreError):  # there is no server any more
+                    raise failures.unknown(self.address) from error
                 raise
             system.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
             pause = min(pause * 2, _PAUSE_MOST)

@@ -12,6 +12,7 @@ from eventq.errors import (
     ReadOnlyError,
     StoreError,
     UnknownOutcomeError,
+    UsageError,
 )
 
 TYPE_CHECKING = False
@@ -50,6 +51,12 @@ def unreachable(error: Error, address: Address) -> EventqError:
     if "password" in words or "authentication" in words or "pg_hba" in words:
         fix = "check the user, and its password in ~/.pgpass or PGPASSWORD"
         return ReadOnlyError(f"the server of {place} refused the login: {said}", fix)
+    is_ours = isinstance(error, errors.ProgrammingError) or words.startswith("invalid ")
+    if is_ours or "unrecognized configuration" in words:
+        fix = "correct it, or leave it out"
+        return UsageError(f"the URL {place} cannot be used: {said}", fix)
+    if "session is read-only" in words:
+        return _read_only(place, said)
     if "does not exist" in words:
         return StoreError(f"the server refused {place}: {said}", "check the names in the URL")
     if "certificate" in words or "ssl" in words:
@@ -68,6 +75,19 @@ def is_lost(error: Error) -> bool:
     )
 
 
+def is_read_only(error: Error) -> bool:
+    """Return whether the server takes no writes: a standby, or one in read-only mode."""
+    is_refusal = isinstance(error, errors.ReadOnlySqlTransaction)
+    return is_refusal or (error.sqlstate is None and "session is read-only" in str(error))
+
+
+def _read_only(place: str, said: str) -> ReadOnlyError:
+    return ReadOnlyError(
+        f"the server of {place} is read-only: {said}",
+        "end its read-only mode, or give the URL of the server that takes writes",
+    )
+
+
 def unknown(address: Address) -> UnknownOutcomeError:
     """Return the error for a change whose answer was lost."""
     return UnknownOutcomeError(address.database)
@@ -77,7 +97,8 @@ def _said(error: Error) -> str:
     """Return the first line of what the server or libpq said."""
     text = error.diag.message_primary or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).removeprefix("connection failed: ")
+    said = lines[0] if lines else type(error).__name__
+    return said.removeprefix("connection failed: ").removeprefix("connection is bad: ")
 
 
 _TRANSLATIONS: list[tuple[tuple[type[Exception], ...], Callable[[str, str], EventqError]]] = [
@@ -107,8 +128,9 @@ _TRANSLATIONS: list[tuple[tuple[type[Exception], ...], Callable[[str, str], Even
             "nothing was stored; free some space there, then try again",
         ),
     ),
+    ((errors.ReadOnlySqlTransaction,), _read_only),
     (
-        (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction),
+        (errors.InsufficientPrivilege,),
         lambda place, said: ReadOnlyError(
             f"the role may not do this at {place}: {said}",
             "let the owner of the schema grant it, or use another role",

@@ -7,6 +7,7 @@ connection is opened when it is needed first, and anew after it was lost; whoeve
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from _thread import RLock
@@ -46,6 +47,11 @@ _ALIVE: dict[str, Any] = {
     "tcp_user_timeout": failures.WAIT_SECONDS * 1000,
     "application_name": "eventq",
 }
+# Without a handler, Python writes to stderr what psycopg logs; a lost connection is our error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+# The transaction waits for the disk, whatever EVENTQ_SYNCHRONOUS or the role says.
+DURABLE = """set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)"""
 _RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
 
 
@@ -86,15 +92,23 @@ class Link:
             try:
                 return self._connect()
             except psycopg.Error as error:
-                said = failures.unreachable(error, self.address)
-                is_final = not is_passing(error) or system.monotonic() + pause > deadline
-                if is_final:
-                    raise said from error
+                if not self._may_pass(error) or system.monotonic() + pause > deadline:
+                    raise failures.unreachable(error, self.address) from error
             system.pause(pause)
             pause = min(pause * 2, _PAUSE_MOST)
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        place, more = self.address.conninfo, {**_ALIVE}
+    def _may_pass(self, error: psycopg.Error) -> bool:
+        """Return whether waiting may help: a standby may take over, a primary stays read-only."""
+        if not failures.is_read_only(error):
+            return is_passing(error)
+        try:
+            self._connect(target_session_attrs="primary").close()
+        except psycopg.Error:
+            return True
+        return False
+
+    def _connect(self, **target: Any) -> psycopg.Connection[Any]:
+        place, more = self.address.conninfo, {**_ALIVE, **target}
         if self.address.pooled:
             return psycopg.connect(place, autocommit=True, prepare_threshold=None, **more)
         given = conninfo_to_dict(place).get("options") or os.environ.get("PGOPTIONS", "")
@@ -230,4 +244,4 @@ def is_passing(error: psycopg.Error) -> bool:
     return any(word in words for word in _PASSING)
 
 
-_PASSING = ("starting up", "shutting down", "recovery", "read-only", "too many clients")
+_PASSING = ("starting up", "shutting down", "recovery", "too many clients")

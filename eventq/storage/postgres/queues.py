@@ -6,6 +6,7 @@ event, or free the next one of a group, has locked the thread. Others lock the c
 
 from __future__ import annotations
 
+from eventq.errors import NotAThreadError
 from eventq.storage import SLACK_MS
 from eventq.storage.postgres.link import MINE
 from eventq.storage.queueing import Queue
@@ -127,8 +128,10 @@ code = excluded.code, error = excluded.error, died_at = excluded.died_at"""
 
 
 def look(db: Database, consumer: str) -> Queue:
-    """Return what claims need to know of a consumer, subscribed or not."""
+    """Return what claims need to know of a consumer, subscribed or not. Raises NotAThreadError."""
     rows = db.rows(READ, {"1": consumer}) or db.rows(_NOBODY)
+    if not rows:
+        raise NotAThreadError(db.address.shown)
     return Queue._make(rows[0])
 
 

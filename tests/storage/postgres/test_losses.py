@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,9 @@ import psycopg
 import pytest
 
 import eventq
-from eventq.errors import BusyError, UnknownOutcomeError
+from eventq import system
+from eventq.errors import BusyError, ReadOnlyError, UnknownOutcomeError, UsageError
+from eventq.thread import init_schema
 from tests.servers import fresh
 
 if TYPE_CHECKING:
@@ -94,6 +98,131 @@ def test_an_answer_that_is_lost(shared: eventq.Thread, monkeypatch: pytest.Monke
     lose_answers(shared, monkeypatch, "together")
     assert shared.push("self", "note", "3", key="k").id == 3
     assert shared.last_id() == 3
+
+
+def refuse_all(thread: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server take no more connections."""
+
+    def refuse(**_: Any) -> None:
+        raise psycopg.OperationalError("Connection refused")
+
+    monkeypatch.setattr(thread.database.link, "_connect", refuse)
+
+
+def test_an_answer_that_is_lost_with_the_server(
+    shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what became of a push with a key, and a read was in vain."""
+    with monkeypatch.context() as patch:
+        lose_answers(shared, patch, "together")
+        refuse_all(shared, patch)
+        with pytest.raises(UnknownOutcomeError, match="a push with a key"):
+            shared.push("self", "note", "2", key="k")
+    assert shared.last_id() == 2  # this time it was
+    with monkeypatch.context() as patch:
+        lose_answers(shared, patch, "run")
+        refuse_all(shared, patch)
+        with pytest.raises(eventq.StoreError, match="cannot be reached"):
+            shared.last_id()
+
+
+LOSE = """
+import sys
+import eventq, psycopg
+with eventq.open(sys.argv[1]) as thread, eventq.open(sys.argv[1]) as other:
+    pid = thread.database.link.connection().info.backend_pid
+    other.database.link.run("SELECT pg_terminate_backend(%(pid)s, 10000)", {"pid": pid})
+    try:
+        thread.database.link.together([("SELECT 1", {})] * 2_000)
+    except psycopg.Error:
+        print("lost")
+"""
+
+
+def test_nothing_but_our_error_says_that_a_connection_was_lost(postgres: str) -> None:
+    """A program that has set up no logging gets no lines of the driver on its stderr."""
+    words = [sys.executable, "-c", LOSE, fresh(postgres)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "lost\n", "")
+
+
+# --- servers that take no writes ------------------------------------------------------------------
+
+
+@pytest.fixture
+def frozen(empty: str) -> Iterator[tuple[str, Callable[..., None]]]:
+    """Return the URL of a thread, and a function that sets its database's read-only mode."""
+    init_schema(empty)
+    name = empty.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(empty, autocommit=True) as server:
+
+        def freeze(*, on: bool = True) -> None:
+            mode = "on" if on else "off"
+            server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {mode}')
+
+        yield eventq.init(f"{empty}&thread=x"), freeze
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait for more than a second in all."""
+    asked: list[float] = []
+
+    def pause(seconds: float) -> None:
+        asked.append(seconds)
+        assert sum(asked) < 1, "it waits"
+
+    monkeypatch.setattr(system, "pause", pause)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_in_read_only_mode(frozen: tuple[str, Callable[..., None]]) -> None:
+    """That is said at once, to those who open a thread and to those who have."""
+    url, freeze = frozen
+    with eventq.open(url) as thread:
+        thread.push("self", "note", "1")
+        database: Any = thread.database
+        database.link.run("SET default_transaction_read_only = on", {})
+        freeze()
+        for call in (
+            lambda: eventq.open(url),
+            lambda: thread.push("self", "note", "2"),
+            lambda: thread.push("self", "note", "2", key="k"),
+            lambda: thread.subscribe("w"),
+        ):
+            with pytest.raises(ReadOnlyError, match=r"is read-only: .* - end its read-only mode"):
+                call()
+        freeze(on=False)
+        assert thread.push("self", "note", "2").id == 2
+
+
+def test_a_server_that_refuses_a_write_may_have_a_successor(
+    frozen: tuple[str, Callable[..., None]],
+) -> None:
+    """What one connection refused is sent on a new one, which leads to the server in charge."""
+    url, _ = frozen
+    with eventq.open(url) as thread:
+        database: Any = thread.database
+        for number, key in ((1, None), (2, "k")):
+            database.link.run("SET default_transaction_read_only = on", {})
+            assert thread.push("self", "note", "x", key=key).id == number
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("foo=1", 'invalid URI query parameter: "foo"'),
+        ("sslmode=zzz", 'invalid sslmode value: "zzz"'),
+        ("options=-c%20nosuch%3D1", 'unrecognized configuration parameter "nosuch"'),
+    ],
+)
+def test_a_url_with_an_unknown_parameter(postgres: str, wrong: str, said: str) -> None:
+    """It is the URL that is wrong, not the server."""
+    url = postgres.replace("postgres@", "postgres:s3cr3t@")
+    with pytest.raises(UsageError, match=f"cannot be used: .*{said} - correct it") as caught:
+        eventq.open(f"{url}&thread=x&{wrong}")
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_pushes_of_many_threads_are_few_commits(shared: eventq.Thread) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -24,17 +23,7 @@ from eventq.thread import init_schema, threads
 from tests.servers import fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def empty(postgres: str) -> Iterator[str]:
-    """Return the URL of a database without tables."""
-    name = f"d{uuid4().hex}"
-    with psycopg.connect(postgres, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-        yield postgres.replace("/postgres?", f"/{name}?")
-        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    from collections.abc import Callable
 
 
 def test_the_newest_migration_is_known() -> None:
@@ -111,6 +100,34 @@ def test_threads_come_and_go(empty: str) -> None:
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'eventq'"
         ).fetchall():
             assert table == "migrations" or table in schema._TABLES
+
+
+CALLS: dict[str, Callable[[eventq.Thread], object]] = {
+    "claim": lambda thread: thread.claim("w"),
+    "claim of a waiter": lambda thread: thread.claim("w", wait=60),
+    "pop": lambda thread: thread.pop("w"),
+    "pop with an ack": lambda thread: thread.pop("w", 1),
+    "pop of a waiter": lambda thread: thread.pop("w", wait=60),
+    "ack": lambda thread: thread.ack("w", 1),
+    "pause": lambda thread: thread.pause("w"),
+    "resume": lambda thread: thread.resume("w"),
+    "subscriptions": lambda thread: thread.subscriptions(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_thread_that_was_deleted_meanwhile(postgres: str, name: str, is_warm: bool) -> None:
+    """Whoever uses it is told that, and not that a consumer is missing."""
+    with eventq.open(fresh(postgres)) as thread:
+        thread.push_many([("self", "note", "x")] * 2)
+        thread.subscribe("w")
+        if is_warm:  # then the next pop and claim know the filter
+            thread.settle(thread.claim("w"))
+            thread.pop("w")
+        eventq.destroy(thread.path)
+        with pytest.raises(NotAThreadError):
+            CALLS[name](thread)
 
 
 def test_a_name_that_no_index_takes(postgres: str) -> None:

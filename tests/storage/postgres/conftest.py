@@ -1,0 +1,22 @@
+"""Fixtures of PostgreSQL's own tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def empty(postgres: str) -> Iterator[str]:
+    """Return the URL of a database without tables."""
+    name = f"d{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+        yield postgres.replace("/postgres?", f"/{name}?")
+        server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
