@@ -19,7 +19,7 @@ from eventq.locks import FolderLock
 from eventq.log.events import SLOW_LOOK, EventLog, refuse_conflict
 from eventq.storage.engines import check_path, create, open_database, open_shared
 from eventq.workspace.journal import Journal
-from eventq.workspace.layout import LINK, Layout, is_url, resolve
+from eventq.workspace.layout import LINK, Layout, is_shared, is_url, resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -445,7 +445,8 @@ class Thread:
 
         To subscribe again with equal values changes nothing; `replace` changes the values and keeps
         the progress. `warn` gets a sentence about a filter that compares times in two spellings
-        (default: a Python warning). Raises ConsumerExistsError, FilterError, InputError.
+        (default: a Python warning). Raises ConsumerExistsError, FilterError, InputError, and
+        LogicError for a handler of a thread in PostgreSQL, which nobody would run.
         """
         from eventq.records import Subscription
 
@@ -942,7 +943,7 @@ class Thread:
         if self.is_shared:
             raise LogicError(
                 "a shared thread has no mirror of its own",
-                "run 'eventq mirror follow' where you want one",
+                "read it with 'eventq peek' or 'eventq tail'",
             )
         try:
             return self._mirror.rebuild()
@@ -952,14 +953,13 @@ class Thread:
 
 def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     """Return the files of a thread; twice, if it is in a database that others share."""
-    if not is_url(text):
-        layout = Layout(resolve(text))
-        link = f"{layout.directory}/{LINK}"
-        if os.path.exists(layout.database) or not os.path.exists(link):
-            return layout, None
+    if not is_shared(text):
+        return Layout(resolve(text)), None
     from eventq.workspace.shared import SharedLayout, url_in
 
-    shared = SharedLayout(text) if is_url(text) else SharedLayout(url_in(link), layout.directory)
+    directory = None if is_url(text) else resolve(text)
+    url = text if directory is None else url_in(f"{directory}/{LINK}")
+    shared = SharedLayout(url, directory)
     return shared, shared
 
 

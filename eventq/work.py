@@ -12,7 +12,8 @@ import select
 import signal
 
 from eventq import system
-from eventq.errors import DamagedError, EventqError, NotAThreadError, PlatformError
+from eventq.errors import DamagedError, EventqError, LogicError, NotAThreadError, PlatformError
+from eventq.log.notifier import check_handlers
 from eventq.log.supervisor import Waker, milliseconds_to
 from eventq.station import Station
 from eventq.storage.engines import bells
@@ -48,8 +49,11 @@ class Work:
         """Take threads, folders with threads below, and consumers, none for all.
 
         After a signal, handlers have `grace` seconds to end. What waits then is left to a dispatch
-        if it `hands_over`. `say` gets a line for people.
+        if it `hands_over`. `say` gets a line for people. Raises LogicError for a thread whose
+        handlers nobody runs.
         """
+        for path in threads:
+            check_handlers(path)
         self._threads = [resolve(path) for path in threads]
         self._folders = [resolve(path) for path in folders]
         self._consumers = frozenset(consumers)
@@ -60,6 +64,7 @@ class Work:
         self._busy: dict[str, Station] = {}
         self._idle: dict[str, Station] = {}  # that are still open, the longest idle first
         self._known: dict[str, object] = {}  # all threads that were ever found
+        self._passed: set[str] = set()  # those that are passed over
         self._turn = 0  # counts seconds
         self._turn_at = self._find_at = system.monotonic()
         self._ends_at = 0.0  # when handlers that still run are ended
@@ -201,6 +206,8 @@ class Work:
             if os.path.exists(Layout(folder).database):
                 yield folder
                 continue
+            if self._passes(folder):
+                continue
             try:
                 with os.scandir(folder) as found:
                     names = sorted(
@@ -209,6 +216,17 @@ class Work:
             except OSError:
                 continue  # gone, or not for us
             folders += reversed(names)
+
+    def _passes(self, folder: str) -> bool:
+        """Return whether a folder is a thread whose handlers nobody runs, and say so once."""
+        try:
+            check_handlers(folder)
+        except LogicError as error:
+            if folder not in self._passed:
+                self._say(f"{error.what}: it is passed over ({error.fix})")
+            self._passed.add(folder)
+            return True
+        return False
 
     def _lose(self, station: Station, error: EventqError) -> None:
         """Report a thread that is gone or damaged, once, and go on with the others."""

@@ -24,7 +24,8 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
 
     PATH may also be postgresql://USER@HOST/DATABASE?thread=NAME: then programs on many machines can
     use it. First, the owner of the database makes the tables with --schema; later, it brings them
-    up to date.
+    up to date. Events, keys, consumers without a handler, pop, claims, dead letters and Python
+    workers work there. Handlers, work, dispatch, serve, turns, runs and artifacts do not yet.
     """
     from eventq.thread import init as make
     from eventq.thread import init_anywhere, init_schema

@@ -105,7 +105,7 @@ def _completed(part: Option) -> dict[str, Any]:
     if isinstance(part.kind, kinds.Choice):
         words = part.kind.words
         return {"shell_complete": lambda *args: [w for w in words if w.startswith(args[-1])]}
-    paths = (kinds.path, kinds.directory, kinds.place)
+    paths = (kinds.path, kinds.directory, kinds.handled, kinds.place)
     is_path = part.kind in paths or isinstance(part.kind, kinds.Opened)
     return {"type": click.Path(readable=False) if is_path else click.STRING}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.options import CONSUMER, FILTER, FOLDER, JSON, JSON_ERRORS, THREAD
+from eventq.cli.options import CONSUMER, FILTER, HANDLED, JSON, JSON_ERRORS, THREAD
 from eventq.cli.table import Command, Option, together
 from eventq.errors import ConsumerExistsError, UsageError
 from eventq.thread import Thread
@@ -186,7 +186,7 @@ COMMANDS = {
         [THREAD, CONSUMER, JSON],
         "eventq unsubscribe --thread ./inbox --consumer worker",
     ),
-    "dispatch": Command(dispatch, [FOLDER, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
+    "dispatch": Command(dispatch, [HANDLED, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
     "pause": Command(
         pause, [THREAD, CONSUMER, JSON], "eventq pause --thread ./inbox --consumer worker"
     ),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
 SERVERS = ("eventq://", "unix:")  # how the address of a server begins
-DATABASES = ("postgresql://", "postgres://")  # and the URL of a thread in PostgreSQL
 _MOST = (1 << 63) - 1
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -137,9 +136,20 @@ def json_value(word: str, name: str) -> Any:
         raise InputError(f"{name}: {error.what}", error.fix) from error
 
 
+def handled(word: str, name: str) -> str:
+    """Return the directory of a thread; raise LogicError for one whose handlers nobody runs."""
+    from eventq.log.notifier import check_handlers
+
+    path = place(word, name)
+    check_handlers(path)
+    return path
+
+
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
-    if word.startswith(DATABASES):
+    from eventq.workspace.layout import is_shared
+
+    if word and is_shared(word):
         raise UsageError(
             "this command cannot use a thread in PostgreSQL", "give the directory of a thread"
         )

@@ -19,6 +19,7 @@ def thread_option(kind: Kind, more: str = "") -> Option:
 _SERVER = ". A server's address works too: eventq://HOST:PORT or unix:PATH"
 THREAD, READ = thread_option(kinds.Opened()), thread_option(kinds.Opened(reads=True))
 FOLDER = thread_option(kinds.directory)  # for commands that open the thread themselves
+HANDLED = thread_option(kinds.handled)
 MEMORY = thread_option(kinds.Opened(remote=True), _SERVER)
 MEMORY_READ = thread_option(kinds.Opened(reads=True, remote=True), _SERVER)
 JSON = Option("json", "Print the result, and errors, as JSON.")

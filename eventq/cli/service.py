@@ -155,7 +155,7 @@ COMMANDS = {
             Option(
                 "thread PATH…",
                 "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
-                kinds.directory,
+                kinds.handled,
             ),
             Option(
                 "all DIR…",

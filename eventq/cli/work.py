@@ -92,7 +92,7 @@ COMMANDS = {
             Option(
                 "thread PATH…",
                 "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
-                kinds.directory,
+                kinds.place,
             ),
             Option(
                 "all DIR…",

@@ -17,6 +17,7 @@ from time import thread_time
 from eventq import system
 from eventq.errors import FilterError, LogicError
 from eventq.locks import queue
+from eventq.workspace.layout import is_shared, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Notifier:
         self._chosen: str | None = None
         self._argv: list[str] = []
         self._argv_expires = 0.0
+
+    def check_handlers(self) -> None:
+        """Raise LogicError where no handler is ever run."""
+        check_handlers(self._layout.thread)
 
     def committed(self, commit: Commit) -> None:
         """Wake the consumers of new events."""
@@ -180,6 +185,16 @@ class Notifier:
         self._children = [pid for pid in self._children if system.reap(pid) is None]
 
 
+def check_handlers(path: str) -> None:
+    """Raise LogicError for a path whose handlers nobody runs: a thread in PostgreSQL."""
+    if is_shared(path):
+        raise LogicError(
+            f"no handler runs for '{shown(path)}', a thread in PostgreSQL",
+            "subscribe without a handler, then claim or pop its events, or run a Python worker with"
+            " 'eventq work MODULE:NAME'",
+        )
+
+
 class RemoteNotifier(Notifier):
     """The wake-ups of a thread that machines share: notices, which its workers hear."""
 
@@ -191,11 +206,8 @@ class RemoteNotifier(Notifier):
         self._db.ring()
 
     def start(self) -> None:
-        """Refuse: a machine runs handlers of others only when it is told to."""
-        raise LogicError(
-            "no dispatch runs the handlers of a shared thread",
-            "run 'eventq work' where they belong",
-        )
+        """Raise LogicError: there is nothing to start."""
+        self.check_handlers()
 
 
 def _command(chosen: str) -> list[str]:

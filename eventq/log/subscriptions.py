@@ -168,6 +168,8 @@ class Subscriptions:
         `warn` raises, nothing is stored.
         """
         settings = settings_of(new)
+        if settings.kind != "pull":
+            self._notifier.check_handlers()
         handler = ":" if settings.kind != "loop" else (new.handler_cmd or "")
         terms = (handler, new.filter, new.max_attempts, new.timeout)
         db = self._db

@@ -60,6 +60,15 @@ def is_url(path: str) -> bool:
     return path.startswith(("postgresql://", "postgres://"))
 
 
+def is_shared(path: str) -> bool:
+    """Return whether a path leads to a thread in PostgreSQL: its URL, or a directory with one."""
+    if is_url(path):
+        return True
+    directory = resolve(path)
+    is_own = os.path.exists(Layout(directory).database)
+    return not is_own and os.path.exists(f"{directory}/{LINK}")
+
+
 def shown(path: str) -> str:
     """Return a path as people may see it: of a URL, without the password."""
     if not is_url(path):

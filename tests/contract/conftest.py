@@ -10,6 +10,7 @@ import pytest
 import eventq
 from eventq import system
 from eventq.output import entries
+from eventq.workspace.layout import is_shared
 from tests.contract.support import dump
 from tests.servers import fresh, use_our_clock
 from tests.wire.support import Served
@@ -49,6 +50,12 @@ def thread(path: str) -> Iterator[eventq.Thread]:
         yield opened
     with eventq.open(path) as again:
         assert again.check() == []
+
+
+@pytest.fixture
+def handler(path: str) -> str | None:
+    """Return a handler that does nothing, or None where no handler runs."""
+    return None if is_shared(path) else "true"
 
 
 @pytest.fixture

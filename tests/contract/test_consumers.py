@@ -29,10 +29,10 @@ pytestmark = pytest.mark.engines("sqlite", "postgres")
 
 
 @pytest.fixture
-def consumer(thread: eventq.Thread) -> str:
+def consumer(thread: eventq.Thread, handler: str | None) -> str:
     """Return a consumer of ten events, of which the even ones have another type."""
     thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
-    thread.subscribe("w", "true")
+    thread.subscribe("w", handler)
     return "w"
 
 
@@ -47,30 +47,29 @@ def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
     return found.last_acked_id, found.updated_at
 
 
-def test_subscribe_gives_what_is_kept(thread: eventq.Thread) -> None:
+def test_subscribe_gives_what_is_kept(thread: eventq.Thread, handler: str | None) -> None:
     """`subscribe` returns the subscription; `subscriptions` returns all in order of creation."""
-    first = thread.subscribe("w", "echo hi")
-    second = thread.subscribe(
-        "a", "run 'this'\nand that", filter="id > 0", max_attempts=2, timeout=1.5
-    )
-    here = os.getcwd()
-    assert first == Subscription("w", "echo hi", None, 5, None, directory=here)
-    command = "run 'this'\nand that"
-    assert second == Subscription("a", command, "id > 0", 2, 1.5, directory=here)
+    command = handler and "run 'this'\nand that"
+    first = thread.subscribe("w", handler)
+    second = thread.subscribe("a", command, filter="id > 0", max_attempts=2, timeout=1.5)
+    more: Any = {"directory": os.getcwd()} if handler else {"kind": "pull"}
+    assert first == Subscription("w", handler, None, 5, None, **more)
+    assert second == Subscription("a", command, "id > 0", 2, 1.5, **more)
     assert thread.subscriptions() == [first, second]
 
 
-def test_subscribe_twice_is_refused(thread: eventq.Thread) -> None:
+def test_subscribe_twice_is_refused(thread: eventq.Thread, handler: str | None) -> None:
     """A consumer id is taken once; the first subscription stays as it was."""
-    first = thread.subscribe("w", "echo hi")
+    first = thread.subscribe("w", handler)
     with pytest.raises(
         ConsumerExistsError, match="'w' is already subscribed, differently - add --replace"
     ):
-        thread.subscribe("w", "other", filter="id > 3", from_now=True)
+        thread.subscribe("w", handler and "other", filter="id > 3", from_now=True)
     assert thread.subscriptions() == [first]
     assert acked(thread) == (0, None)
 
 
+@pytest.mark.engines("sqlite")
 def test_subscribing_again_with_equal_values_changes_nothing(thread: eventq.Thread) -> None:
     """A program may subscribe each time it starts; `replace` changes values and keeps the place."""
     thread.push("self", "note", "one")
@@ -90,7 +89,7 @@ def test_two_subscribes_at_once(thread: eventq.Thread, run_python: RunPython) ->
         "import os, sys, eventq\nfrom eventq.errors import ConsumerExistsError\n"
         "with eventq.open(sys.argv[1]) as thread:\n"
         "    for n in range(30):\n"
-        "        try: print(thread.subscribe(f'c{n}', f'echo {os.getpid()}').consumer_id)\n"
+        "        try: print(thread.subscribe(f'c{n}', max_attempts=os.getpid()).consumer_id)\n"
         "        except ConsumerExistsError: pass\n"
     )
     printed: list[str] = []
@@ -121,10 +120,10 @@ def test_consumer_ids_that_are_refused(thread: eventq.Thread, name: Any) -> None
     "name",
     ["../x", "a/b", ".", "..", "x" * 300, "%41", "A", "a", "mein Ü ☃", "'; DROP TABLE events"],
 )
-def test_consumer_ids_that_work(thread: eventq.Thread, name: str) -> None:
+def test_consumer_ids_that_work(thread: eventq.Thread, name: str, handler: str | None) -> None:
     """Any other text names a consumer."""
     thread.push("self", "note", "x")
-    thread.subscribe(name, "true")
+    thread.subscribe(name, handler)
     assert ids(thread.pop(name, 0)) == [1]
     assert [c.consumer_id for c in thread.info().subscriptions] == [name]
     thread.unsubscribe(name)
@@ -175,10 +174,10 @@ def test_pop_acks_and_gives_what_is_next(
     assert acked(thread)[0] == 10
 
 
-def test_pop_gives_a_hundred_by_default(thread: eventq.Thread) -> None:
+def test_pop_gives_a_hundred_by_default(thread: eventq.Thread, handler: str | None) -> None:
     """Without a limit 100 events come; with one, as many as are asked for, over many pages."""
     thread.push_many([("self", "note", "x")] * 2_500)
-    thread.subscribe("w", "true")
+    thread.subscribe("w", handler)
     assert ids(thread.pop("w", 0)) == list(range(1, 101))
     assert ids(thread.pop("w", 0, limit=2_400)) == list(range(1, 2_401))
 
@@ -284,10 +283,10 @@ def test_an_ack_beyond_the_newest_event(
     getattr(thread, how)(consumer, 10)  # the newest there ever was, though it is gone
 
 
-def test_pop_with_a_filter(thread: eventq.Thread) -> None:
+def test_pop_with_a_filter(thread: eventq.Thread, handler: str | None) -> None:
     """The filter selects the returned events; an ack may name any event, and skips no match."""
     thread.push_many(("self", "odd" if n % 2 else "even", str(n)) for n in range(1, 11))
-    thread.subscribe("w", "true", filter="type = 'even'")
+    thread.subscribe("w", handler, filter="type = 'even'")
     assert ids(thread.pop("w", 0, limit=2)) == [2, 4]
     assert ids(thread.pop("w", 5)) == [6, 8, 10]
 
@@ -304,9 +303,9 @@ def test_pop_waits_for_another_process(
     assert acked(thread)[0] == 10
 
 
-def test_pop_waits_for_a_match(thread: eventq.Thread, until: Until) -> None:
+def test_pop_waits_for_a_match(thread: eventq.Thread, until: Until, handler: str | None) -> None:
     """What does not match does not end the wait."""
-    thread.subscribe("w", "true", filter="type = 'wanted'")
+    thread.subscribe("w", handler, filter="type = 'wanted'")
     got: list[int] = []
     waiter = threading.Thread(target=lambda: got.extend(ids(thread.pop("w", 0, wait=120))))
     waiter.start()
@@ -324,9 +323,11 @@ def test_pop_gives_up_waiting(thread: eventq.Thread, consumer: str) -> None:
     assert len(thread.pop(consumer, 0, wait=1e9, replay=True)) == 10
 
 
-def test_consumers_are_independent(thread: eventq.Thread, consumer: str) -> None:
+def test_consumers_are_independent(
+    thread: eventq.Thread, consumer: str, handler: str | None
+) -> None:
     """What one consumer acks is nothing to another."""
-    thread.subscribe("v", "true")
+    thread.subscribe("v", handler)
     thread.ack(consumer, 10)
     assert ids(thread.pop("v", 0)) == list(range(1, 11))
     assert [c.pending for c in thread.info().subscriptions] == [0, 10]
@@ -335,36 +336,41 @@ def test_consumers_are_independent(thread: eventq.Thread, consumer: str) -> None
 # --- unsubscribe, again, from now -----------------------------------------------------------------
 
 
-def test_progress_survives_unsubscribe(thread: eventq.Thread, consumer: str) -> None:
+def test_progress_survives_unsubscribe(
+    thread: eventq.Thread, consumer: str, handler: str | None
+) -> None:
     """`unsubscribe` deletes the subscription and keeps the progress for a later one."""
     thread.ack(consumer, 6)
     before = acked(thread)
     thread.unsubscribe(consumer)
     assert thread.subscriptions() == []
-    thread.subscribe(consumer, "other", filter="type = 'even'")
+    thread.subscribe(consumer, handler and "other", filter="type = 'even'")
     assert acked(thread) == before
     assert thread.info().subscriptions[0].pending == 2
 
 
-def test_from_now_skips_what_is_stored(thread: eventq.Thread, consumer: str) -> None:
+def test_from_now_skips_what_is_stored(
+    thread: eventq.Thread, consumer: str, handler: str | None
+) -> None:
     """`from_now` starts at the newest event, also for a consumer that was subscribed before."""
-    thread.subscribe("v", "true", from_now=True)
+    thread.subscribe("v", handler, from_now=True)
     thread.ack(consumer, 2)
     thread.unsubscribe(consumer)
-    thread.subscribe(consumer, "true", from_now=True)
+    thread.subscribe(consumer, handler, from_now=True)
     assert (acked(thread)[0], acked(thread, "v")[0]) == (10, 10)
     thread.push("self", "note", "x")
     assert ids(thread.pop(consumer, 10)) == ids(thread.pop("v", 10)) == [11]
 
 
-def test_from_now_on_an_empty_thread(thread: eventq.Thread) -> None:
+def test_from_now_on_an_empty_thread(thread: eventq.Thread, handler: str | None) -> None:
     """Where nothing is stored `from_now` starts at the beginning."""
-    thread.subscribe("w", "true", from_now=True)
+    thread.subscribe("w", handler, from_now=True)
     assert acked(thread) == (0, None)
     thread.push("self", "note", "x")
     assert ids(thread.pop("w", 0)) == [1]
 
 
+@pytest.mark.engines("sqlite")
 def test_a_handler_of_each_event_needs_a_filter_without_a_clock(thread: eventq.Thread) -> None:
     """What was examined is not examined again, so time must not change the answer."""
     where = "created_at < strftime('%Y-%m-%dT%H:%M:%fZ','now')"

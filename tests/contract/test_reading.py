@@ -81,13 +81,15 @@ def test_peek_looks_when_it_is_read(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("call", ["peek", "last", "follow", "subscribe"])
 @pytest.mark.parametrize("text", ["nonsense", "1=1) OR (1=1", "id = ?", "1; DROP TABLE events"])
-def test_a_bad_filter_is_refused_at_the_call(thread: eventq.Thread, call: str, text: str) -> None:
+def test_a_bad_filter_is_refused_at_the_call(
+    thread: eventq.Thread, call: str, text: str, handler: str | None
+) -> None:
     """A filter is checked when it is given, not when the events are read."""
     calls: dict[str, Callable[[], Any]] = {
         "peek": lambda: thread.peek(filter=text),
         "last": lambda: thread.last(filter=text),
         "follow": lambda: thread.follow(filter=text),
-        "subscribe": lambda: thread.subscribe("w", "true", filter=text),
+        "subscribe": lambda: thread.subscribe("w", handler, filter=text),
     }
     with pytest.raises(FilterError) as caught:
         calls[call]()
@@ -96,11 +98,13 @@ def test_a_bad_filter_is_refused_at_the_call(thread: eventq.Thread, call: str, t
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", None])
-def test_an_empty_filter_means_all(thread: eventq.Thread, text: str | None) -> None:
+def test_an_empty_filter_means_all(
+    thread: eventq.Thread, text: str | None, handler: str | None
+) -> None:
     """No filter, an empty one and blanks match every event, everywhere."""
     fill(thread, 3)
     assert ids(thread.peek(filter=text)) == ids(thread.last(filter=text)) == [1, 2, 3]
-    thread.subscribe("w", "true", filter=text)
+    thread.subscribe("w", handler, filter=text)
     assert ids(thread.pop("w", 0)) == [1, 2, 3]
     assert thread.info().subscriptions[0].pending == 3
 
@@ -130,9 +134,9 @@ def test_last_finds_old_matches(thread: eventq.Thread) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 63, 1.0, "1", None, True])
-def test_numbers_that_are_refused(thread: eventq.Thread, value: Any) -> None:
+def test_numbers_that_are_refused(thread: eventq.Thread, value: Any, handler: str | None) -> None:
     """An id is a whole number from 0 to 2^63-1, and a count one from 1."""
-    thread.subscribe("w", "true")
+    thread.subscribe("w", handler)
     calls: list[Callable[[], object]] = [
         lambda: thread.peek(value), lambda: thread.ack("w", value), lambda: thread.last(value),
         lambda: thread.pop("w", 0, limit=value),

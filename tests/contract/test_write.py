@@ -40,13 +40,13 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     return runner
 
 
-def test_everything_inside_commits_together(thread: eventq.Thread) -> None:
+def test_everything_inside_commits_together(thread: eventq.Thread, handler: str | None) -> None:
     """Events, a subscription and an ack of one block are visible together, after it."""
     with eventq.open(thread.path) as other:
         with thread.write():
             thread.push("self", "note", "a")
             thread.push_many([("self", "note", "b"), ("self", "note", "c")])
-            thread.subscribe("w", "true")
+            thread.subscribe("w", handler)
             thread.ack("w", 2)
             assert contents(thread) == ["a", "b", "c"]
             assert (other.last_id(), other.subscriptions()) == (0, [])
@@ -54,13 +54,13 @@ def test_everything_inside_commits_together(thread: eventq.Thread) -> None:
         assert other.info().subscriptions[0].last_acked_id == 2
 
 
-def test_an_exception_undoes_everything(thread: eventq.Thread) -> None:
+def test_an_exception_undoes_everything(thread: eventq.Thread, handler: str | None) -> None:
     """What is raised comes through, and the thread is as it was."""
     thread.push("self", "note", "before")
     with pytest.raises(OopsError), thread.write():
         thread.push("self", "note", "a")
         thread.push_many([("self", "note", "b")])
-        thread.subscribe("w", "true")
+        thread.subscribe("w", handler)
         raise OopsError
     assert (contents(thread), thread.subscriptions()) == (["before"], [])
     assert thread.push("self", "note", "after").id == 2

@@ -14,9 +14,10 @@ import pytest
 
 import eventq
 from eventq import system
-from eventq.errors import PlatformError
+from eventq.errors import LogicError, PlatformError
 from eventq.workspace import mounts
 from tests.doors.support import run
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,3 +266,94 @@ def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "is on NFS" in said[0]
     assert "eventq serve" in said[0]
     assert os.listdir(tmp_path / "inbox" / "run") == ["bell"]
+
+
+# --- threads in PostgreSQL ------------------------------------------------------------------------
+
+INSTEAD = "subscribe without a handler, then claim or pop its events, or run a Python worker"
+
+
+@pytest.fixture(params=["its URL", "a directory that names it"])
+def shared(request: pytest.FixtureRequest, postgres: str, tmp_path: Path) -> str:
+    """Return what leads to a thread in PostgreSQL."""
+    url = fresh(postgres)
+    if request.param == "its URL":
+        return url
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "thread.url").write_text(url)
+    return str(tmp_path / "shared")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["subscribe", "--consumer", "w", "--handler", "cat"],
+        ["subscribe", "--consumer", "w", "--each", "--handler", "cat"],
+        ["work"],
+        ["dispatch"],
+        ["service", "systemd"],
+    ],
+    ids=" ".join,
+)
+def test_handlers_that_nobody_would_run_are_refused(shared: str, words: list[str]) -> None:
+    """One line says so at once, and what to do instead."""
+    for place, variable in ((["--thread", shared], ""), ([], shared)):
+        done = run(*words, *place, EVENTQ_THREAD=variable)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert done.err.startswith("Error: no handler runs for '")
+        assert INSTEAD in done.err
+    with eventq.open(shared) as thread:
+        assert thread.subscriptions() == []
+
+
+def test_a_program_is_refused_a_handler_too(shared: str) -> None:
+    """It may subscribe without one, and claim."""
+    with eventq.open(shared) as thread:
+        for each in (False, True):
+            with pytest.raises(LogicError, match=INSTEAD):
+                thread.subscribe("w", "cat", each=each)
+        with pytest.raises(LogicError, match=INSTEAD):
+            thread.dispatch()
+        thread.subscribe("w")
+        thread.push("self", "note", "x")
+        assert thread.settle(thread.claim("w")) == []
+
+
+def test_a_python_worker_runs_for_a_thread_in_postgresql(shared: str, tmp_path: Path) -> None:
+    """`eventq work module:name` takes its URL, and a directory that names it."""
+    (tmp_path / "tasks.py").write_text(PROGRAM)
+    with eventq.open(shared) as thread:
+        thread.push("self", "note", "hello")
+    done = subprocess.run(
+        system.python("work", "tasks:worker", "--thread", shared),
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+
+
+def test_a_worker_of_many_threads_names_those_that_it_passes_over(
+    postgres: str, tmp_path: Path
+) -> None:
+    """Once, in one line; it works for the others."""
+    from eventq.work import Work
+
+    own = eventq.init(tmp_path / "own")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "thread.url").write_text(fresh(postgres))
+    said: list[str] = []
+    made = Work([], [str(tmp_path)], say=said.append)
+    for _ in range(2):
+        made._find()
+    made._bells.close()
+    (line,) = said
+    assert line.startswith(f"no handler runs for '{tmp_path}/shared', a thread in PostgreSQL")
+    assert INSTEAD in line
+    assert [*made._stations] == [own]
+
+
+@pytest.mark.parametrize("words", [["mirror", "rebuild"], ["serve", "--listen", "127.0.0.1:0"]])
+def test_what_a_thread_in_postgresql_does_not_have(shared: str, words: list[str]) -> None:
+    """One line says so, and names what there is."""
+    done = run(*words, "--thread", shared)
+    assert (done.code, done.out, done.err.count("\n")) == (1 + (words[0] == "serve"), "", 1)
+    assert re.search("give the directory of a thread|'eventq peek'", done.err)
