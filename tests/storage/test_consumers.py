@@ -350,7 +350,7 @@ def test_what_is_undone_was_not(consumers: Consumers, database: Database) -> Non
 
 def test_a_thread_resumes_what_has_stalled(opened: eventq.Thread, consumers: Consumers) -> None:
     """`info` shows a stall with its attempts; `resume` ends it, and does no harm a second time."""
-    opened.subscribe("w", "true")
+    consumers.put("w", "true", None, 5, None)
     consumers.note_run(state(consumers), attempts=5)
     consumers.note_run(state(consumers), stalled="five runs")
     found = opened.info().subscriptions[0]

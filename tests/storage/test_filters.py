@@ -69,7 +69,7 @@ def test_a_filter_means_the_same_everywhere(opened: eventq.Thread, text: str) ->
 def test_a_filter_sees_what_its_transaction_did(opened: eventq.Thread, database: Database) -> None:
     """What was stored shows, what was deleted does not; others see neither."""
     opened.push_many([("self", "note", str(n)) for n in range(1, 11)])
-    opened.subscribe("w", "true", filter="content > '4' AND type = 'note'")
+    opened.subscribe("w", filter="content > '4' AND type = 'note'")
     events = database.events
     with database.write():
         opened.push("self", "note", "5 more")

@@ -153,7 +153,7 @@ def test_a_relaxed_block_holds_no_durable_one(database: Database) -> None:
 def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -> None:
     """While another OS thread is inside `write`, all that is read is what is committed, at once."""
     opened.push_many([("self", "note", str(n)) for n in range(1, 4)])
-    opened.subscribe("w", "true", filter="type = 'note'")
+    opened.subscribe("w", filter="type = 'note'")
     if database.has_memory():
         opened.contexts.create("main").append("hello")
         opened.blobs.put(b"bytes")
