@@ -64,6 +64,12 @@ class EventqError(Exception):
         """Return both halves in one line."""
         return f"{self.what} - {self.fix}"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy both halves and the attributes: subclasses take other arguments."""
+        from copyreg import __newobj__  # type: ignore[attr-defined]
+
+        return __newobj__, (type(self), *self.args), vars(self)
+
 
 class UsageError(EventqError):
     """The call itself is wrong: an option, a number, a name."""

@@ -67,6 +67,8 @@ class Retry(Exception):  # noqa: N818 (a request, not an error)
         self.reason = None if reason is None else str(reason)
         self.count = count
 
+    __reduce__ = EventqError.__reduce__
+
 
 class Dead(Exception):  # noqa: N818 (a request, not an error)
     """Raised by a function: give the event up; it becomes a dead letter."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
+import multiprocessing
 import pickle
+import pkgutil
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
 from eventq import errors
+from eventq.output.capture import CannotStartError
+from eventq.storage.rows import GoneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXPECTED = {
     # name: (parent, exit code, wire code)
@@ -119,7 +130,75 @@ def test_database_errors_are_chained(path: str) -> None:
     assert type(caught.value.__cause__).__name__ == "NotADBError"
 
 
-def test_simple_errors_can_be_sent_between_processes() -> None:
-    """An error made of its two halves survives pickling."""
-    error = pickle.loads(pickle.dumps(errors.BusyError("locked", "try again")))
-    assert (type(error), str(error)) == (errors.BusyError, "locked - try again")
+# --- in other processes ---------------------------------------------------------------------------
+
+SAMPLES: dict[str, object] = {  # by the annotation of a parameter
+    "str": "x", "object": "x", "int": 7, "bool": True, "str | None": "y", "int | None": 8,
+    "int | str": "z", "float | None": 1.5, "Sequence[str]": ("source", "content"),
+    "OSError": OSError(2, "none"),
+}  # fmt: skip
+
+
+def exceptions() -> list[type[Exception]]:
+    """Return every class of the tree, in whichever module, and the other exceptions of `eventq`."""
+    for module in pkgutil.walk_packages(eventq.__path__, "eventq."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    public = [getattr(eventq, name) for name in eventq.__all__]
+    found = {c for c in public if inspect.isclass(c) and issubclass(c, Exception)}
+    left: list[type[Exception]] = [errors.EventqError]
+    while left:
+        found.add(here := left.pop())
+        left += here.__subclasses__()
+    return sorted(
+        (c for c in found if c.__module__.startswith("eventq.")), key=lambda c: c.__name__
+    )
+
+
+def instance(found: type[Exception]) -> Exception:
+    """Return an exception made as the package makes it, with a value for every parameter."""
+    given, named = [], {}
+    _, *parameters = inspect.signature(found.__init__).parameters.items()
+    for name, one in parameters:
+        sample = SAMPLES[one.annotation if isinstance(one.annotation, str) else "object"]
+        if one.kind is one.KEYWORD_ONLY:
+            named[name] = sample
+        elif one.kind is not one.VAR_KEYWORD:
+            given.append(sample)
+    return found(*given, **named)
+
+
+def said(error: BaseException) -> tuple[object, ...]:
+    """Return all that a program can see of an exception."""
+    codes = [getattr(error, name, None) for name in ("exit_code", "wire_code")]
+    return type(error), str(error), error.args, {**vars(error)}, codes
+
+
+@pytest.mark.parametrize("found", exceptions(), ids=lambda found: found.__name__)
+def test_every_exception_can_be_pickled_and_copied(found: type[Exception]) -> None:
+    """Class, message, next step, codes and attributes stay as they are, also changed ones."""
+    error = instance(found)
+    error.add_note("seen in a test")
+    if isinstance(error, errors.EventqError):
+        error.fix = "do something else"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert said(pickle.loads(pickle.dumps(error, protocol))) == said(error)
+    for copied in (copy.copy(error), copy.deepcopy(error)):
+        assert copied is not error
+        assert said(copied) == said(error)
+
+
+def test_the_walk_finds_the_tree() -> None:
+    """Every class of `errors` is among them, and so are those of other modules."""
+    others = {eventq.Retry, eventq.Dead, GoneError, CannotStartError}
+    assert {*classes().values(), *others} < {*exceptions()}
+
+
+def test_an_error_crosses_a_pool_of_processes(tmp_path: Path) -> None:
+    """What a worker process raises arrives as it was, and the pool goes on."""
+    missing = str(tmp_path / "none")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        for _ in range(2):
+            error = pool.submit(eventq.open, missing).exception()
+            assert error is not None
+            assert said(error)[:2] == said(errors.NotAThreadError(missing))[:2]
