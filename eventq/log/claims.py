@@ -267,18 +267,21 @@ def token_of(secret: bytes, event: int, consumer: str, *, revived: bool) -> str:
 def parts_of(token: str) -> tuple[str, bytes, int, bool]:
     """Return the consumer of a token, its random number, its event, and whether that was dead.
 
-    Raises InputError for text that is no token.
+    Raises InputError for text that is no token: each has one spelling, the printed one.
     """
     parts = token.split(".", 2) if isinstance(token, str) else []
-    if len(parts) == 3:
-        secret, event, consumer = parts
-        number = event.removesuffix("r")
-        plain = number.isascii() and number.isdigit() and len(number) < 20
-        if len(secret) == 2 * _TOKEN and plain and int(number) < 1 << 63:
-            try:
-                return consumer, bytes.fromhex(secret), int(number), number != event
-            except ValueError:
-                pass
+    secret, event, consumer = parts if len(parts) == 3 else ("", "", "")
+    revived = event.endswith("r")
+    try:
+        lease, number = bytes.fromhex(secret), int(event.removesuffix("r"))
+    except ValueError:
+        lease, number = b"", 0
+    if (
+        len(lease) == _TOKEN
+        and 0 <= number < 1 << 63
+        and token == token_of(lease, number, consumer, revived=revived)
+    ):
+        return consumer, lease, number, revived
     raise InputError(f"{token!r:.100} is not the token of a claim", "give one that 'claim' printed")
 
 

@@ -169,9 +169,9 @@ class Handlers:
     def _open_file(self, path: str) -> int:
         if not os.path.isdir(self._layout.handlers):
             self._layout.make_folder(self._layout.handlers)
-        fd = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._layout.file_mode()
-        )
+        # A link would have the output appended to a file that is not the thread's.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, self._layout.file_mode())
         if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
             return fd
         os.close(fd)

@@ -94,7 +94,8 @@ class Journal:
         self._looked = now
 
     def _open(self) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        # A link would have lines appended to a file that is not the thread's.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._fd = os.open(self._layout.journal, flags)
         except FileNotFoundError:

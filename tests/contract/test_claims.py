@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -182,6 +183,33 @@ def test_text_that_is_no_token_is_refused(token: Any, full: eventq.Thread) -> No
         full.settle(retry=[token])
     with pytest.raises(InputError, match="is not the token of a claim"):
         full.extend([token])
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda secret, event: (secret.upper(), event),
+        lambda secret, event: (secret[1:], event),
+        lambda secret, event: (f" {secret[:-1]}", event),
+        lambda secret, event: (f"{secret[:2]} {secret[2:]}", event),
+        lambda secret, event: (secret, f"0{event}"),
+        lambda secret, event: (secret, f"+{event}"),
+    ],
+    ids=["upper case", "short", "moved", "blanks", "zero", "sign"],
+)
+def test_a_token_has_one_spelling(
+    spell: Callable[[str, str], tuple[str, str]],
+    full: eventq.Thread,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another spelling of its numbers is no token, and the claim stays as it is."""
+    monkeypatch.setattr(os, "urandom", lambda size: b"\x0a" * size)
+    (claim,) = full.claim("w")
+    secret, event, consumer = claim.token.split(".")
+    other = ".".join((*spell(secret, event), consumer))
+    with pytest.raises(InputError, match="is not the token of a claim - give one that"):
+        full.settle([other])
+    assert full.settle([claim.token]) == []
 
 
 def test_a_token_nobody_gave_is_lost(full: eventq.Thread) -> None:

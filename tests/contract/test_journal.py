@@ -14,6 +14,8 @@ from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Clock, RunPython
 
 
@@ -146,6 +148,30 @@ def test_a_log_that_cannot_be_written_fails_nothing(path: str, how: str) -> None
         assert thread.last_id() == 2
     if how == "folder is missing":
         assert len(lines(path)) == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_in_place_of_the_log_is_not_followed(path: str, tmp_path: Path, there: bool) -> None:
+    """It is as a log that cannot be written; the file that it leads to stays as it is."""
+    elsewhere = tmp_path / "elsewhere"
+    if there:
+        elsewhere.write_text("mine")
+    os.makedirs(os.path.dirname(log(path)), exist_ok=True)
+    os.symlink(elsewhere, log(path))
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "x").id == 1
+    assert os.path.islink(log(path))
+    assert elsewhere.read_text() == "mine" if there else not elsewhere.exists()
+
+
+def test_the_folder_of_logs_may_be_a_link(path: str, tmp_path: Path) -> None:
+    """Where the logs are kept is for the owner to say."""
+    shutil.rmtree(os.path.dirname(log(path)), ignore_errors=True)
+    (tmp_path / "kept").mkdir()
+    os.symlink(tmp_path / "kept", os.path.dirname(log(path)))
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+    assert "push: source=self" in (tmp_path / "kept" / "thread.log").read_text()
 
 
 def test_a_full_disk_fails_nothing(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,19 @@ def test_a_handler_whose_log_cannot_be_written_runs_all_the_same(box: Box) -> No
     assert box.journal("runs without a log")
 
 
+def test_a_link_in_place_of_a_handlers_log_is_not_followed(box: Box, tmp_path: Path) -> None:
+    """The handler runs without a log, and the file that the link leads to stays as it is."""
+    (tmp_path / "mine").write_text("mine")
+    os.makedirs(f"{box.path}/logs/handlers", exist_ok=True)
+    os.symlink(tmp_path / "mine", f"{box.path}/logs/handlers/w.log")
+    box.thread.subscribe("w", f"echo spilled; {box.handler()}")
+    box.thread.push("self", "test", "x")
+    until(lambda: box.trace("end"), "the handler runs")
+    box.settle()
+    assert "[WARN]" in box.journal("runs without a log")[0]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_push_does_not_wait_for_ever_for_the_mirror(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
