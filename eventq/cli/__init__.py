@@ -13,6 +13,7 @@ import os
 import sys
 
 from eventq.cli.groups import find
+from eventq.cli.show import keep_streams
 from eventq.cli.table import parse
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit with its status."""
     gc.set_threshold(50_000, 50)  # imports create many objects that stay; scanning them takes 2 ms
+    keep_streams()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -244,9 +244,7 @@ def run_click(argv: list[str]) -> int:
         return 0
     except (LogicError, OSError) as error:  # while printing a help or a version
         if not isinstance(error, LogicError):
-            error = LogicError(
-                f"stdout could not be written: {error.strerror}", "check where it goes"
-            )
+            error = show.unwritten(error)
         show.error(error.what, error.fix, as_json=as_json)
         return 1
     return code if isinstance(code, int) else 0

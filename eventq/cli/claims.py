@@ -7,7 +7,7 @@ import os
 from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, JSON, JSON_ERRORS, OF_CONSUMER, READ, THREAD
 from eventq.cli.table import Argument, Command, Option
-from eventq.errors import InputError, LeaseLostError, UsageError
+from eventq.errors import InputError, LeaseLostError, LogicError, UsageError
 from eventq.jsontext import quote
 from eventq.workspace.mirror import line
 
@@ -34,11 +34,27 @@ def claim(
 
     Prints one JSON object per line: the event, the attempt, when the lease ends, and the token that
     `done`, `retry`, `extend` and `dead add` take. No other worker gets the event before the lease
-    ends. Prints nothing if there is no event to claim.
+    ends. Prints nothing if there is no event to claim. What cannot be printed is given back.
     """
     worker = worker or f"{os.uname().nodename}:{os.getppid()}"  # this process ends at once
     found = thread.claim(consumer, limit, lease, wait, nonce, worker=worker)
-    show.lines([_as_line(one) for one in found])
+    try:
+        show.lines([_as_line(one) for one in found])
+    except BaseException as error:  # an interrupt as well
+        if nonce is None:  # with one, a repeat prints them
+            thread.settle(retry=found, delay=0, count=False)
+        if isinstance(error, (show.Closed, LogicError)):
+            raise _unprinted(error, nonce) from error
+        raise
+
+
+def _unprinted(error: show.Closed | LogicError, nonce: str | None) -> LogicError:
+    """Return the error for claims that nobody was told of."""
+    why = error.what if isinstance(error, LogicError) else "the reader of stdout is gone"
+    if nonce is None:
+        fix = "claim again, where the output can be written"
+        return LogicError(f"{why}; the claims were given back", fix)
+    return LogicError(why, "claim again with the same nonce, which returns the same claims")
 
 
 def _as_line(one: Claim) -> str:

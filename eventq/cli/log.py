@@ -161,7 +161,7 @@ def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: 
     """Show the newest events, one readable line each. --follow waits for more."""
     show_page = _show_lines if json else _show_readable
     upto = thread.last_id()
-    pages = thread.follow_pages(upto, filter, tick=_end_when_unread)
+    pages = thread.follow_pages(upto, filter, tick=show.check_stdout)
     try:
         show_page(thread.log.newest(lines, filter, upto) if lines else [])
         if follow:
@@ -169,11 +169,6 @@ def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: 
                 show_page(page)
     except KeyboardInterrupt:
         pass
-
-
-def _end_when_unread() -> None:
-    if show.stdout_closed():
-        raise show.Closed
 
 
 def _show_readable(events: Sequence[Event]) -> None:

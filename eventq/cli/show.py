@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLOCK = 1 << 16
-_now = {"stdin": "open", "place": ""}  # of the command that is running
+_now = {"place": ""}  # of the command that is running
+_closed: set[int] = set()  # streams that were closed when the program began
 
 
 class Closed(Exception):  # noqa: N818 (not an error)
@@ -23,15 +24,22 @@ class Closed(Exception):  # noqa: N818 (not an error)
 
 
 def out(data: bytes) -> None:
-    """Write to stdout, bypassing Python's buffer; raise Closed if its reader is gone."""
+    """Write to stdout, bypassing Python's buffer.
+
+    Raises Closed if its reader is gone, and LogicError if it cannot be written.
+    """
     try:
         write_all(1, data)
     except OSError as error:
-        if error.errno in (errno.EPIPE, errno.EBADF):
+        if error.errno == errno.EPIPE:
             raise Closed from error
-        raise LogicError(
-            f"stdout could not be written: {error.strerror}", "check where it goes"
-        ) from error
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> LogicError:
+    """Return the error for a result that was not written."""
+    what = f"stdout could not be written: {error.strerror}"
+    return LogicError(what, "check where it goes, and that it is open")
 
 
 def say(line: str) -> None:
@@ -107,26 +115,35 @@ def readable(text: str) -> str:
     return printable(text)
 
 
-def stdout_closed() -> bool:
-    """Return whether the reader of stdout is gone."""
+def check_stdout() -> None:
+    """Raise what `out` would raise, as far as can be told without writing."""
     import select
 
+    if 1 in _closed:
+        raise unwritten(OSError(errno.EBADF, os.strerror(errno.EBADF)))
     poll = select.poll()
     poll.register(1, 0)
-    return any(happened & (select.POLLERR | select.POLLNVAL) for _, happened in poll.poll(0))
+    if any(happened & (select.POLLERR | select.POLLNVAL) for _, happened in poll.poll(0)):
+        raise Closed
+
+
+def keep_streams() -> None:
+    """Occupy the descriptors of closed streams; files of the thread would take them otherwise.
+
+    Reading such a stdin and writing to such a stdout or stderr still fails.
+    """
+    for fd, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            _closed.add(os.open(os.devnull, flags))  # the lowest that is free
+    if 1 in _closed:
+        # Python has none then, and click prints nothing without an error.
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (it stays open)
 
 
 def begin(place: str) -> None:
-    """Record the value of --thread, and whether stdin is open.
-
-    This has to happen before the thread is opened, whose files would take descriptor 0.
-    """
-    try:
-        os.fstat(0)
-    except OSError:
-        _now["stdin"] = ""
-    else:
-        _now["stdin"] = "open"
+    """Record the value of --thread."""
     if "://" in place:
         from eventq.workspace.layout import shown
 
@@ -141,7 +158,7 @@ def place() -> str:
 
 def stdin() -> int:
     """Return the descriptor of stdin; raise LogicError if it was closed."""
-    if not _now["stdin"]:
+    if 0 in _closed:
         raise LogicError("stdin is closed", "give the input on stdin")
     return 0
 

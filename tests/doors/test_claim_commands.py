@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.doors.support import run
+import eventq
+from eventq.cli import claims, show
+from tests.doors.support import EVENTQ, environ, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +61,67 @@ def test_a_claim_is_a_line_with_its_token_and_event() -> None:
 def test_a_claim_is_repeated_with_its_nonce() -> None:
     """As a script does that was killed before it knew what it has."""
     assert tokens("--nonce", "n1") == tokens("--nonce", "n1") != tokens("--nonce", "n2")
+
+
+def claim_into(where: str, *options: str) -> tuple[int, str]:
+    """Return exit status and stderr of a claim of everything whose output is not read."""
+    words = [EVENTQ, "claim", "--limit", "4", *options]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full, open(writer, "wb") as gone:
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *words] if where == "closed" else words,
+            stdout=gone if where == "gone" else full, stderr=subprocess.PIPE, text=True,
+            env=environ(), timeout=300,
+        )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+UNREAD = {
+    "closed": "stdout could not be written: Bad file descriptor",
+    "full": "stdout could not be written: No space left on device",
+    "gone": "the reader of stdout is gone",
+}
+
+
+@pytest.mark.usefixtures("inbox")
+@pytest.mark.parametrize("where", [*UNREAD])
+def test_claims_that_cannot_be_printed_are_given_back(where: str) -> None:
+    """Nobody has their tokens: others get the events at once, and no attempt is counted."""
+    code, error = claim_into(where)
+    fix = "claim again, where the output can be written"
+    assert (code, error) == (1, f"Error: {UNREAD[where]}; the claims were given back - {fix}\n")
+    assert run("claims", "ls").out == ""
+    again = [(one["event"]["id"], one["attempt"]) for one in claim("--limit", "9")]
+    assert again == [(number, 1) for number in range(1, 5)]
+    assert claim_into(where) == (0, "")  # there is nothing to print
+
+
+@pytest.mark.usefixtures("inbox")
+@pytest.mark.parametrize("where", [*UNREAD])
+def test_claims_with_a_nonce_wait_to_be_printed_again(where: str) -> None:
+    """They may have been printed before, and a repeat would find nothing if they were given back."""
+    first = tokens("--limit", "2", "--nonce", "n1")
+    fix = "claim again with the same nonce, which returns the same claims"
+    for nonce in ("n1", "n2"):
+        assert claim_into(where, "--nonce", nonce) == (1, f"Error: {UNREAD[where]} - {fix}\n")
+    assert tokens("--nonce", "n1") == first
+    assert [one["event"]["id"] for one in claim("--nonce", "n2")] == [3, 4]
+
+
+def test_an_interrupted_claim_is_given_back(inbox: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when ^C ends a claim whose reader does not read."""
+
+    def blocked(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "lines", blocked)
+    told = {"lease": None, "wait": 0.0, "nonce": None, "worker": None}
+    with eventq.open(inbox) as thread:
+        with pytest.raises(KeyboardInterrupt):
+            claims.claim(thread, consumer="w", limit=4, **told)  # type: ignore[arg-type]
+        assert [*thread.claims()] == []
+        assert [one.attempt for one in thread.claim("w", 9)] == [1] * 4
 
 
 @pytest.mark.usefixtures("inbox")

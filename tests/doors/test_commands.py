@@ -352,6 +352,55 @@ def test_a_full_stdout_is_an_error(inbox: str) -> None:
     assert done.stderr.startswith(b"Error: stdout could not be written")
 
 
+def closed(inbox: str, words: str, streams: str = ">&-") -> tuple[int, str]:
+    """Return the exit status and stderr of a command with closed streams."""
+    done = subprocess.run(
+        ["sh", "-c", f"{EVENTQ} {words} {streams}"], capture_output=True, text=True, timeout=300,
+        env=environ(EVENTQ_THREAD=inbox, EVENTQ_CONSUMER="w"), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pop", "pop --last-event-id 1", "peek --last 1", "tail", "tail -f", "info", "info --json",
+        "check", "push --source self --type record --content x --json", "pause --consumer w",
+        "turn append main --content x", "completion bash", "guide", "--help", "help push",
+        "push --help", "--version", "-V",
+    ],
+)  # fmt: skip
+def test_a_closed_stdout_is_an_error(inbox: str, words: str) -> None:
+    """A command whose result goes nowhere says so; it does not exit with 0."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "record", "x")] * 2)
+        thread.subscribe("w")
+        thread.contexts.create("main")
+    code, error = closed(inbox, words)
+    assert code == 1
+    assert error.startswith('{"error":"' if "--json" in words else "Error: ")
+    assert "stdout could not be written: Bad file descriptor" in error
+
+
+def test_a_follower_with_a_closed_stdout_does_not_wait(inbox: str) -> None:
+    """It fails at once, though there is nothing to print yet."""
+    assert closed(inbox, "tail -f")[0] == 1
+
+
+def test_a_command_that_prints_nothing_needs_no_stdout(inbox: str) -> None:
+    """With all streams closed it is done, and no file of the thread is taken for a stream."""
+    for number in range(1, 3):
+        words = f"push --source self --type record --content {number}"
+        assert closed(inbox, words, "<&- >&- 2>&-") == (0, "")
+    assert closed(inbox, "push --source self --type record --content 3 --json", ">&- 2>&-")[0] == 1
+    assert closed(inbox, "push --source self", "<&- >&- 2>&-")[0] == 2
+    with eventq.open(inbox) as thread:
+        assert [event.content for event in thread.last(3)] == ["1", "2", "3"]
+        assert thread.check() == []
+        assert "could not" not in Path(thread.layout.journal).read_text()
+
+
 def test_a_stdout_that_does_not_block_is_waited_for(inbox: str) -> None:
     """A pipe that somebody made non-blocking is full for a while, not for good."""
     with eventq.open(inbox) as thread:
