@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 MAX_TOKEN = 1024  # characters: more might not fit into a HELLO
 _MMAP_THRESHOLD = -3  # the parameter of glibc's mallopt
 _LONG_BLOCK = 1 << 20  # bytes
+_KEYS = {
+    "matching": "a key counts only for the same turn on the same named parent",
+    "strict": "a key is one turn; other bytes are refused",
+    "ignore": "every turn is appended",
+}
 
 
 def serve(
@@ -35,7 +40,7 @@ def serve(
     listen: str,
     token: str | None,
     limits: Bounds,
-    keys: bool,
+    keys: str,
     foreign_roots: bool,
     json: bool,
 ) -> int:
@@ -66,6 +71,7 @@ def serve(
     def ready(address: str) -> None:
         _on_end(stop)
         show.note(f"listening on {address}")
+        show.note(f"keys of APPEND_TURN: {keys} ({_KEYS[keys]})")
         if json:
             show.dump({"listening": address})
 
@@ -145,12 +151,13 @@ COMMANDS = {
                 ),
             ),
             Option(
-                "ignore-keys",
-                "Ignore the idempotency key of an APPEND_TURN. This is for clients of the"
-                " protocol that send a hash as the key; the keys of eventq.connect and of commands"
-                " still count.",
-                kinds.OFF,
-                parameter="keys",
+                "keys RULE",
+                "How the idempotency key of an APPEND_TURN counts. matching: only with the same"
+                " bytes, type and non-zero parent; then the first turn is returned, otherwise the"
+                " turn is appended. strict: a key is one turn, and other bytes are refused. ignore:"
+                " never. The keys of eventq.connect and of commands always count.",
+                kinds.Choice(*_KEYS),
+                default="matching",
             ),
             Option(
                 "foreign-roots",
@@ -162,5 +169,6 @@ COMMANDS = {
         ],
         "eventq serve --thread ./inbox --listen 127.0.0.1:9009",
         "eventq serve --thread ./inbox --listen unix:./inbox.sock",
+        "eventq serve --thread ./inbox --keys strict",
     )
 }

@@ -69,8 +69,8 @@ class Handlers:
         self.calls = calls
         self._foreign_roots = foreign_roots
 
-    def plan(self, request: Request, *, keys: bool = True, need: Need = need_nothing) -> Plan:
-        """Return the plan for a request; `keys` is whether idempotency keys are used.
+    def plan(self, request: Request, *, keys: str = "matching", need: Need = need_nothing) -> Plan:
+        """Return the plan for a request; `keys` names one of the `KEY_RULES`.
 
         Raises the errors that the request alone causes. `need` is asked for memory before a long
         reply is read; it may raise, and the plan be run again later.
@@ -87,9 +87,9 @@ class Handlers:
         how, do = _PLAIN[type(request)]
         return Plan(how, lambda thread: read_once_it_fits(do(thread, request), need))
 
-    def _append(self, request: AppendTurn, *, keys: bool) -> Callable[[Thread], Reply]:
+    def _append(self, request: AppendTurn, *, keys: str) -> Callable[[Thread], Reply]:
         """Return a function that appends a turn; its key is checked now."""
-        key = key_text(request.idempotency_key) if keys and request.idempotency_key else None
+        key = KEY_RULES[keys](request) if request.idempotency_key else None
         parent = request.parent_turn_id or None
         to = AppendTo(parent, key=key, root=request.fs_root, foreign_root=self._foreign_roots)
 
@@ -176,6 +176,20 @@ def _head(context: Context) -> Head:
 # Turns.
 
 
+def matching_key(request: AppendTurn) -> str | None:
+    """Return a text that only the same key for the same turn on the same parent has.
+
+    None without a parent: then an equal turn may be another one, which nothing tells from a retry.
+    Keys that do not match have nothing in common, so none is refused, and none replaces another:
+    each append can be repeated. The thread checks the hash against the payload.
+    """
+    if not request.parent_turn_id:
+        return None
+    numbers = request.parent_turn_id, request.type_version, request.encoding
+    about = "\n".join((*map(str, numbers), request.type_id, "")).encode()
+    return f"blake3:{blake3(about + request.hash + request.idempotency_key).hexdigest()}"
+
+
 def key_text(key: bytes) -> str:
     """Return an idempotency key as text, a different one for each key.
 
@@ -191,6 +205,14 @@ def key_text(key: bytes) -> str:
     if 2 * len(key) + 4 <= MAX_NAME:
         return f"hex:{key.hex()}"
     return f"blake3:{blake3(key).hexdigest()}"
+
+
+KEY_RULES: dict[str, Callable[[AppendTurn], str | None]] = {
+    "matching": matching_key,
+    "strict": lambda request: key_text(request.idempotency_key),
+    "ignore": lambda _: None,
+}
+"""What the key of an APPEND_TURN is stored as, by the name of the rule."""
 
 
 def inflated(request: AppendTurn) -> bytes:

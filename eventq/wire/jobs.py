@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         """The connection that a job came over."""
 
         json_errors: bool
-        keys: bool
+        keys: str
         gone: bool  # nobody waits for replies any more
 
         def reserve(self, job: Job, size: int) -> bool:

@@ -40,7 +40,7 @@ from eventq.wire.frames import (
     Welcome,
     decode_request,
 )
-from eventq.wire.handlers import Handlers
+from eventq.wire.handlers import KEY_RULES, Handlers
 from eventq.wire.jobs import Job, MemoryBudget, Workers, Writer
 from eventq.wire.rpc import QUICK, SCAN, WRITE
 
@@ -338,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
                 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}',
             )
         self.json_errors = meta.get("errors") == "json"
-        self.keys = self.server.keys and meta.get("keys") is not False
+        self.keys = "ignore" if meta.get("keys") is False else self.server.keys
         self._reader.limit = self.server.limits.frame
         self._deadline = None
         return Welcome(self.server.next_session())
@@ -628,7 +628,7 @@ class Server:
     """A thread, served at one address: `HOST:PORT` (port 0 picks one), or `unix:PATH`.
 
     `token` is what every peer must show; an address that other machines can reach needs one.
-    `keys=False` ignores idempotency keys, for clients whose key is a hash of the content.
+    `keys` names the rule for the keys of APPEND_TURN: `matching`, `strict` or `ignore`.
     `foreign_roots=True` accepts the roots of file trees that are kept elsewhere. Raises
     NotAThreadError, UsageError.
     """
@@ -640,7 +640,7 @@ class Server:
         *,
         token: str = "",
         limits: Limits | None = None,
-        keys: bool = True,
+        keys: str = "matching",
         foreign_roots: bool = False,
     ) -> None:
         self.limits = limits or Limits()
@@ -650,6 +650,8 @@ class Server:
             what = f"'{listen}' can be reached from other machines"
             fix = "set EVENTQ_TOKEN or give --token, or listen on 127.0.0.1 or unix:PATH"
             raise UsageError(what, fix)
+        if keys not in KEY_RULES:
+            raise UsageError(f"no rule for keys is named '{keys}'", f"name {', '.join(KEY_RULES)}")
         self.token = token
         self.keys = keys
         self.foreign_roots = foreign_roots

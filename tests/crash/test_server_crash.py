@@ -147,9 +147,9 @@ def test_what_a_killed_server_has_acknowledged_is_there(
 def test_a_killed_server_leaves_its_socket_to_the_next(path: str, tmp_path: Path) -> None:
     """A dead server's socket is replaced, and a repeated key returns its turn."""
     place = tmp_path / "s.sock"
-    message = append(1, b"x", idempotency_key=b"k")
+    message = append(1, b"x", 1, idempotency_key=b"k")
     with Process(path, listen=f"unix:{place}") as process, process.peer() as peer:
-        first = peer.talk([CreateContext(0), message])[1]
+        first = peer.talk([CreateContext(0), append(1, b"root"), message])[2]
         process.process.kill()
         assert peer.rest() == []
     assert os.path.exists(place)

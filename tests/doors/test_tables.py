@@ -18,6 +18,7 @@ from eventq.cli import groups, kinds
 from eventq.cli.table import Argument, Command, Option
 from eventq.output import sink
 from eventq.records import Subscription
+from eventq.wire.handlers import KEY_RULES
 from eventq.wire.server import DEFAULT, Limits
 from tests.doors.support import environ, run
 
@@ -115,9 +116,12 @@ def test_defaults_are_those_of_the_library() -> None:
     limits = Limits()
     for option, value in (
         ("listen", DEFAULT), ("connections", limits.connections), ("idle", limits.idle), ("frame", limits.frame),
-        ("in-flight", limits.in_flight), ("ignore-keys", True), ("foreign-roots", False),
+        ("in-flight", limits.in_flight), ("keys", "matching"), ("foreign-roots", False),
     ):  # fmt: skip
         assert default["serve", option] == value
+    (rules,) = [part.kind for part in COMMANDS["serve"].parts if part.name == "keys"]
+    assert isinstance(rules, kinds.Choice)
+    assert rules.words == (*KEY_RULES,)
     unset = {field.name: field.default for field in dataclasses.fields(Subscription)}
     for name in ("max_attempts", "timeout", "batch", "concurrency", "ordered_by", "on_failure",
                  "backoff", "lease", "emit_dead"):  # fmt: skip
@@ -156,6 +160,13 @@ def test_a_missing_thread_comes_before_a_bad_value(
         by_click = run(*call, f"--thread={inbox}")
         assert (by_click.code, by_click.out, by_click.err) == (2, "", done.err)
         assert run(*call, "--thread", str(tmp_path / "none")).code == 1
+
+
+def test_a_rule_for_keys_that_does_not_exist_is_refused(inbox: str) -> None:
+    """The error names those that do."""
+    done = run("serve --keys often --thread", inbox)
+    error = "Error: --keys must be matching, strict or ignore, not 'often' - choose one of them\n"
+    assert (done.code, done.out, done.err) == (2, "", error)
 
 
 def test_a_combination_that_is_refused_comes_before_the_thread(tmp_path: Path) -> None:

@@ -306,6 +306,7 @@ class Process:
         assert self.process.stderr is not None
         line = self.process.stderr.readline().decode()
         self.said = line
+        self.keys = self.process.stderr.readline().decode()
         self.address = line.strip().rpartition(" ")[2]
 
     def __enter__(self) -> Process:
@@ -321,7 +322,7 @@ class Process:
         return Peer(self.address)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal; return the exit code, stdout, and stderr after its first line."""
+        """Send a signal; return the exit code, stdout, and stderr after its first two lines."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, out.decode(), err.decode()

@@ -1303,6 +1303,7 @@ def test_a_server_says_where_it_listens(path: str) -> None:
     with Process(path, "--json") as process:
         host, _, port = process.address.rpartition(":")
         assert process.said == f"listening on 127.0.0.1:{port}\n"
+        assert process.keys.startswith("keys of APPEND_TURN: matching (")
         assert (host, int(port) > 0) == ("127.0.0.1", True)
         with process.peer() as peer:
             peer.lives()
@@ -1312,12 +1313,13 @@ def test_a_server_says_where_it_listens(path: str) -> None:
 
 def test_the_command_passes_on_what_it_was_told(path: str) -> None:
     """Limits, token and keys on the command line; the token from the environment, too."""
-    with Process(path, "--ignore-keys", "--frame", "2000", "--in-flight", "8000", "--connections", "2", "--idle", "60.5",
+    with Process(path, "--keys", "ignore", "--frame", "2000", "--in-flight", "8000", "--connections", "2", "--idle", "60.5",
                  EVENTQ_TOKEN="sesame") as process, process.peer() as peer:  # fmt: skip
         assert code(peer.ask(CreateContext(0))) == 409
-        keyed = append(1, b"x", idempotency_key=b"k")
-        found = peer.talk([Hello(1, "sesame"), CreateContext(0), keyed, keyed])
-        assert [getattr(one, "turn_id", 0) for one in found] == [0, 0, 1, 2]
+        keyed = append(1, b"x", 1, idempotency_key=b"k")
+        found = peer.talk([Hello(1, "sesame"), CreateContext(0), append(1, b""), keyed, keyed])
+        assert [getattr(one, "turn_id", 0) for one in found] == [0, 0, 1, 2, 3]
+        assert process.keys == "keys of APPEND_TURN: ignore (every turn is appended)\n"
         with process.peer(), process.peer() as third:
             assert "has 2 connections" in third.last_words().text
         peer.socket.sendall(frame(11, b"", length=2001))
@@ -1325,6 +1327,17 @@ def test_the_command_passes_on_what_it_was_told(path: str) -> None:
     other = Process(path, "--token", "other", EVENTQ_TOKEN="sesame")
     with other as process, process.peer() as peer:
         assert [code(one) for one in peer.talk([Hello(1, "sesame"), Hello(1, "other")])] == [409, 0]
+
+
+@pytest.mark.parametrize("rule", [*handlers.KEY_RULES])
+def test_the_rule_for_keys_is_said_at_the_start(rule: str, path: str) -> None:
+    """In a line of its own, also for the default."""
+    with Process(path, "--keys", rule) as process:
+        assert process.keys.startswith(f"keys of APPEND_TURN: {rule} (")
+        assert process.end() == (0, "", "")
+    if rule == "matching":
+        with Process(path) as process:
+            assert process.keys.startswith(f"keys of APPEND_TURN: {rule} (")
 
 
 # --- what is no server ----------------------------------------------------------------------------
@@ -1353,6 +1366,12 @@ def test_limits_that_make_no_server_are_refused(
         Server(path, limits=Limits(**limits))
     Limits(connections=1, idle=0.001, frame=1024, in_flight=3072).check()
     Limits(frame=MAX_FRAME, in_flight=2 * MAX_FRAME + 1024).check()
+
+
+def test_an_unknown_rule_for_keys_is_refused(path: str) -> None:
+    """The error names those that there are."""
+    with pytest.raises(UsageError, match="named 'often' - name matching, strict, ignore"):
+        Server(path, keys="often")
 
 
 def test_a_server_of_no_thread_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import random
 import struct
 import threading
 import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -549,21 +550,139 @@ KEYS = [
 ]  # fmt: skip
 
 
+def ids(replies: list[Reply]) -> list[int]:
+    """Return the turns of replies to appends."""
+    assert all(isinstance(one, Appended) for one in replies), replies
+    return [getattr(one, "turn_id", 0) for one in replies]
+
+
+def test_one_key_for_several_events_loses_none(told: Peer) -> None:
+    """A stock client may send one key with every append: all are appended, and none is refused."""
+    keyed: list[Message] = [
+        append(1, b"x", idempotency_key=b"k"),
+        append(1, b"x", idempotency_key=b"k"),
+        append(1, b"y", idempotency_key=b"k"),
+        append(1, b"x", idempotency_key=b"k", type_id="u"),
+    ]
+    assert ids(told.talk(keyed)) == [4, 5, 6, 7]
+    assert last(told) == [ONE, TWO, b"x", b"x", b"y", b"x"]
+
+
+OTHERS: list[AppendTurn] = [
+    append(1, b"other", 2, idempotency_key=b"k"),
+    append(1, b"keyed", 2, idempotency_key=b"k", type_id="u"),
+    append(1, b"keyed", 2, idempotency_key=b"k", type_version=2),
+    append(1, b"keyed", 2, idempotency_key=b"k", encoding=1),
+    append(1, b"keyed", 1, idempotency_key=b"k"),
+    append(1, b"keyed", 2, idempotency_key=b"k!"),
+    append(2, b"keyed", 2, idempotency_key=b"k"),
+    append(1, b"keyed", 2),
+]
+
+
+def test_a_key_counts_for_the_same_turn_on_the_same_parent(told: Peer) -> None:
+    """Then the first turn comes back and nothing changes; whatever differs is another turn."""
+    asked = [append(1, b"keyed", 2, idempotency_key=b"k"), *OTHERS]
+    appended = told.talk([*asked, append(1, b"between")])
+    assert ids(appended) == [*range(4, 14)]
+    *keyed, unkeyed = range(len(asked))
+    assert [told.ask(asked[number]) for number in keyed] == [appended[number] for number in keyed]
+    assert told.ask(GetHead(1)) == Head(1, 13, 3)
+    assert ids([told.ask(asked[unkeyed])]) == [14]
+
+
+def test_a_retry_may_be_compressed_differently(told: Peer) -> None:
+    """What counts is the bytes of the payload, not how they come."""
+    data = b"keyed" * 100
+    plain = append(1, data, 2, idempotency_key=b"k")
+    packed = replace(plain, compression=1, payload=zstd(data))
+    assert ids(told.talk([plain, packed])) == [4, 4]
+
+
+def test_a_wrong_hash_is_refused_though_its_key_is_known(told: Peer) -> None:
+    """The key goes by the hash that was sent, and the thread checks that."""
+    right = append(1, b"keyed", 2, idempotency_key=b"k")
+    assert ids([told.ask(right)]) == [4]
+    assert told.refused(replace(right, payload=b"KEYED")) == 422
+
+
+def test_keys_of_clients_and_of_the_library_do_not_meet(told: Peer, path: str) -> None:
+    """A client of the protocol cannot take the key of a program, nor be refused for one."""
+    with eventq.open(path) as thread:
+        context = thread.contexts.get(1)
+        assert context.append(NewTurn(b"mine"), key="k").turn_id == 4
+        assert ids([told.ask(append(1, b"keyed", 2, idempotency_key=b"k"))]) == [5]
+        assert context.append(NewTurn(b"mine"), key="k").turn_id == 4
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_request_and_its_retry_at_once_are_one_turn(
+    servers: int, serve: Serve, path: str
+) -> None:
+    """Over two connections, to one server or to two of the same thread."""
+    served = [serve() for _ in range(servers)]
+    one, other = served[0].peer(), served[-1].peer()
+    one.talk([CreateContext(0), append(1, ONE)])
+    parent = 1
+    for number in range(20):
+        message = append(1, b"%d" % number, parent, idempotency_key=b"k")
+        one.send(message)
+        other.send(message)
+        first, second = one.reply(), other.reply()
+        assert first == second
+        (parent,) = ids([first])
+    assert parent == 21
+    assert one.ask(GetHead(1)) == Head(1, 21, 20)
+
+
+def test_a_group_takes_a_retry_for_what_it_is(
+    serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one transaction, too: of forty equal requests of forty peers one is stored."""
+    with eventq.open(path) as thread:
+        thread.contexts.create().append(NewTurn(b"root"))
+    held, served = Commits(monkeypatch), serve()
+    message = append(1, b"keyed", 1, idempotency_key=b"k")
+    peers = gather(served, held, until, *[message] * 40)
+    assert ids([peer.reply() for peer in peers]) == [2] * 40
+    assert held.groups == [1, 40]
+
+
+def test_a_key_is_forgotten_after_a_day(serve: Serve, path: str, raw: apsw.Connection) -> None:
+    """As keys are under every rule."""
+    peer = serve().peer()
+    message = append(1, b"x", 1, idempotency_key=b"k")
+    assert ids(peer.talk([CreateContext(0), append(1, ONE), message, message])[1:]) == [1, 2, 2]
+    raw.execute("UPDATE turn_keys SET created_at_ms = created_at_ms - 24 * 3600 * 1000 - 1")
+    assert ids([peer.ask(message)]) == [3]
+
+
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
-def test_a_key_stands_for_one_turn(key: bytes, told: Peer) -> None:
-    """A repeated key returns the first turn, or 409 if the turn differs."""
-    first = Appended(1, 4, 2, hashed(b"keyed"))
+def test_any_bytes_may_be_a_key(key: bytes, told: Peer) -> None:
+    """Also those that are no text, and very long ones."""
+    message = append(1, b"keyed", 2, idempotency_key=key)
+    longer = replace(message, idempotency_key=key + b"!" if len(key) < MAX_KEY else key[1:])
+    assert ids(told.talk([message, longer, message, longer])) == [4, 5, 4, 5]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
+def test_a_strict_key_stands_for_one_turn(key: bytes, serve: Serve) -> None:
+    """With `--keys strict` a repeated key returns the first turn, or 409 if the turn differs."""
+    told = serve(keys="strict").peer()
+    told.talk([CreateContext(0), append(1, ONE), append(1, TWO), ForkContext(1)])
+    first = Appended(1, 3, 2, hashed(b"keyed"))
     assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
     told.ask(append(1, b"between"))
     assert told.ask(append(1, b"keyed", idempotency_key=key)) == first
-    assert told.ask(GetHead(1)) == Head(1, 5, 3)
+    assert told.ask(append(1, b"keyed", 1, idempotency_key=key)) == first
+    assert told.ask(GetHead(1)) == Head(1, 4, 3)
     assert told.refused(append(1, b"other", idempotency_key=key)) == 409
     others: list[dict[str, Any]] = [{"type_version": 2}, {"type_id": "u"}, {"encoding": 1}]
     for other in others:
         assert told.refused(append(1, b"keyed", idempotency_key=key, **other)) == 409
-    assert told.ask(append(2, b"keyed", idempotency_key=key)) == Appended(2, 6, 2, hashed(b"keyed"))
+    assert told.ask(append(2, b"keyed", idempotency_key=key)) == Appended(2, 5, 1, hashed(b"keyed"))
     key = key + b"!" if len(key) < MAX_KEY else key[1:]
-    assert told.ask(append(1, b"keyed", idempotency_key=key)) == Appended(1, 7, 4, hashed(b"keyed"))
+    assert told.ask(append(1, b"keyed", idempotency_key=key)) == Appended(1, 6, 4, hashed(b"keyed"))
 
 
 def test_no_key_is_no_key(peer: Peer) -> None:
@@ -572,33 +691,36 @@ def test_no_key_is_no_key(peer: Peer) -> None:
     assert [getattr(one, "turn_id", 0) for one in peer.talk([append(1, b"x")] * 3)] == [1, 2, 3]
 
 
-def test_a_key_outlives_connection_and_server(serve: Serve) -> None:
+@pytest.mark.parametrize("rule", ["matching", "strict"])
+def test_a_key_outlives_connection_and_server(rule: str, serve: Serve) -> None:
     """A client that comes again after a break gets its first turn."""
-    message = append(1, b"x", idempotency_key=b"k")
-    first = serve()
+    message = append(1, b"x", 1, idempotency_key=b"k")
+    first = serve(keys=rule)
     peer = first.peer()
-    peer.ask(CreateContext(0))
-    assert peer.ask(message) == Appended(1, 1, 0, hashed(b"x"))
+    peer.talk([CreateContext(0), append(1, ONE)])
+    assert peer.ask(message) == Appended(1, 2, 1, hashed(b"x"))
     first.stop()
-    assert serve().peer().ask(message) == Appended(1, 1, 0, hashed(b"x"))
+    assert serve(keys=rule).peer().ask(message) == Appended(1, 2, 1, hashed(b"x"))
 
 
-def test_keys_are_ignored_where_they_are_hashes(serve: Serve) -> None:
+@pytest.mark.parametrize("rule", ["matching", "strict"])
+def test_keys_may_be_ignored(rule: str, serve: Serve) -> None:
     """Keys are ignored by the server's option, or by a connection's HELLO."""
-    ignored, told = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
-    served = serve(keys=False)
+    ignored, off = append(1, b"x", 1, idempotency_key=b"k"), Hello(meta='{"keys": false}')
+    served = serve(keys="ignore")
     peer = served.peer()
-    yes = Hello(meta='{"keys": true}')
-    asked: list[Message] = [CreateContext(0), ignored, ignored, yes, ignored]
-    assert [getattr(one, "turn_id", 0) for one in peer.talk(asked)] == [0, 1, 2, 0, 3]
+    peer.talk([CreateContext(0), append(1, ONE)])
+    assert ids([peer.ask(ignored), peer.ask(ignored)]) == [2, 3]
+    peer.ask(Hello(meta='{"keys": true}'))
+    assert ids([peer.ask(ignored)]) == [4]
     served.stop()
-    served = serve()
+    served = serve(keys=rule)
     peer, other = served.peer(), served.peer()
-    peer.ask(told)
-    assert [getattr(one, "turn_id", 0) for one in peer.talk([ignored, ignored])] == [4, 5]
-    assert [getattr(one, "turn_id", 0) for one in other.talk([ignored, ignored])] == [6, 6]
+    peer.ask(off)
+    assert ids(peer.talk([ignored, ignored])) == [5, 6]
+    assert ids(other.talk([ignored, ignored])) == [7, 7]
     peer.ask(Hello())
-    assert getattr(peer.ask(ignored), "turn_id", 0) == 6
+    assert ids([peer.ask(ignored)]) == [7]
 
 
 @given(st.binary(min_size=1, max_size=300), st.binary(min_size=1, max_size=300))
@@ -655,7 +777,7 @@ def test_a_root_must_be_a_blob_unless_they_are_kept_elsewhere(serve: Serve, path
 
 def test_an_append_again_keeps_the_root_of_the_first(told: Peer, path: str) -> None:
     """With the same key a turn comes back as it was, also when its root was replaced meanwhile."""
-    message = append(1, b"3", fs_root=hashed(ONE), idempotency_key=b"k")
+    message = append(1, b"3", 2, fs_root=hashed(ONE), idempotency_key=b"k")
     first = told.ask(message)
     assert told.ask(message) == first == Appended(1, 4, 2, hashed(b"3"))
     told.ask(AttachFs(4, hashed(TWO)))
@@ -702,7 +824,8 @@ def conversation(chance: random.Random, length: int) -> list[Message]:
             asked.append(chance.choice([(4, b"\0"), (77, b""), (5, bytes(40)), (6, bytes(17))]))
         elif kind == 12:
             key = chance.choice([b"a", b"b"])
-            asked.append(append(1 + contexts, b"", idempotency_key=key))
+            parent = chance.choice([0, 1])
+            asked.append(append(1 + contexts, b"", parent, idempotency_key=key))
         else:
             hello = Hello(meta=chance.choice(["", "{}", "{"]))
             asked.append(hello if chance.random() < 0.5 else GetHead(context))
@@ -727,11 +850,11 @@ def test_replies_come_in_order_however_the_requests_come(
 
 def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
     """A HELLO about keys affects only the appends after it, even in one send."""
-    peer.ask(CreateContext(0))
-    one, off = append(1, b"x", idempotency_key=b"k"), Hello(meta='{"keys": false}')
+    peer.talk([CreateContext(0), append(1, ONE)])
+    one, off = append(1, b"x", 1, idempotency_key=b"k"), Hello(meta='{"keys": false}')
     found = peer.talk([one, GetHead(1), one, off, one, GetHead(1), Hello(), one])
-    ids = [getattr(reply, "turn_id", None) for reply in found]
-    assert ids == [1, None, 1, None, 2, None, None, 1]
+    turns = [getattr(reply, "turn_id", None) for reply in found]
+    assert turns == [2, None, 2, None, 3, None, None, 2]
 
 
 def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
