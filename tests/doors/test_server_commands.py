@@ -670,11 +670,13 @@ def test_no_thread_is_made_under_the_name_of_a_server(address: str, tmp_path: Pa
     assert here(str(tmp_path), "info", "--thread", "./unix:x")[0] == 0
 
 
-def test_whose_keys_are_ignored_is_in_the_help() -> None:
-    """The option concerns one message of the protocol, and the help names it."""
+def test_which_keys_a_rule_is_for_is_in_the_help() -> None:
+    """The option concerns one message of the protocol, and the help names it, and the rules."""
     shown = " ".join(run("serve --help").out.split())
     assert "the idempotency key of an APPEND_TURN" in shown
-    assert "the keys of eventq.connect and of commands still count" in shown
+    assert "The keys of eventq.connect and of commands always count" in shown
+    assert all(f" {rule}: " in shown for rule in ("matching", "strict", "ignore"))
+    assert "(default: matching)" in shown
 
 
 def test_what_a_server_can_do_is_in_the_help() -> None:
