@@ -9,7 +9,6 @@ from eventq.errors import (
     DiskError,
     EventqError,
     LogicError,
-    NotAThreadError,
     StoreError,
     ThreadExistsError,
     UsageError,
@@ -148,26 +147,25 @@ def _make(layout: Layout, *, shared: bool) -> None:
 
 
 def destroy(path: Path) -> None:
-    """Delete the thread at `path` and everything in its directory."""
-    if is_url(_text(path)):
+    """Delete a thread in a database, and everything in it. Nothing brings it back.
+
+    Raises NotAThreadError, and UsageError for a directory, of which nothing is deleted: it may hold
+    what is not the thread's, so its owner deletes it.
+    """
+    text = _text(path)
+    if is_url(text):
         from eventq.workspace.shared import destroy as destroy_shared
 
-        destroy_shared(_text(path))
+        destroy_shared(text)
         return
-    import shutil
+    fix = "give postgresql://user@host/database?thread=NAME"
+    if text and "://" not in text:
+        from shlex import quote
 
-    layout = Layout(resolve(_text(path)))
-    if not exists(path):
-        raise NotAThreadError(layout.directory)
-    try:
-        os.unlink(layout.database)  # first, so that all who have it open notice at once
-        shutil.rmtree(os.path.realpath(layout.directory))
-        if os.path.islink(layout.directory):
-            os.unlink(layout.directory)
-    except FileNotFoundError:
-        pass  # another process is deleting it too
-    except OSError as error:
-        raise _refused(layout.directory, error) from error
+        place = quote(os.path.realpath(resolve(text)))  # `rm -r` of a link deletes only the link
+        fix = f"delete a directory with: rm -r {place} (in Python, with shutil.rmtree)"
+    what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
+    raise UsageError(what, fix)
 
 
 def init_schema(url: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from blake3 import blake3
 import eventq
 from eventq import system
 from eventq.workspace import shared
+from eventq.workspace.layout import is_url
 from tests.running import MARK
 
 if TYPE_CHECKING:
@@ -59,6 +61,14 @@ def quickly(url: str) -> None:
 def fresh(base: str) -> str:
     """Return the URL of a new thread in a database."""
     return eventq.init(f"{base}&thread={uuid4().hex}")
+
+
+def delete(path: str) -> None:
+    """Delete a thread on any engine: a directory as its owner does."""
+    if is_url(path):
+        eventq.destroy(path)
+    else:
+        shutil.rmtree(path)
 
 
 def use_our_clock(database: Any) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
     """Create a thread: a directory for events, consumers and logs.
 
+    What a directory holds already is left alone.
+
     PATH may also be postgresql://USER@HOST/DATABASE?thread=NAME: then programs on many machines can
     use it. First, the owner of the database makes the tables with --schema; later, it brings them
     up to date. Events, keys, consumers without a handler, pop, claims, dead letters and Python
@@ -39,6 +41,15 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
     create = init_anywhere if show.program() == "thread" else make
     made = create(path, shared=shared)
     show.result({"thread": made}, f"Initialized thread at {made}", json=json)
+    if show.program() != "thread":  # it has never said so
+        _note_others(made)
+
+
+def _note_others(made: str) -> None:
+    from eventq.workspace.layout import Layout, is_url
+
+    if not is_url(made) and (others := Layout(made).others()):
+        show.note(f"Note: the folder was not empty; its other entries ({others}) are left alone")
 
 
 def info(thread: Thread, *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""List and delete threads."""
+"""List threads, and delete those in a database."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ def ls(*, place: str, json: bool) -> None:
     show.result({"threads": found}, "\n".join(found), json=json)
 
 
-def rm(*, path: str, json: bool) -> None:
-    """Delete a thread and everything in it. Nothing brings it back."""
+def rm(*, url: str, json: bool) -> None:
+    """Delete a thread in a database, and everything in it. Nothing brings it back.
+
+    A thread in a directory is deleted with the directory: rm -r.
+    """
     from eventq.thread import destroy
     from eventq.workspace.layout import shown
 
-    destroy(path)
-    show.result({"thread": shown(path)}, f"Deleted thread {shown(path)}", json=json)
+    destroy(url)
+    show.result({"thread": shown(url)}, f"Deleted thread {shown(url)}", json=json)
 
 
 COMMANDS = {
@@ -33,7 +36,7 @@ COMMANDS = {
     ),
     "thread rm": Command(
         rm,
-        [Argument("PATH", kinds.place), JSON],
+        [Argument("URL"), JSON],
         "eventq thread rm 'postgresql://user@host/database?thread=inbox'",
     ),
 }

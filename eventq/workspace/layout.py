@@ -46,6 +46,13 @@ class Layout:
         """Return whether the thread has not been deleted."""
         return os.path.exists(self.database)
 
+    def others(self) -> int:
+        """Return how many entries of the directory are not those of a new thread."""
+        base = os.path.basename(self.database)  # SQLite's own files begin with it
+        own = {os.path.basename(path) for path in (self.mirror, self.run, self.logs)}
+        names = os.listdir(self.directory)
+        return sum(name not in own and not name.startswith(base) for name in names)
+
     def file_mode(self) -> int:
         """Return the permissions of a new file: those of the database."""
         return system.mode_like(self.database)

@@ -667,7 +667,7 @@ def test_a_source_that_is_gone(tmp_path: Path, other: eventq.Thread) -> None:
     path = eventq.init(tmp_path / "gone")
     with eventq.open(path) as gone:
         gone.contexts.create("main").append("m1")
-        eventq.destroy(path)
+        shutil.rmtree(path)
         with pytest.raises(NotAThreadError):
             gone.copy_to(other)
         eventq.init(path)

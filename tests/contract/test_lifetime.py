@@ -218,7 +218,7 @@ def test_writing_to_a_thread_that_was_deleted(
     thread = eventq.open(path)
     thread.push("self", "note", "x")
     thread.subscribe("w", "true")
-    eventq.destroy(path)
+    shutil.rmtree(path)
     if again:
         eventq.init(path)
         with eventq.open(path) as other:
@@ -250,8 +250,6 @@ def test_a_thread_moved_away_and_back(path: str) -> None:
 @pytest.mark.parametrize("name", ["run", "logs", "events.jsonl"])
 def test_folders_that_go_missing_come_back(thread: eventq.Thread, name: str) -> None:
     """Files next to the database may be deleted while a thread is open; a push recreates them."""
-    import shutil
-
     thread.subscribe("w", "true")
     thread.push("self", "note", "x")
     gone = os.path.join(thread.path, name)

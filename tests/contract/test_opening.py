@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 import threading
 from typing import TYPE_CHECKING
@@ -217,33 +218,33 @@ def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
     assert listing(str(tmp_path)) == before
 
 
-def test_exists_and_destroy(path: str) -> None:
-    """`destroy` deletes the thread with all its files, and only a thread."""
-    with eventq.open(path) as thread:
-        thread.push("self", "note", "x")
+@pytest.mark.parametrize("spelled", ["thread", "link", "plain", ".", "missing", "it's"])
+def test_destroy_deletes_no_directory(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    """A directory is deleted by its owner: `destroy` names the command and deletes nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "note").write_text("mine")
+    (tmp_path / "link").symlink_to(path)
+    eventq.init("it's")
+    before = listing(str(tmp_path))
+    with pytest.raises(UsageError) as raised:
+        eventq.destroy(spelled)
+    real = os.path.realpath(spelled)
+    assert "nothing was deleted" in raised.value.what
+    assert f"rm -r {shlex.quote(real)} " in raised.value.fix
+    assert "shutil.rmtree" in raised.value.fix
+    assert listing(str(tmp_path)) == before
     assert eventq.exists(path)
-    eventq.destroy(path)
-    assert not eventq.exists(path)
-    assert not os.path.exists(path)
-    with pytest.raises(NotAThreadError):
-        eventq.destroy(path)
 
 
-def test_destroy_keeps_what_is_no_thread(tmp_path: Path) -> None:
-    """A directory without a thread is not deleted."""
-    (tmp_path / "note").write_text("mine")
-    with pytest.raises(NotAThreadError):
-        eventq.destroy(tmp_path)
-    assert (tmp_path / "note").exists()
-
-
-def test_destroy_through_a_symbolic_link(path: str, tmp_path: Path) -> None:
-    """A link to a thread names the thread: both are gone afterwards."""
-    link = tmp_path / "link"
-    link.symlink_to(path)
-    eventq.destroy(link)
-    assert not os.path.lexists(link)
-    assert not os.path.exists(path)
+@pytest.mark.parametrize("text", ["", "http://localhost/x", "eventq://localhost:9009"])
+def test_destroy_without_a_path_names_none(text: str) -> None:
+    """What is neither a URL of a database nor a path is not answered with a directory to delete."""
+    with pytest.raises(UsageError, match=r"give postgresql://") as raised:
+        eventq.destroy(text)
+    assert "rm -r" not in str(raised.value)
 
 
 def test_the_path_is_resolved_as_text(

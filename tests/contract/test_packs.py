@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -462,7 +463,7 @@ def test_a_thread_that_was_replaced_is_not_exported(tmp_path: Path) -> None:
     """A handle on a deleted thread does not export the one that replaced it."""
     path = eventq.init(tmp_path / "replaced")
     with eventq.open(path) as gone:
-        eventq.destroy(path)
+        shutil.rmtree(path)
         eventq.init(path)
         with pytest.raises(NotAThreadError):
             gone.export_pack(tmp_path / "pack")

@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq import FilterError, InputError, UsageError
 from eventq.errors import NotAThreadError
+from tests.servers import delete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -263,7 +264,7 @@ def test_follow_a_thread_that_is_deleted(path: str) -> None:
         events = thread.follow(0)
         thread.push("self", "note", "x")
         assert take(events, 1) == [1]
-        eventq.destroy(path)
+        delete(path)
         with pytest.raises(NotAThreadError):
             next(events)
 

@@ -129,6 +129,43 @@ def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
         assert right.replace(" ", "") in "".join(run(command, "--help").out.split())
 
 
+def test_init_in_a_folder_that_is_not_empty_says_so(tmp_path: Path) -> None:
+    """Other entries of the folder stay, and a line on stderr counts them; `thread` prints none."""
+    folders = [tmp_path / name for name in ("a", "b", "c", "d")]
+    for folder in folders:
+        (folder / "run").mkdir(parents=True)  # as an init that crashed leaves it
+        (folder / "events.jsonl").touch()
+    for folder in folders[1:]:
+        (folder / ".git").mkdir()
+        (folder / "code.py").write_text("mine")
+    half, full, json_too, older = map(str, folders)
+    done = run("init", half)
+    assert (done.out, done.err) == (f"Initialized thread at {half}\n", "")
+    done = run("init", full)
+    assert (done.code, done.out) == (0, f"Initialized thread at {full}\n")
+    assert done.err == "Note: the folder was not empty; its other entries (2) are left alone\n"
+    done = run("init", json_too, "--json")
+    assert (json.loads(done.out), done.err.count("\n")) == ({"thread": json_too}, 1)
+    done = run("init", older, program=os.path.join(BIN, "thread"))
+    assert (done.out, done.err) == (f"Initialized thread at {older}\n", "")
+    assert (folders[1] / "code.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("spelled", ["proj/.", "link", "proj", "plain"])
+def test_thread_rm_deletes_no_directory(tmp_path: Path, spelled: str) -> None:
+    """Given a directory, thread or not, `thread rm` deletes nothing and names `rm -r`."""
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / "code.py").write_text("mine")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "link").symlink_to("proj")
+    eventq.init(tmp_path / "proj")
+    before = sorted(map(str, tmp_path.rglob("*")))
+    done = run("thread rm", os.path.join(tmp_path, spelled))
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert f"rm -r {os.path.realpath(tmp_path / spelled)} " in done.err
+    assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
 def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path) -> None:
     """With --json each command gives one JSON object."""
     fresh = str(tmp_path / "fresh")

@@ -294,7 +294,7 @@ def test_a_thread_that_is_deleted_while_its_handler_runs_is_not_made_again(box: 
     """Supervisor and handler end, and no file of the thread comes back."""
     box.hang(max_attempts=2)
     box.thread.close()
-    eventq.destroy(box.path)
+    shutil.rmtree(box.path)
     box.open_gate()
     box.settle()
     assert not os.path.exists(box.path)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -249,7 +250,7 @@ def test_a_deferred_dispatch_of_a_deleted_thread_makes_nothing(box: Box) -> None
     install(box, "exit 0")
     box.thread.push("self", "test", "x")
     box.thread.close()
-    eventq.destroy(box.path)
+    shutil.rmtree(box.path)
     box.settle()
     assert not os.path.exists(box.path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -255,7 +256,7 @@ def test_a_deleted_thread_does_not_end_the_others(
     box.thread.subscribe("w", noting(box), each=True)
     worker = start(box, workers, "--all", str(tmp_path / "more"), "--thread", box.path)
     worker.wait_for(f"{other}: has no consumer")
-    eventq.destroy(other)
+    shutil.rmtree(other)
     worker.wait_for("it is given up until it changes")
     box.push()
     until(box.all_handled, "the other thread is worked for")

@@ -12,6 +12,7 @@ import eventq
 from eventq.event import NewEvent
 from eventq.storage.engines import bells
 from tests.claiming import push, settle, subscribe, take
+from tests.servers import delete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,7 +195,7 @@ def test_a_deleted_thread_gets_no_bell(opened: eventq.Thread) -> None:
     """Nobody who still watches keeps a part of it."""
     with opened.database.watch() as ears:
         opened.push("self", "note", "x")
-        eventq.destroy(opened.path)
+        delete(opened.path)
         with pytest.raises(eventq.EventqError):
             while True:
                 ears.wait(0)

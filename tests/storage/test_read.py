@@ -9,6 +9,7 @@ import pytest
 
 import eventq
 from eventq.errors import ClosedError, NotAThreadError
+from tests.servers import delete
 
 if TYPE_CHECKING:
     from eventq.storage.base import Database
@@ -49,7 +50,7 @@ def test_moments_are_apart(opened: eventq.Thread, database: Database) -> None:
 
 def test_a_moment_of_another_thread_is_none(opened: eventq.Thread, database: Database) -> None:
     """A thread that was deleted, and made anew at its place, is not read for the one before."""
-    eventq.destroy(opened.path)
+    delete(opened.path)
     eventq.init(opened.path)
     with pytest.raises(NotAThreadError), database.read():
         pytest.fail("it was read")
@@ -58,7 +59,7 @@ def test_a_moment_of_another_thread_is_none(opened: eventq.Thread, database: Dat
 def test_identity(opened: eventq.Thread, database: Database, second: Database) -> None:
     """Whoever opens a thread gives it the same identity; one made anew at its place has another."""
     assert database.identity == second.identity
-    eventq.destroy(opened.path)
+    delete(opened.path)
     with eventq.open(opened.path, create=True) as anew:
         assert anew.database.identity != database.identity
 

@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.errors import NotAThreadError
+from tests.servers import delete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,7 @@ def test_nothing_wakes_for_long(watcher: Watcher) -> None:
 
 def test_a_thread_that_is_gone_ends_the_wait(opened: eventq.Thread, watcher: Watcher) -> None:
     """Nobody waits for ever for a thread that was deleted."""
-    eventq.destroy(opened.path)
+    delete(opened.path)
     with pytest.raises(NotAThreadError):
         while True:
             watcher.wait(0.01)
