@@ -10,6 +10,7 @@ from eventq.thread import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypedDict
 
     from eventq.cli.table import Raw
@@ -72,7 +73,7 @@ def _check_handler(raw: Raw) -> None:
         raise UsageError("--each needs a handler", "add --handler COMMAND")
 
 
-def unsubscribe(thread: Thread, *, consumer: str, json: bool) -> None:
+def unsubscribe(thread: Thread, *, consumer: str, json: bool = False) -> None:
     """Delete a subscription. The consumer's progress is kept for a later one."""
     thread.unsubscribe(consumer)
     show.result({"consumer_id": consumer}, f"Unsubscribed consumer '{consumer}'", json=json)
@@ -116,6 +117,11 @@ def dispatch(*, thread: str) -> None:
         show.note(f"Note: {show.readable(what)} (end that with 'eventq resume')")
     if look.failure is not None:
         raise look.failure
+
+
+def _unless_thread(*options: Option) -> Sequence[Option]:
+    """Return options that the tool which `thread` replaces refuses."""
+    return () if show.program() == "thread" else options
 
 
 COMMANDS = {
@@ -183,10 +189,12 @@ COMMANDS = {
     ),
     "unsubscribe": Command(
         unsubscribe,
-        [THREAD, CONSUMER, JSON],
+        [THREAD, CONSUMER, *_unless_thread(JSON)],
         "eventq unsubscribe --thread ./inbox --consumer worker",
     ),
-    "dispatch": Command(dispatch, [HANDLED, JSON_ERRORS], "eventq dispatch --thread ./inbox"),
+    "dispatch": Command(
+        dispatch, [HANDLED, *_unless_thread(JSON_ERRORS)], "eventq dispatch --thread ./inbox"
+    ),
     "pause": Command(
         pause, [THREAD, CONSUMER, JSON], "eventq pause --thread ./inbox --consumer worker"
     ),

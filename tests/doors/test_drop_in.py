@@ -119,6 +119,35 @@ def test_a_hook_is_silent_behind_verbose_too(program: str) -> None:
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
+@BOTH
+@pytest.mark.parametrize("filter", [[], ["--filter", ""], ["--filter", "type = 'note'"]])
+def test_a_first_pop_of_0_is_an_ack(inbox: str, program: str, filter: list[str]) -> None:
+    """`info` shows its time, with any filter and under both names."""
+    who = ["--thread", inbox, "--consumer", "w"]
+    run("subscribe", *who, "--handler", "true", *filter, program=program)
+    shown = run("info --thread", inbox, program=program).out
+    assert "    last_acked_id: 0\n    updated_at: (never)\n" in shown
+    done = run("pop", *who, "--last-event-id", "0", program=program)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    shown = run("info --thread", inbox, program=program).out
+    assert re.search(r"    last_acked_id: 0\n    updated_at: \d{4}-.*Z\n", shown)
+
+
+@pytest.mark.parametrize("words", [["unsubscribe", "--consumer", "w"], ["dispatch"]])
+def test_json_where_the_older_tool_has_none(inbox: str, words: list[str]) -> None:
+    """`thread unsubscribe` and `thread dispatch` refuse --json and do nothing; eventq takes it."""
+    run("subscribe --thread", inbox, "--consumer", "w", "--handler", "true")
+    words = [*words, "--thread", inbox]
+    for more in (["--json"], ["--verbose", "--json"]):
+        done = run(*words, *more, program=THREAD)
+        assert (done.code, done.out) == (2, "")
+        assert json.loads(done.err)["error"].startswith("No such option '--json'")
+    assert "--json" not in run(words[0], "--help", program=THREAD).out
+    assert json.loads(run("info --json --thread", inbox).out)["subscriptions"]
+    assert run(*words, "--json").code == 0
+    assert "--json" in run(words[0], "--help").out
+
+
 # --- batches --------------------------------------------------------------------------------------
 
 
@@ -207,7 +236,7 @@ HINTS = [
         ["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "0"],
         "run '{} subscribe' for it first",
     ),
-    (["unsubscribe", "--thread", "INBOX", "--consumer", "w"], "run '{} subscribe' for it first"),
+    (["resume", "--thread", "INBOX", "--consumer", "w"], "run '{} subscribe' for it first"),
     (["turn", "last", "nothing", "--thread", "INBOX"], "see '{} context ls'"),
     (["push", "--what"], "run '{} push --help'"),
     (["pish"], "run '{} --help'"),

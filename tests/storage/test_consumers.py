@@ -122,6 +122,33 @@ def test_acks(consumers: Consumers, how: str) -> None:
         act("nobody", 99)
 
 
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("where", [None, "", "type = 'rare'"])
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_first_ack_of_nothing_is_recorded(
+    consumers: Consumers, where: str | None, limit: int, replay: bool
+) -> None:
+    """Nothing acked yet and 0 acked differ: the first ack has a time even where it acks nothing."""
+    consumers.put("w", "run", where, 5, None)
+    consumers.pop("w", None, limit)
+    assert state(consumers).updated_at is None
+    consumers.pop("w", 0, limit, replay=replay)
+    first = state(consumers)
+    assert (first.acked, first.updated_at is None) == (0, False)
+    consumers.pop("w", 0, limit, replay=replay)
+    assert state(consumers) == first
+
+
+def test_a_first_replay_of_all_ends_claims(consumers: Consumers, database: Database) -> None:
+    """Acking 0 as a replay also forgets what claims have examined, if nothing was acked before."""
+    consumers.put("w", "run", None, 5, None)
+    token = claim(database)
+    assert page(consumers, 0, 1, replay=True) == [1]
+    assert state(consumers).updated_at is not None
+    verdict = Verdict("w", token, (1,), revived=False, what="done")
+    assert database.claims.settle([verdict]).lost == {(token, 1)}
+
+
 def test_nobody_goes_back_by_mistake(consumers: Consumers) -> None:
     """Without a replay, an ack of what was acked changes nothing, and a pop of it is refused."""
     consumers.put("w", "run", None, 5, None)

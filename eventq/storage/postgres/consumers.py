@@ -269,6 +269,8 @@ class Consumers:
         after = before if acked is None else acked
         page = self._read(found.filter, after, found.last, limit, lines=lines) if limit else None
         if acked is not None and replay and acked == before:
+            if found.before is None:
+                self._set_acked(consumer, acked, replay=True, fence=fence)
             return Popped(page, woke=self._wake(_REPLAY, consumer, acked, fence))
         if acked is None or goes_back or acked == found.before:
             return Popped(page, woke=False)

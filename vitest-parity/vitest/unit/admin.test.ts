@@ -130,3 +130,16 @@ beyond("resume", () => {
     expect(await box.acked("w")).toBe(1);
   });
 });
+
+beyond("thread rm", () => {
+  test("deletes no directory and names the command that does", async ({ box }) => {
+    await box.init();
+    await box.push({ content: "kept" });
+    const before = await box.snapshot();
+    for (const named of [box.thread, "./t", "t/."]) {
+      const { suggestion } = await box.fails(2, ["thread", "rm", named]);
+      expect(suggestion).toContain(`rm -r ${box.thread} `);
+    }
+    expect(await box.snapshot()).toEqual(before);
+  });
+});

@@ -15,6 +15,14 @@ describe("dispatch", () => {
     await box.fails(2, ["dispatch"]);
   });
 
+  test("--json is a usage error and starts nothing", async ({ box }) => {
+    await box.init();
+    await box.fill(1);
+    await box.subscribe("w", "exit 0");
+    expect(await box.run(["dispatch", "--thread", box.thread, "--json"])).toMatchObject({ code: 2, out: "" });
+    expect((await box.log()).filter((line) => line.includes("dispatch:"))).toEqual([]);
+  });
+
   test("starts the handler of a consumer with something to read", async ({ box }) => {
     await box.init();
     await box.fill(2);

@@ -29,6 +29,31 @@ describe("pop", () => {
     expect(await box.acked("w")).toBe(3);
   });
 
+  test.for([
+    ["without a filter", []],
+    ["with an empty filter", ["--filter", ""]],
+    ["with a filter", ["--filter", "type = 'record'"]],
+    ["with a filter that nothing matches", ["--filter", "type = 'other'"]],
+  ] as const)("a first pop of 0 is recorded %s", async ([, extra], { box }) => {
+    await box.init();
+    await box.fill(2);
+    await box.subscribe("w", "true", ...extra);
+    const rows = () => box.python(`print(db.execute("SELECT consumer_id, last_acked_id, updated_at LIKE '2%Z' FROM consumer_progress").fetchall())`);
+    expect(await rows()).toBe("[]\n");
+    await box.pop("w", 0);
+    expect(await rows()).toBe("[('w', 0, 1)]\n");
+    const [seen] = (await box.info()).subscriptions;
+    expect(seen).toMatchObject({ last_acked_id: 0 });
+    expect(await box.ok(["info", "--thread", box.thread])).toContain(`    last_acked_id: 0\n    updated_at: ${seen?.updated_at ?? "?"}\n`);
+  });
+
+  test("a first pop of 0 of an empty thread is recorded", async ({ box }) => {
+    await box.init();
+    await box.subscribe("w");
+    expect(await box.pop("w", 0)).toEqual([]);
+    expect((await box.info()).subscriptions[0]?.updated_at).toMatch(/Z$/);
+  });
+
   test("does not ack what it prints", async ({ box }) => {
     await box.init();
     await box.fill(3);

@@ -58,6 +58,13 @@ describe("unsubscribe", () => {
     expect(ids(await box.all())).toEqual([1, 2, 3]);
   });
 
+  test("--json is a usage error and unsubscribes nobody", async ({ box }) => {
+    await box.init();
+    await box.subscribe("w");
+    expect(await box.run([...unsubscribe(box.thread, "w"), "--json"])).toMatchObject({ code: 2, out: "" });
+    expect((await box.info()).subscriptions.length).toBe(1);
+  });
+
   test("without one of its required options is a usage error", async ({ box }) => {
     await box.init();
     await box.subscribe("w");
