@@ -7,7 +7,7 @@ import os
 from eventq import system
 from eventq.locks import FolderLock
 from eventq.processes import MARK, identity, mark_of
-from eventq.workspace.layout import ROTATE_LINES, rotate
+from eventq.workspace.layout import ROTATE_LINES, rotate_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _VARIABLES = (
     "EVENTQ_EVENT_SUBTYPE",
     "EVENTQ_EVENT_ATTEMPT",
 )
+# A handler may itself be run by one of an event. The token is for servers, and not for handlers.
+_REMOVED = {*_VARIABLES, "EVENTQ_TOKEN"}
 
 
 class Job(NamedTuple):
@@ -90,7 +92,7 @@ class Handlers:
         log = self._open_log(job.consumer)
         source = self._input(job)
         gate, opener = os.pipe()
-        environ = {name: text for name, text in os.environ.items() if name not in _VARIABLES}
+        environ = {name: text for name, text in os.environ.items() if name not in _REMOVED}
         environ |= {
             "EVENTQ_THREAD": self._layout.thread,
             **self._layout.environ,
@@ -177,7 +179,7 @@ class Handlers:
         os.close(fd)
         lock = FolderLock(self._layout.handlers)
         with lock:
-            rotate(path)
+            rotate_log(path)
         lock.close()
         return self._open_file(path)
 

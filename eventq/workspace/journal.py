@@ -11,7 +11,7 @@ from _thread import RLock
 
 from eventq import system
 from eventq.locks import FolderLock
-from eventq.workspace.layout import ROTATE_LINES, Layout, rotate
+from eventq.workspace.layout import ROTATE_LINES, Layout, rotate_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Journal:
                 self.close()
                 self._open()  # somebody else may have been quicker
                 if self._lines > ROTATE_LINES:
-                    rotate(self._layout.journal)
+                    rotate_log(self._layout.journal)
                     self.close()
                     self._open()
         finally:

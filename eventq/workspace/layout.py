@@ -10,6 +10,10 @@ from eventq.locks import ConsumerFiles, encode, files_of
 
 LINK = "thread.url"  # the file in a directory that names a thread in PostgreSQL
 ROTATE_LINES = 10_000  # a file that holds more begins anew
+# What is kept of the files that a log was rotated to, the newest first. It bounds what handlers
+# print without a limit; the number counts where the files are smaller than the usual 1 MiB.
+KEPT_BYTES = 64 << 20
+KEPT_FILES = 64
 
 
 class Layout:
@@ -39,8 +43,13 @@ class Layout:
         return files_of(self.directory, consumer)
 
     def handler_log(self, consumer: str) -> str:
-        """Return the path of the log of a consumer's handler."""
-        return f"{self.handlers}/{encode(consumer)}.log"
+        """Return the path of the log of a consumer's handler.
+
+        `+` marks a name that would pass for a file which another consumer's log was rotated to.
+        """
+        name = encode(consumer)
+        is_alike = any(_parts(name, name[:at], "")[0] for at, c in enumerate(name) if c == "-")
+        return f"{self.handlers}/{name}{'+' * is_alike}.log"
 
     def exists(self) -> bool:
         """Return whether the thread has not been deleted."""
@@ -130,6 +139,22 @@ def rotate(path: str) -> str:
     os.rename(path, target)
     touch_folder(folder, before)
     return target
+
+
+def rotate_log(path: str) -> None:
+    """Rotate a log, and delete the oldest of its files beyond KEPT_BYTES and KEPT_FILES.
+
+    The newest is kept, however large it is. The caller holds the folder's lock.
+    """
+    rotate(path)
+    size = 0
+    for number, name in enumerate(reversed(rotated(path))):
+        try:
+            size += os.lstat(name).st_size
+            if number and (number >= KEPT_FILES or size > KEPT_BYTES):
+                os.unlink(name)
+        except OSError:
+            pass  # deleted by hand, or no file
 
 
 def rotated(path: str) -> list[str]:

@@ -93,7 +93,7 @@ def test_a_long_log_is_rotated(
     assert len(lines(thread.path)) == (1 if rotated else count + 1)
 
 
-def test_rotated_logs_are_all_kept(thread: eventq.Thread, clock: Clock) -> None:
+def test_names_of_rotated_logs_are_in_order(thread: eventq.Thread, clock: Clock) -> None:
     """Rotations within one second have names that sort in their order."""
     for _ in range(3):
         fill(thread.path, 10_001)
@@ -107,6 +107,42 @@ def test_rotated_logs_are_all_kept(thread: eventq.Thread, clock: Clock) -> None:
         "thread-20260318-103001.log",
         "thread-20260318-103002.log",
     }
+
+
+@pytest.mark.parametrize(("sizes", "size", "kept"), [
+    ([1] * 63, 0, 64), ([1] * 70, 0, 64), ([30 << 20] * 5, 0, 3), ([1, 65 << 20], 0, 1),
+    ([1, 1], 65 << 20, 1),
+])  # fmt: skip
+def test_rotated_logs_are_bounded(
+    thread: eventq.Thread, clock: Clock, sizes: list[int], size: int, kept: int
+) -> None:
+    """A rotation keeps the newest files: at most 64 and 64 MiB, whatever size the newest has."""
+    folder = os.path.join(thread.path, "logs")
+    for number, old in enumerate(sizes):
+        with open(os.path.join(folder, f"thread-20260101-0000{number:02}.log"), "wb") as file:
+            file.truncate(old)
+    own = {"thread-notes.log", "thread-20260101.log", "thread-20260101-000000.txt"}
+    for name in own:
+        open(os.path.join(folder, name), "w").close()
+    before = {name for name in os.listdir(folder) if name.startswith("thread-2026")}
+    fill(thread.path, 10_001)
+    os.truncate(log(thread.path), max(size, os.path.getsize(log(thread.path))))
+    thread.push("self", "note", "x")
+    after = {name for name in os.listdir(folder) if name.startswith("thread-")}
+    assert own <= after
+    rotated = sorted((before | {"thread-20260318-103000.log"}) - own)
+    assert sorted(after - own) == rotated[-kept:]
+    assert lines(thread.path)[-1].endswith("id=1")
+
+
+def test_a_rotated_log_that_cannot_be_deleted(thread: eventq.Thread, clock: Clock) -> None:
+    """What stands in the place of a rotated file keeps no fact from being logged."""
+    folder = os.path.join(thread.path, "logs")
+    for number in range(70):
+        os.mkdir(os.path.join(folder, f"thread-20260101-0000{number:02}.log"))
+    fill(thread.path, 10_001)
+    thread.push("self", "note", "x")
+    assert len(lines(thread.path)) == 1
 
 
 def test_a_log_in_use_is_rotated_too(path: str, clock: Clock) -> None:

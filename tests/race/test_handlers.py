@@ -194,10 +194,38 @@ def test_what_a_handler_says_goes_to_its_log_which_is_rotated(box: Box) -> None:
         assert file.read() == "next\n"
 
 
+def test_rotated_logs_of_a_handler_are_bounded(box: Box) -> None:
+    """A rotation keeps 64 files and 64 MiB of a consumer, and touches no log of another one."""
+    folder = os.path.join(box.path, "logs", "handlers")
+    sizes = {"a": [1] * 70, "b": [30 << 20] * 4, "c": [1, 100 << 20]}
+    others = ["a-b.log", "a-b-20200101-000000.log", "a-20200101.log", "a-20200101-000099+.log"]
+    for name in others:
+        open(os.path.join(folder, name), "w").close()
+    for consumer, found in sizes.items():
+        box.thread.subscribe(consumer, "true", each=True)
+        for number, size in enumerate(found):
+            path = os.path.join(folder, f"{consumer}-20200101-0000{number:02}.log")
+            with open(path, "wb") as file:
+                file.truncate(size)
+        with open(box.thread.layout.handler_log(consumer), "w") as log:
+            log.write("x" * 200 + "\n")
+            log.write("x" * 110 + "\n" * 10_001 + "x" * (1 << 20))
+    assert box.thread.layout.handler_log("a-20200101-000099") == os.path.join(folder, others[-1])
+    box.thread.push("self", "test", "x")
+    until(lambda: all(map(box.all_handled, sizes)), "the handlers have run")
+    box.settle()
+    left = {
+        consumer: len([name for name in os.listdir(folder) if name.startswith(f"{consumer}-2")])
+        for consumer in sizes
+    }
+    assert left == {"a": 64 + 2, "b": 3, "c": 1}
+    assert {*others, "a.log", "b.log", "c.log"} <= {*os.listdir(folder)}
+
+
 def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     box: Box, tmp_path: Path
 ) -> None:
-    """A handler has the push's directory and environment, three variables, three streams."""
+    """A handler has the push's environment without a server's token, and three streams."""
     code = (
         "import json, os, sys\n"
         "fds = sorted(int(n) for n in os.listdir('/dev/fd'))\n"
@@ -214,7 +242,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     place.mkdir()
     with contextlib.chdir(place):
         box.thread.subscribe("w", f"exec {quote(sys.executable)} -c {quote(code)} {quote(found)}")
-    box.push(cwd=str(tmp_path), COLOUR="blue")
+    box.push(cwd=str(tmp_path), COLOUR="blue", EVENTQ_TOKEN="s3cret")
     until(box.all_handled, "the handler has run")
     box.settle()
     with open(found, encoding="utf-8") as file:

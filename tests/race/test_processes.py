@@ -42,11 +42,12 @@ for n in range(count // 2):
 # All begin together: when the pipe that is their stdin is closed.
 FRAME = """
 import sys, eventq
-from eventq.workspace import journal, mirror
+from eventq.workspace import journal, layout, mirror
 rotate = int(sys.argv[4])
 if rotate:
     mirror.ROTATE_LINES = journal.ROTATE_LINES = rotate
     journal._SHORTEST = 1
+    layout.KEPT_FILES = 10_000  # every fact is looked for
 name, count = sys.argv[2], int(sys.argv[3])
 with eventq.open(sys.argv[1]) as thread:
     sys.stdin.read()

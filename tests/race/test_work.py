@@ -81,6 +81,20 @@ def test_a_push_leaves_its_event_to_the_worker(box: Box, workers: list[Worker]) 
     assert locks.guards(box.thread.layout.guards) == []
 
 
+@pytest.mark.parametrize("each", [True, False])
+def test_a_handler_of_a_worker_has_no_token(box: Box, workers: list[Worker], each: bool) -> None:
+    """EVENTQ_TOKEN, which the worker may have for a server, is removed."""
+    told = os.path.join(box.folder, "told")
+    command = f'echo "${{EVENTQ_TOKEN-none}}" > {quote(told)}'
+    box.thread.subscribe("w", command if each else f"{command}; {box.handler()}", each=each)
+    box.patch.setenv("EVENTQ_TOKEN", "s3cret")
+    start(box, workers)
+    box.push()
+    until(box.all_handled, "the event is handled")
+    with open(told, encoding="utf-8") as file:
+        assert file.read() == "none\n"
+
+
 def test_a_loop_handler_runs_too(box: Box, workers: list[Worker]) -> None:
     """Handlers that pop by themselves are started as well, and interrupts end the worker."""
     box.thread.subscribe("w", box.handler())
