@@ -101,9 +101,13 @@ class ConsumerInfo(Record):
     finished (None when the filter cannot be run); `attempts` counts runs without progress since the
     last ack; `stalled` says why no handler is started any more, or is None. `waiting_id` is the
     first event that is not finished, `lag` its age in seconds, and `exit_code` the last one of a
-    handler for it alone. `unfinished` events were claimed before; `leased` of them are claimed now.
-    `done`, `failed` and `buried` count attempts of the last 24 hours, and `dead` dead letters.
-    `log` is the file with what handlers print.
+    handler for it alone. `done`, `failed` and `buried` count attempts of the last 24 hours, and
+    `dead` dead letters. `log` is the file with what handlers print.
+
+    Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
+    `parked` wait for an earlier event of their group, and the others for another attempt. Nobody
+    has looked at the `unexamined` ones (None as for `pending`), which follow them. A handler that
+    pops counts all of them as unexamined, whatever was claimed.
     """
 
     consumer_id: str
@@ -124,6 +128,8 @@ class ConsumerInfo(Record):
     exit_code: int | None = None
     unfinished: int = 0
     leased: int = 0
+    parked: int = 0
+    unexamined: int | None = None
     dead: int = 0
     done: int = 0
     failed: int = 0

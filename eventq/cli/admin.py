@@ -126,7 +126,9 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
     if consumer.unfinished:
         is_full = consumer.unfinished >= MOST_UNFINISHED
         full = "; no new event is claimed until some of these are finished" if is_full else ""
-        yield f"    unfinished: {consumer.unfinished}, {consumer.leased} of them claimed{full}"
+        yield f"    unfinished: {consumer.unfinished} ({_of_unfinished(consumer)}){full}"
+    if consumer.unfinished and consumer.unexamined and consumer.kind != "loop":
+        yield f"    unexamined: {consumer.unexamined} (no worker has looked at them yet)"
     if consumer.dead:
         yield f"    dead letters: {consumer.dead} (see 'eventq dead ls')"
     if consumer.done or consumer.failed:
@@ -134,6 +136,17 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
         yield f"    last 24 hours: {ends}"
     if consumer.log is not None:
         yield f"    log: {show.readable(consumer.log)}"
+
+
+def _of_unfinished(consumer: ConsumerInfo) -> str:
+    """Return what unfinished events wait for; nothing is said of what there is none of."""
+    again = consumer.unfinished - consumer.leased - consumer.parked
+    parts = [
+        f"{consumer.leased} claimed now" * bool(consumer.leased),
+        f"{again} {'waits' if again == 1 else 'wait'} for another attempt" * bool(again),
+        f"{consumer.parked} behind another event of the same group" * bool(consumer.parked),
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def check(thread: Thread, *, strict: bool, json: bool) -> int:

@@ -45,14 +45,15 @@ def _consumer(
 ) -> ConsumerInfo:
     kind, command = state.settings.kind, state.settings.command
     queue, log = subscriptions.queue(state.consumer), layout.handler_log(state.consumer)
-    waiting = subscriptions.first_waiting(state)
+    waiting, unexamined = subscriptions.first_waiting(state), subscriptions.unexamined(state)
+    begun = 0 if kind == "loop" else queue.unfinished  # a handler that pops sees all of them
     return ConsumerInfo(
         consumer_id=state.consumer,
         handler_cmd=state.handler if kind == "loop" else command,
         filter=state.filter,
         last_acked_id=state.acked,
         updated_at=state.updated_at,
-        pending=subscriptions.pending(state),
+        pending=None if unexamined is None else begun + unexamined,
         running=leases.is_held(state.consumer),
         attempts=state.attempts,
         stalled=state.stalled,
@@ -65,6 +66,8 @@ def _consumer(
         exit_code=queue.code,
         unfinished=queue.unfinished,
         leased=queue.leased,
+        parked=queue.parked,
+        unexamined=unexamined,
         dead=queue.dead,
         done=queue.done,
         failed=queue.failed,

@@ -392,13 +392,11 @@ class Subscriptions:
         """Wake who waits for something to do."""
         self._db.ring()
 
-    def pending(self, state: ConsumerState) -> int | None:
-        """Return how many events wait for a consumer, or None if its filter cannot be run."""
+    def unexamined(self, state: ConsumerState) -> int | None:
+        """Return how many events nobody has looked at yet, or None if its filter cannot be run."""
         db = self._db
         try:
             where = db.events.accept(state.filter)
-            start = max(state.scanned, state.frontier)
-            waiting = self._waiting(state).unfinished
-            return waiting + db.events.count(where, start, db.events.last())
+            return db.events.count(where, max(state.scanned, state.frontier), db.events.last())
         except FilterError:
             return None

@@ -302,11 +302,13 @@ class DeadRow(NamedTuple):
 class QueueStatus(NamedTuple):
     """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
 
-    `first` is the first event that is not finished, and `code` the last exit code for it.
+    Of the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the
+    first event that is not finished, and `code` the last exit code for it.
     """
 
     unfinished: int = 0
     leased: int = 0
+    parked: int = 0
     dead: int = 0
     first: int | None = None
     code: int | None = None

@@ -57,9 +57,37 @@ def test_info_says_where_each_consumer_stands(thread: Thread, clock: Clock) -> N
     stamp = "2026-03-18T10:30:00.123Z"
     assert info.subscriptions == (
         ConsumerInfo(
-            "w", "echo hi", "type = 'odd'", 4, stamp, 3, False, 0, None, 3, 2.5, waiting_id=6, lag=0
+            "w",
+            "echo hi",
+            "type = 'odd'",
+            4,
+            stamp,
+            3,
+            False,
+            0,
+            None,
+            3,
+            2.5,
+            waiting_id=6,
+            lag=0,
+            unexamined=3,
         ),
-        ConsumerInfo("a", "true", None, 0, None, 8, False, 0, None, 5, None, waiting_id=3, lag=0),
+        ConsumerInfo(
+            "a",
+            "true",
+            None,
+            0,
+            None,
+            8,
+            False,
+            0,
+            None,
+            5,
+            None,
+            waiting_id=3,
+            lag=0,
+            unexamined=8,
+        ),
     )
 
 
@@ -79,6 +107,37 @@ def test_info_says_what_claims_have_left(thread: Thread, clock: Clock) -> None:
     clock.move(24 * 3600 + 60)
     (info,) = thread.info().subscriptions
     assert (info.leased, info.done, info.failed, info.buried) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("filter", [None, "type = 'note'"])
+def test_info_tells_what_was_begun_from_what_nobody_looked_at(
+    thread: Thread, filter: str | None
+) -> None:
+    """Pending are the unfinished events, which were claimed or parked, and the unexamined ones."""
+    thread.subscribe("w", filter=filter, ordered_by="source", backoff=(60, 60))
+    thread.push_many([("self", "note", "x")] * 2 + [("other", "note", "x")] * 99)
+    (first,), (second,) = thread.claim("w"), thread.claim("w")
+    assert (first.event.id, second.event.id) == (1, 3)
+    second.retry()
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.leased, info.parked) == (101, 3, 1, 1)
+    assert info.unexamined == 98
+    first.done()
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.leased, info.parked) == (100, 2, 0, 0)
+    thread.ack("w", 99)
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.parked, info.unexamined) == (2, 0, 0, 2)
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_info_of_a_consumer_that_waits_at_one_event(thread: Thread, each: bool) -> None:
+    """A hundred events behind an unfinished one are not counted as begun."""
+    thread.subscribe("w", "true" if each else None, each=each)
+    push(thread, 101)
+    thread.claim("w")
+    (info,) = thread.info().subscriptions
+    assert (info.pending, info.unfinished, info.leased, info.unexamined) == (101, 1, 1, 100)
 
 
 def test_info_counts_what_an_ack_or_a_replay_has_left(thread: Thread) -> None:

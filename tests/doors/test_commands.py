@@ -194,6 +194,28 @@ def test_json_results_of_the_commands_that_have_them(inbox: str, tmp_path: Path)
     assert info["subscriptions"][0]["pending"] == 1
 
 
+def test_info_names_what_waits_behind_an_unfinished_event(inbox: str) -> None:
+    """Unfinished events are told from those that no worker has looked at; `thread` says neither."""
+    run("subscribe --thread", inbox, "--consumer", "w", "--backoff", "60s")
+    shown = run("info --thread", inbox).out
+    assert "    pending: 3\n" in shown
+    assert "unexamined" not in shown
+    token = run("claim --thread", inbox, "--consumer", "w").out.split('"token":"')[1].split('"')[0]
+    shown = run("info --thread", inbox).out
+    assert "    pending: 3\n" in shown
+    assert "    unfinished: 1 (1 claimed now)\n" in shown
+    assert "    unexamined: 2 (no worker has looked at them yet)\n" in shown
+    run("retry", token, "--thread", inbox)
+    assert "    unfinished: 1 (1 waits for another attempt)\n" in run("info --thread", inbox).out
+    (found,) = json.loads(run("info --json --thread", inbox).out)["subscriptions"]
+    counted = {name: found[name] for name in ("pending", "unfinished", "leased", "parked")}
+    assert counted == {"pending": 3, "unfinished": 1, "leased": 0, "parked": 0}
+    assert found["unexamined"] == 2
+    older = run("info --thread", inbox, program=os.path.join(BIN, "thread")).out
+    assert "    pending: 3\n    running: no\n" in older
+    assert "un" not in older.partition("    running")[2]
+
+
 def test_pause_rests_a_consumer_and_check_warns_of_it(inbox: str) -> None:
     """`info` shows it too; --strict makes a warning an exit status of 3; `resume` ends it."""
     run("subscribe --thread", inbox, "--consumer", "w")

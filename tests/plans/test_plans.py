@@ -135,7 +135,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "last": lambda: [thread.last(), thread.last(filter=FILTER), thread.last(filter="id < 0")],
         "lines": lambda: [thread.pop_lines(name, last - 9, limit=5) for name in ("all", "some")],
         "prune": lambda: thread.prune(before_id=9, force=True),
-        "pending": lambda: [consumers.pending(state) for state in consumers.states()],
+        "unexamined": lambda: [consumers.unexamined(state) for state in consumers.states()],
     }
 
 
@@ -152,7 +152,7 @@ def test_the_test_can_fail(traced: Traced) -> None:
     "push", "push with a key", "push with a known key", "push many", "pop", "pop without an id",
     "pop with a filter",
     "pop that waits", "ack", "ack that goes back", "notify", "dispatch", "mirror", "peek", "last",
-    "lines", "prune", "pending",
+    "lines", "prune", "unexamined",
 ])  # fmt: skip
 def test_nothing_scans_the_events(traced: Traced, name: str) -> None:
     """Whatever a call runs reaches events by a range of ids, never scans them all, never sorts."""

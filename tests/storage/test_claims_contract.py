@@ -1009,6 +1009,18 @@ def test_claims_and_dead_letters_are_listed_page_by_page(database: Database) -> 
             assert not database.claims.settle([dying]).lost
 
 
+def test_the_status_tells_what_waits_for_its_group(database: Database) -> None:
+    """Unfinished events are leased, parked behind one of their group, or wait for an attempt."""
+    subscribe(database, ordered_by="type")
+    push(database, 3, type="a")
+    push(database, 2, type="b")
+    take(database)
+    second = take(database)
+    settle(database, second, "retry", ids(second))
+    status = database.claims.status("w")
+    assert (status.unfinished, status.leased, status.parked) == (4, 1, 2)
+
+
 def test_the_status_counts_a_day(database: Database, clock: Clock) -> None:
     """What ended before is not in it."""
     subscribe(database)

@@ -48,7 +48,8 @@ RETURNING event_id"""
 _SUMS = f"""(SELECT coalesce(sum({{0}}), 0)::bigint FROM eventq.queue_counts
 WHERE {_OF} AND minute > %(3)s)"""
 _STATUS = f"""SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE}
-AND q.replay_from IS NULL), (SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
+AND q.replay_from IS NULL), count(event_id) FILTER (WHERE state = 2),
+(SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
 min(event_id) FILTER (WHERE revived = 0), (SELECT code FROM eventq.unfinished WHERE {_OF}
 AND revived = 0 AND event_id > coalesce(q.acked, 0) ORDER BY event_id LIMIT 1),
 {_SUMS.format("done")}, {_SUMS.format("failed")}, {_SUMS.format("dead")}

@@ -41,6 +41,7 @@ _DROP = """DELETE FROM dead_letters WHERE queue_id = (SELECT queue_id FROM queue
 WHERE consumer_id = ?) AND event_id IN (SELECT value FROM json_each(?)) RETURNING event_id"""
 # Without what an ack or a replay has ended that no claim has noticed yet.
 _STATUS = f"""SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
+count(iif(state = 2, 1, NULL)),
 (SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.queue_id),
 min(iif(revived = 0, event_id, NULL)), (SELECT code FROM unfinished f
 WHERE f.queue_id = q.queue_id AND revived = 0 AND event_id > coalesce(last_acked_id, 0)

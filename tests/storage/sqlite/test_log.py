@@ -211,7 +211,7 @@ def test_a_filter_that_another_tool_broke_leaves_the_ack(
     with pytest.raises(FilterError):
         thread.pop("w", 5)
     found = thread.info().subscriptions[0]
-    assert (found.last_acked_id, found.pending) == (3, None)
+    assert (found.last_acked_id, found.pending, found.unexamined) == (3, None, None)
     thread.ack("w", 6)
     raw.execute("UPDATE subscriptions SET filter = NULL")
     assert [event.id for event in thread.pop("w", 6)] == [7, 8, 9, 10]
