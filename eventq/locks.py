@@ -165,6 +165,7 @@ class ConsumerLock:
     """The lease of a consumer, held until `release`; see `eventq.storage.base.Lease`."""
 
     fence = 0  # the locks of the system exclude everybody else as long as they are held
+    renew_every: float | None = None
 
     def __init__(self, files: ConsumerFiles, guard: int, fd: int) -> None:
         """Wrap the locked descriptors of the guard and of the lock file."""

@@ -576,7 +576,8 @@ class Thread:
         another one waits up to `wait` seconds (None: forever), then gets ConsumerInUseError. `idle`
         ends the loop when no event has come for so many seconds; 0 takes only what is there. No
         transaction is open between two events. Raises FilterError, ConsumerExistsError for another
-        filter than that of the subscription.
+        filter than that of the subscription, and LeaseLostError in a process that was stopped until
+        another caller had begun.
         """
         reader = self.reader(consumer, filter=filter, ack_every=ack_every, from_now=from_now)
         return reader.events(wait, idle)

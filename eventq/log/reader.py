@@ -1,9 +1,14 @@
-"""Consume in a loop: each event is acked when the loop comes back for the next one."""
+"""Consume in a loop: each event is acked when the loop comes back for the next one.
+
+The lease of the consumer is renewed for as long as the loop lasts, whatever its body does. A reader
+that was stopped for longer than that has lost it, perhaps to another one: it looks before it yields
+an event, and its acks carry its fence, which the next reader's exceeds.
+"""
 
 from __future__ import annotations
 
 from eventq import system
-from eventq.errors import ConsumerInUseError
+from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
 from eventq.log.events import SLOW_LOOK
 
 TYPE_CHECKING = False
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1_000  # events that are read at once
 _RETRY_SECONDS = 0.02  # between two tries to take the lease: nothing reports its end
+_LOOK_SECONDS = 1.0  # between two looks at the lease: no lease ends sooner than that
 _NEVER = float("inf")
 
 
@@ -40,19 +46,25 @@ class Reader:
         self._consumer = consumer
         self._ack_every = ack_every
         self._tick = tick
+        self._lease: Lease | None = None
+        self._fence = 0
+        self._look_at = 0.0  # the lease, next
         self._acked = 0  # the progress as it is stored
         self._read = 0  # the last event that the loop is through with
         self._unacked = 0  # how many of these are not acked yet
 
     def events(self, wait: float | None, idle: float | None) -> Iterator[Event]:
         """Yield the events; wait for the lease, and up to `idle` seconds for the next event."""
-        lease = self._take(wait)
+        self._lease = lease = self._take(wait)
+        stop = _keep(lease)
         try:
             lease.note()
+            self._fence = self._subscriptions.raise_fence(self._consumer)
             self._begin()
             with self._db.watch() as watcher:
                 yield from self._follow(watcher, _NEVER if idle is None else idle)
         finally:
+            stop()
             try:
                 self._flush()
             finally:
@@ -71,9 +83,13 @@ class Reader:
     def _begin(self) -> None:
         """Begin after the last acked event; a first ack of nothing makes the row of progress.
 
-        Raises ConsumerInUseError while somebody has claims of this consumer.
+        Raises ConsumerInUseError while somebody has claims of this consumer, and LeaseLostError
+        when another reader has begun since.
         """
-        self._db.consumers.pop(self._consumer, 0, 0)
+        try:
+            self._db.consumers.pop(self._consumer, 0, 0, fence=self._fence)
+        except FencedError:
+            raise self._lost() from None
         self._acked = self._read = self._subscriptions.known(self._consumer).acked
 
     def _follow(self, watcher: Watcher, idle: float) -> Iterator[Event]:
@@ -91,6 +107,22 @@ class Reader:
             watcher.wait(min(left, SLOW_LOOK))
             self._look_around()
 
+    def _check_lease(self) -> None:
+        """Raise LeaseLostError if somebody else may read as this consumer by now."""
+        now = system.monotonic()
+        if now < self._look_at:
+            return
+        if self._lease is not None and not self._lease.renew():
+            raise self._lost()
+        self._look_at = now + _LOOK_SECONDS
+
+    def _lost(self) -> LeaseLostError:
+        self._unacked = 0
+        error = LeaseLostError(self._consumer, self._read)
+        error.what = f"this reader of '{self._consumer}' was stopped for longer than its lease"
+        error.fix = "drop what is not acked, and consume again: another reader may go on meanwhile"
+        return error
+
     def _look_around(self) -> None:
         if self._tick is not None:
             self._tick()
@@ -106,6 +138,7 @@ class Reader:
             page = self._db.events.page(text, after, last, _PAGE)
             after = page.next
             for event in page.events:
+                self._check_lease()
                 yield event
                 self._read = event[0]
                 self._unacked += 1
@@ -117,8 +150,33 @@ class Reader:
         if not self._unacked:
             return True
         self._unacked = 0
-        if self._db.consumers.advance(self._consumer, self._acked, self._read):
+        if self._db.consumers.advance(self._consumer, self._acked, self._read, self._fence):
             self._acked = self._read
             return True
         self._begin()
         return False
+
+
+def _keep(lease: Lease) -> Callable[[], object]:
+    """Renew a lease in another OS thread for as long as needed; return what ends that."""
+    if lease.renew_every is None:
+        return bool
+    from threading import Event, Thread
+
+    over, seconds = Event(), lease.renew_every
+
+    def renew() -> None:
+        while not over.wait(seconds):
+            try:
+                lease.renew()
+            except EventqError:
+                pass  # the reader finds out
+
+    thread = Thread(target=renew, name="eventq-lease", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+
+    return stop

@@ -221,11 +221,11 @@ class Consumers(Protocol):
     def raise_fence(self, consumer: str) -> int:
         """Return the fence of a new supervisor, from 1: what has a smaller one is refused."""
 
-    def advance(self, consumer: str, before: int, acked: int) -> bool:
+    def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:
         """Ack events that were read; return False when the progress is not what it was before.
 
         Then somebody else has acked or asked for a replay, and nothing changes. So it is while a
-        claim is out.
+        claim is out, and when somebody has a greater fence.
         """
 
     def read_on(
@@ -870,6 +870,10 @@ class Lease(Protocol):
     @property
     def fds(self) -> tuple[int, ...]:
         """The descriptors that hold it, if any."""
+
+    @property
+    def renew_every(self) -> float | None:
+        """After how many seconds it has to be renewed; None if it lasts as long as its process."""
 
     def renew(self) -> bool:
         """Hold it for longer; return False when it is lost."""

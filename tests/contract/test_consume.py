@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
-from eventq.errors import ClosedError, ConsumerExistsError, ConsumerInUseError, FilterError
+from eventq.errors import (
+    ClosedError,
+    ConsumerExistsError,
+    ConsumerInUseError,
+    FilterError,
+    LeaseLostError,
+)
 from eventq.log import reader
+from eventq.workspace.layout import is_shared
 from tests.contract.test_consumers import acked
+
+if TYPE_CHECKING:
+    from tests.conftest import Until
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
 
@@ -129,6 +141,67 @@ def test_a_reader_that_is_killed_leaves_its_place(full: eventq.Thread) -> None:
     done = subprocess.run([sys.executable, "-c", code, full.path], timeout=120)
     assert done.returncode == -9
     assert ids(full, wait=0) == [*range(4, 11)]
+
+
+@pytest.mark.parametrize("ack_every", [1, 100])
+def test_a_reader_that_has_lost_its_lease_ends(
+    ack_every: int, full: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was stopped for too long yields and acks nothing more beside the next reader."""
+    monkeypatch.setattr(reader, "_LOOK_SECONDS", 0)
+    first = iter(full.consume("w", ack_every=ack_every))
+    assert [next(first).id for _ in range(3)] == [1, 2, 3]
+    lose_lease(full, monkeypatch)
+    with eventq.open(full.path) as other:
+        second = iter(other.consume("w", wait=60))
+        again = next(second).id
+        with pytest.raises(LeaseLostError, match="this reader of 'w' was stopped"):
+            next(first)
+        assert acked(full)[0] == again - 1
+        second.close()  # type: ignore[attr-defined]
+    assert ids(full, wait=60) == [*range(again, 11)]
+
+
+def test_an_ack_of_a_reader_is_refused_once_another_one_has_begun(full: eventq.Thread) -> None:
+    """Whatever it knows of its lease: the ack has the number of the reader."""
+    first = iter(full.consume("w"))
+    assert next(first).id == 1
+    full.consumers.raise_fence("w")
+    with pytest.raises(LeaseLostError):
+        next(first)
+    assert acked(full)[0] == 0
+
+
+@pytest.mark.engines("postgres")
+def test_a_lease_is_renewed_while_the_body_of_the_loop_runs(
+    full: eventq.Thread, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event may take longer than a lease, which ends by itself here."""
+    monkeypatch.setattr("eventq.storage.postgres.leases.Lease.renew_every", 0.01)
+    first = iter(full.consume("w"))
+    next(first)
+    database: Any = full.database
+
+    def end() -> int:
+        return int(
+            database.run("SELECT owned_until FROM eventq.consumers WHERE consumer = 'w'")[0][0]
+        )
+
+    before = end()
+    until(lambda: end() > before, "the lease is renewed")
+    first.close()  # type: ignore[attr-defined]
+    assert not [one for one in threading.enumerate() if one.name == "eventq-lease"]
+
+
+def lose_lease(thread: eventq.Thread, patch: pytest.MonkeyPatch) -> None:
+    """Do to the reader of a consumer what happens while its process is stopped for long."""
+    database: Any = thread.database
+    if is_shared(thread.path):
+        patch.setattr("eventq.storage.postgres.leases.Lease.renew_every", 0.0)
+        database.run("UPDATE eventq.consumers SET owned_until = 0 WHERE consumer = 'w'")
+    else:  # there, the locks of a stopped process last, unless somebody removes them
+        shutil.rmtree(thread.layout.guards)
+        shutil.rmtree(thread.layout.run)
 
 
 def test_it_waits_for_more(full: eventq.Thread) -> None:

@@ -704,7 +704,7 @@ class Machine(Beside):
             with pytest.raises(ConsumerInUseError):
                 consumers.pop("w", None, limit)
             if model.progress is not None:
-                assert not consumers.advance("w", model.progress, model.last)
+                assert not consumers.advance("w", model.progress, model.last, 0)
             return
         assert model.how is not None
         before, test = model.progress or 0, FILTERS[model.how["filter"]]
@@ -712,8 +712,8 @@ class Machine(Beside):
         page: Any = consumers.pop("w", None, limit).page
         assert [event.id for event in page.events] == matching[:limit]
         if acks and model.progress is not None and page.next > before:
-            assert not consumers.advance("w", before - 1, page.next)
-            assert consumers.advance("w", before, page.next)
+            assert not consumers.advance("w", before - 1, page.next, 0)
+            assert consumers.advance("w", before, page.next, 0)
             model.write(page.next)
 
     # --- other programs ---------------------------------------------------------------------------

@@ -236,14 +236,14 @@ def test_while_a_claim_is_out(consumers: Consumers, database: Database, clock: C
             with pytest.raises(ConsumerInUseError, match="'w' is in use: workers have claims"):
                 call()
         before = state(consumers).acked
-        assert not consumers.advance("w", before, 20)
+        assert not consumers.advance("w", before, 20, 0)
         assert state(consumers).acked == before
         if end == "settle":
             database.claims.settle([Verdict("w", token, (event,), revived=False, what="done")])
         else:
             clock.move(31 if end == "time" else -3600)
         consumers.pop("w", None, 5)
-        assert consumers.advance("w", before + (end == "settle"), 1)
+        assert consumers.advance("w", before + (end == "settle"), 1, 0)
 
 
 def test_a_replay_ends_claims(consumers: Consumers, database: Database) -> None:

@@ -16,7 +16,7 @@ from eventq.errors import (
 from eventq.event import ConsumerState, EventPage, LinePage, Popped, Settings
 from eventq.storage import SLACK_MS
 from eventq.storage.postgres.events import lines_of
-from eventq.storage.postgres.link import MINE, NOW
+from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import check_short
 from eventq.storage.rules import stall
 
@@ -111,10 +111,10 @@ replay_from = least(coalesce(replay_from, %(acked)s), %(acked)s)
 WHERE {_OF} AND frontier > %(acked)s AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
 _ADVANCE = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP}
-WHERE {_OF} AND acked = %(before)s AND NOT {_LEASED} RETURNING 1"""
-_RAISE_FENCE = """INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
+WHERE {_OF} AND acked = %(before)s AND fence <= %(fence)s AND NOT {_LEASED} RETURNING 1"""
+_RAISE_FENCE = f"""INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
 VALUES (%(b)s, %(t)s, %(consumer)s, 1) ON CONFLICT (bucket, thread_id, consumer)
-DO UPDATE SET fence = consumers.fence + 1 RETURNING fence"""
+DO UPDATE SET fence = consumers.fence + 1 RETURNING fence, {DURABLE}"""
 _SET_SCANNED = f"""UPDATE eventq.consumers SET scanned_after = %(after)s, scanned_id = %(upto)s,
 scanned_filter = %(text)s WHERE {_OF} AND position IS NOT NULL"""
 _NOTE_RUN = f"""UPDATE eventq.consumers SET
@@ -349,9 +349,10 @@ class Consumers:
             raise AlreadyAckedError(consumer, before, acked)
         return Popped(page, woke=False)
 
-    def advance(self, consumer: str, before: int, acked: int) -> bool:
+    def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:
         """Ack events that were read; return False when the progress is not what it was before."""
-        given = self._db.bound({"consumer": consumer, "acked": acked, "before": before})
+        words = {"consumer": consumer, "acked": acked, "before": before, "fence": fence}
+        given = self._db.bound(words)
         if self._db.in_write():
             return bool(self._db.change(lambda link: link.run(_ADVANCE, given)))
         return bool(self._db.change(lambda link: link.relaxed((_ADVANCE, given))[0]))

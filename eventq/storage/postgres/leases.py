@@ -14,7 +14,7 @@ from eventq import system
 from eventq.errors import EventqError, StoreError
 from eventq.processes import identity, me, orphan_of
 from eventq.storage.postgres.failures import translate
-from eventq.storage.postgres.link import MINE, NOW, Link
+from eventq.storage.postgres.link import DURABLE, MINE, NOW, Link
 from eventq.storage.postgres.names import check_short
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ owned_until) VALUES (%(b)s, %(t)s, %(consumer)s, 1, %(owner)s, %(process)s, {NOW
 ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET fence = consumers.fence + 1,
 owner = excluded.owner, process = excluded.process, owned_until = excluded.owned_until
 WHERE consumers.owner IS NULL OR consumers.owned_until <= {NOW}
-OR consumers.owned_until > {NOW} + {LEASE_MS} RETURNING fence"""
+OR consumers.owned_until > {NOW} + {LEASE_MS} RETURNING fence, {DURABLE}"""
 _LAST = f"SELECT process FROM eventq.consumers WHERE {_OF}"
 _RENEW = f"""UPDATE eventq.consumers SET owned_until = {NOW} + {LEASE_MS}
 WHERE {_OF} AND owner = %(owner)s AND owned_until > {NOW} RETURNING 1"""
@@ -54,6 +54,7 @@ class Lease:
     """The right to supervise one consumer, for a while."""
 
     fds: tuple[int, ...] = ()  # it is handed over to no fork
+    renew_every: float | None = LEASE_MS / 3000
 
     def __init__(self, db: Database, consumer: str, owner: str, begun: float) -> None:
         """Take what was leased at a time of `system.monotonic`, or just after."""
@@ -104,7 +105,7 @@ class Lease:
         now = system.monotonic()
         if not self._is_held or now >= self.deadline:
             return False
-        if now < self._begun + LEASE_MS / 3000:
+        if now < self._begun + (self.renew_every or 0.0):
             return True
         try:
             self._is_held = bool(self._run(_RENEW))

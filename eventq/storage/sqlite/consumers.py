@@ -116,7 +116,8 @@ _SUBSCRIBE = (
 )
 _ADVANCE = f"""UPDATE consumer_progress SET last_acked_id = ?4, updated_at = ?5
 WHERE consumer_id = ?1 AND last_acked_id = ?3
-AND NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1 AND {_LEASED})"""  # noqa: S608
+AND NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1
+AND (fence > ?6 OR {_LEASED}))"""  # noqa: S608
 _CLEAN_STATE = (
     "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES"
     " (?, ?, ?)"
@@ -340,13 +341,13 @@ class Consumers:
             raise AlreadyAckedError(consumer, before, acked)
         return Popped(page, woke=False)
 
-    def advance(self, consumer: str, before: int, acked: int) -> bool:
+    def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:
         """Ack events that were read; return False when the progress is not what it was before."""
         db = self._db
         db.check_process()
         with db.lock:
             stamp = system.stamp(system.now())
-            values = (consumer, db.milliseconds(), before, acked, stamp)
+            values = (consumer, db.milliseconds(), before, acked, stamp, fence)
             db.change(_ADVANCE, values, relaxed=True)
             return bool(db.connection.changes())
 

@@ -18,6 +18,8 @@ LOOK = """CREATE TABLE levels (level text);
 CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN INSERT INTO levels VALUES (current_setting('synchronous_commit')); RETURN NULL; END$$;
 CREATE CONSTRAINT TRIGGER look AFTER INSERT OR UPDATE ON eventq.unfinished
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look();
+CREATE CONSTRAINT TRIGGER look AFTER UPDATE OF fence ON eventq.consumers
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()"""
 
 
@@ -57,3 +59,24 @@ def test_a_claim_is_on_disk_before_its_events_are_handed_out(
         levels()
         (again,) = thread.claim("w")
         assert (again.event.id, levels()) == (first.event.id, {"on"})
+
+
+def test_the_right_to_read_as_a_consumer_is_on_disk_before_it_is_used(
+    empty: str, levels: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that crashes gives nobody else the same number."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    with eventq.open(eventq.init(f"{empty}&thread=x")) as thread:
+        thread.subscribe("w")
+        lease = thread.consumers.lease("w")
+        assert lease is not None
+        lease.release()
+        lease.forget()
+        levels()
+        lease = thread.consumers.lease("w")
+        assert levels() == {"on"}
+        thread.consumers.raise_fence("w")
+        assert levels() == {"on"}
+        assert lease is not None
+        lease.release()
+        lease.forget()
