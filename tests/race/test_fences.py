@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
     from tests.race.support import Box
 
-# The first run leaves a process at work, which acks once it may and writes how that ended. Each
-# later run waits at a gate of its own, then acks too.
+# The first run leaves a process at work, in a session of its own, so that nobody ends it. It acks
+# once it may and writes how that ended. Each later run waits at a gate of its own, then acks too.
+ACK = """
+read go < $1-gate
+{eventq} ack --last-event-id 1 2>> errors
+echo "$EVENTQ_FENCE $?" > part; mv part "$1"
+"""
 HANDLER = """
 cd {folder}
-ack() {{
-    {eventq} ack --last-event-id 1 2>> errors
-    echo "$EVENTQ_FENCE $?" > part; mv part "$1"
-}}
 if mkdir first 2>/dev/null; then
-    (read go < old-gate; ack old) &
+    setsid sh ack.sh old &
     touch worker; wait
 else
-    touch second; read go < new-gate; ack new
+    touch second; sh ack.sh new
 fi
 """
 
@@ -40,8 +41,9 @@ def begin(box: Box) -> None:
     """Start a handler that waits at its gate."""
     for gate in ("old-gate", "new-gate"):
         os.mkfifo(os.path.join(box.folder, gate))
-    command = " ".join(map(quote, system.python()))
-    box.thread.subscribe("w", HANDLER.format(folder=quote(box.folder), eventq=command))
+    with open(os.path.join(box.folder, "ack.sh"), "w", encoding="utf-8") as file:
+        file.write(ACK.format(eventq=" ".join(map(quote, system.python()))))
+    box.thread.subscribe("w", HANDLER.format(folder=quote(box.folder)))
     box.thread.push("self", "test", "x")
     until(lambda: exists(box, "worker"), "the first handler runs")
 
