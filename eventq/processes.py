@@ -1,8 +1,9 @@
 """Workers and their handlers as processes: their names, and the process groups of handlers.
 
 The name of a worker has the machine, the pid namespace, its pid and its birth, and may go on with
-the pid and the birth of the handler that it has started. By it, others on the same machine see
-whether the worker is lost, and find what is left of the handler.
+the pid and the birth of the handler that it has started, and with the identity of the thread: in a
+copy of a thread's directory, the handler is not one of its own. By the name, others on the same
+machine see whether the worker is lost, and find what is left of the handler.
 
 A handler is a process group, not a process: a shell may die while the command that it started goes
 on. What belongs to the group of a handler whose leading process is gone is known by its mark, a
@@ -19,6 +20,7 @@ GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 MARK = "EVENTQ_HANDLER"  # the variable that has the handler's identity
 LATE, STOPPED, LEFT = "timed out", "stopped", "left"
 LOOK_SECONDS = 0.05  # between two looks at processes that are not our children
+_TRUST_SECONDS = 1.0  # in which no number of a group is used again
 _GONE_SECONDS = 5.0  # for which killed processes are waited for
 
 
@@ -58,10 +60,15 @@ def is_lost(process: str) -> bool:
     return identity(int(words[2])) != f"{words[2]} {words[3]}"
 
 
-def orphan_of(process: str) -> int | None:
-    """Return the group of the handler that a worker has left on this machine, if any of it runs."""
+def orphan_of(process: str, thread: str = "") -> int | None:
+    """Return the group of the handler that a worker has left on this machine, if any of it runs.
+
+    Returns None for a handler of another thread than that of the identity `thread`.
+    """
     words = process.split(" ")
     if words[:2] != [machine(), system.namespace()] or len(words) < 6:
+        return None
+    if " ".join(words[6:]) != thread:
         return None
     return group_of(f"{words[4]} {words[5]}")
 
@@ -78,13 +85,13 @@ def group_of(handler: str) -> int | None:
     return number if any(mark in system.environ_of(one) for one in system.group(number)) else None
 
 
-def end_orphan(process: str, seconds: float = _GONE_SECONDS) -> bool:
+def end_orphan(process: str, thread: str, seconds: float = _GONE_SECONDS) -> bool:
     """Kill the handler that a lost worker has left here; return whether nothing of it runs.
 
     Waits up to `seconds` for that.
     """
     deadline = system.monotonic() + seconds
-    while (number := orphan_of(process)) is not None:
+    while (number := orphan_of(process, thread)) is not None:
         system.kill_group(number, system.signals.SIGKILL)
         if system.monotonic() >= deadline:
             return False
@@ -103,7 +110,8 @@ class Group:
         """Take the leading process, and for how many seconds it may run."""
         self.pid = pid
         self.timeout = timeout
-        self.since = system.monotonic()
+        self.since = self._seen = system.monotonic()
+        self.name = identity(pid) if pid else ""
         self.code: int | None = None  # of the leading process, negative for a signal
         self.why = ""  # it was asked to end: LATE, STOPPED or LEFT
         self._kill_at = 0.0  # once it was asked
@@ -112,6 +120,7 @@ class Group:
         """Return whether the leading process has just ended."""
         if self.code is None:
             self.code = system.reap(self.pid)
+            self._seen = system.monotonic()
             return self.code is not None
         return False
 
@@ -120,10 +129,23 @@ class Group:
         """Whether the leading process has exited with 0, and was not asked to end."""
         return self.code == 0 and not self.why
 
-    @property
     def is_gone(self) -> bool:
-        """Whether no process of it is left."""
-        return self.code is not None and not system.group(self.pid)
+        """Return whether no process of it is left.
+
+        After a look long ago, somebody else may have its number: then marks count.
+
+        What is seen of it may be all zombies, and yet there be one that forks another before it is
+        seen. So the group is killed then: no process can fork after that.
+        """
+        if self.code is None or not system.has_group(self.pid):
+            return self.code is not None
+        last, self._seen = self._seen, system.monotonic()
+        if self._seen > last + _TRUST_SECONDS and group_of(self.name) is None:
+            return True
+        if system.group(self.pid):
+            return False
+        system.kill_group(self.pid, system.signals.SIGKILL)
+        return not system.group(self.pid)
 
     def look_at(self, stops_at: float | None) -> float | None:
         """Return when to look even if no child ends."""

@@ -30,6 +30,7 @@ _CLEAN: dict[str, Any] = {
     "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
 }
 _ENDED = (b"Z", b"X")  # the states of processes that are yet to be reaped
+_LOOKS = 20  # for a process of a group that has one, before it counts as too short-lived to be seen
 UNKNOWN = 255  # stands in for a child's exit code that was lost
 _MOST_FILES = 65_536
 _file_limits: list[tuple[int, int]] = []  # before they were raised
@@ -345,35 +346,46 @@ def kill_group(pid: int, number: int) -> None:
         pass
 
 
-def group(number: int) -> list[int]:
-    """Return the processes of a process group, without those that ended and are yet to be reaped.
-
-    They are listed twice before they count as gone: one that is passed by may have forked another.
-    """
+def has_group(number: int) -> bool:
+    """Return whether a process group has any process, even one that is yet to be reaped."""
     try:
         os.killpg(number, 0)
     except ProcessLookupError:
-        return []
+        return False
     except PermissionError:
         pass  # they are somebody else's by now
-    return _members(number) or _members(number)
+    return True
 
 
-def _members(number: int) -> list[int]:
+def group(number: int) -> list[int]:
+    """Return the processes of a process group, without those that ended and are yet to be reaped.
+
+    Where each one forks another and ends, none may be seen at all: the group's number stands for
+    them.
+    """
+    for _ in range(_LOOKS):
+        if not has_group(number):
+            return []
+        if states := _members(number):
+            return [pid for pid, state in states.items() if state not in _ENDED]
+    return [number]
+
+
+def _members(number: int) -> dict[int, bytes]:
+    """Return the state of each process of a group; the youngest are the first to look at."""
     if not os.path.isdir("/proc/self"):
         return _members_by_ps(number)
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
     wanted = str(number).encode()
-    return [
-        pid
-        for pid in pids
-        if (fields := _stat(pid)) and fields[2] == wanted and fields[0] not in _ENDED
-    ]
+    found = {}
+    for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True):
+        if (fields := _stat(pid)) and fields[2] == wanted:
+            found[pid] = fields[0]
+    return found
 
 
-def _members_by_ps(number: int) -> list[int]:
+def _members_by_ps(number: int) -> dict[int, bytes]:
     rows = [line.split() for line in _ps("-axo", "pid=,pgid=,stat=").splitlines()]
-    return [int(pid) for pid, group, state in rows if int(group) == number and state[0] != "Z"]
+    return {int(pid): state[:1].encode() for pid, of, state in rows if int(of) == number}
 
 
 def environ_of(pid: int) -> bytes:

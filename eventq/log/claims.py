@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eventq.records import ClaimInfo
-    from eventq.storage.base import Claims as StoredClaims
     from eventq.storage.base import Database
     from eventq.storage.rows import Claimed, Taken
     from eventq.workspace.journal import Journal
@@ -145,7 +144,7 @@ class Claims:
         def take() -> list[Claim]:
             token = os.urandom(_TOKEN)
             taken = self._db.claims.take(consumer, limit, span, who, token, nonce=nonce)
-            taken = without_orphans(self._db.claims, self._journal, consumer, taken)
+            taken = without_orphans(self._db, self._journal, consumer, taken)
             return [Claim(self, consumer, taken, claimed) for claimed in taken.claims]
 
         found = take()
@@ -227,17 +226,17 @@ class Claims:
             raise LeaseLostError(verdict.consumer, verdict.events[0])
 
 
-def without_orphans(claims: StoredClaims, journal: Journal, consumer: str, taken: Taken) -> Taken:
+def without_orphans(db: Database, journal: Journal, consumer: str, taken: Taken) -> Taken:
     """Kill the handlers that others have left at work on claimed events; return what is free.
 
     One that cannot be killed keeps its event: that is given back, uncounted, for a while.
     """
-    kept = [c for c in taken.claims if c.orphan is not None and not end_orphan(c.orphan)]
+    kept = [c for c in taken.claims if c.orphan and not end_orphan(c.orphan, db.identity)]
     if not kept:
         return taken
     ids = [claimed.event.id for claimed in kept]
     verdict = Verdict(consumer, taken.token, ids, kept[0].revived, "retry", _KEPT_MS, counts=False)
-    claims.settle([verdict])
+    db.claims.settle([verdict])
     journal.warn(
         f"claim: consumer={consumer} events={ids} wait for a handler that cannot be killed"
     )

@@ -21,6 +21,7 @@ else:
     from eventq.named import NamedTuple
 
 _LONG_LOG = 1 << 20  # bytes of a log worth counting its lines
+_GONE_SECONDS = 5.0  # for a process to end that may not become a handler
 _MOST_TAIL = 4 << 10  # bytes of the output of a failed run that are kept
 _MOST_VALUE = 4 << 10  # bytes of a value that goes into the environment
 _VARIABLES = (
@@ -70,6 +71,29 @@ class Failure(NamedTuple):
     code: int
 
 
+class Output:
+    """What a handler writes to its log, wherever that is rotated to meanwhile."""
+
+    def __init__(self, fd: int) -> None:
+        """Take the log, which is closed with this; what is there by now was written by others."""
+        self._fd = fd
+        self._start = os.fstat(fd).st_size
+
+    def tail(self) -> str:
+        """Return the end of what was written, at most 4 KiB."""
+        size = os.fstat(self._fd).st_size
+        start = self._start if self._start <= size else 0  # the handler has truncated it
+        at = max(start, size - _MOST_TAIL)
+        try:
+            return os.pread(self._fd, min(size - at, _MOST_TAIL), at).decode(errors="replace")
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """Close the log."""
+        os.close(self._fd)
+
+
 class Handlers:
     """The starter of the handlers of one thread."""
 
@@ -84,10 +108,11 @@ class Handlers:
         self._journal = journal
         self._on_failure = on_failure
 
-    def start(self, job: Job, note: Callable[[int], object]) -> int:
-        """Start a handler once `note` has recorded its pid, and return that.
+    def start(self, job: Job, note: Callable[[int], object]) -> Output:
+        """Start a handler once `note` has recorded its pid; return what it will write.
 
-        Otherwise a supervisor killed in between would leave a handler that nobody knows of.
+        Otherwise a supervisor killed in between would leave a handler that nobody knows of. When
+        `note` raises, no handler is started.
         """
         log = self._open_log(job.consumer)
         source = self._input(job)
@@ -101,14 +126,21 @@ class Handlers:
             "EVENTQ_FENCE": str(job.fence),
             **job.variables(),
         }
+        pid, mark = 0, b""
+        output = Output(log)
         try:
             pid = system.fork(lambda: _become(job, (gate, opener, source, log), environ))
             note(pid)
-            os.write(opener, mark_of(identity(pid)).encode())
+            mark = mark_of(identity(pid)).encode()
         finally:
-            for fd in (gate, opener, source, log):
+            os.write(opener, mark)
+            for fd in (gate, opener, source):
                 os.close(fd)
-        return pid
+            if not mark:
+                output.close()
+                if pid:
+                    system.wait(pid, _GONE_SECONDS)  # it ends at the gate
+        return output
 
     def ended(self, consumer: str, events: str | None, code: int, seconds: float) -> None:
         """Log how a run has ended."""
@@ -141,24 +173,6 @@ class Handlers:
         return fd
 
     # --- logs -------------------------------------------------------------------------------------
-
-    def tail(self, consumer: str, start: int) -> str:
-        """Return the end of what was written to a log after a position, at most 4 KiB."""
-        try:
-            with open(self._layout.handler_log(consumer), "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                start = start if start <= size else 0  # another log by now
-                file.seek(max(start, size - _MOST_TAIL))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
-
-    def log_size(self, consumer: str) -> int:
-        """Return the size of a log, 0 when there is none."""
-        try:
-            return os.stat(self._layout.handler_log(consumer)).st_size
-        except OSError:
-            return 0
 
     def _open_log(self, consumer: str) -> int:
         """Open the log of a handler, or /dev/null if it cannot be written: the handler must run."""

@@ -18,7 +18,7 @@ from eventq.storage.rows import Verdict, Worker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.event import ConsumerState
-    from eventq.log.handlers import Handlers
+    from eventq.log.handlers import Handlers, Output
     from eventq.log.subscriptions import Subscriptions
     from eventq.storage.base import Claims
     from eventq.storage.rows import ClaimRow, Taken
@@ -32,16 +32,16 @@ _LOST = "its worker was lost"
 class Run:
     """One handler at work on the events of one claim."""
 
-    def __init__(self, taken: Taken, state: ConsumerState, log: int) -> None:
+    def __init__(self, taken: Taken, state: ConsumerState) -> None:
         """Take what was claimed; the process is started next."""
         self.taken = taken
         self.events = [claimed.event for claimed in taken.claims]
         self.revived = taken.claims[0].revived
-        self.log = log  # the size of the log before the run
+        self.output: Output | None = None  # what it has written, once it is started
         self.span = state.settings.lease
         self.timeout = state.timeout
         self.renew_at = system.monotonic() + self.span / 3000
-        self.group = Group(0, None)  # once it is started
+        self.group = Group(0, None)  # of the process, once there is one
         self.lost = False  # the lease has ended: the result does not count
 
     def verdict(self, consumer: str, what: str, span: int | None = None) -> Verdict:
@@ -69,6 +69,7 @@ class Pool:
         self._subscriptions = subscriptions
         self._handlers = handlers
         self._journal = journal
+        self._thread = subscriptions.database.identity
         self._single = 0  # the last event of a batch that failed: up to it, events run singly
         self._lost: list[ClaimRow] | None = None  # what lost workers have left, once we have looked
         self._ends_at: float | None = None  # when the runs are ended, as we stop
@@ -76,7 +77,7 @@ class Pool:
 
     @property
     def _claims(self) -> Claims:
-        return self._subscriptions.claims
+        return self._subscriptions.database.claims
 
     def advance(self) -> float | None:
         """Do what can be done without waiting; return when to look again, or None for idle."""
@@ -121,10 +122,11 @@ class Pool:
             return False
         if taken.claims[0].revived:
             taken = self._only_first(taken)
-        taken = without_orphans(self._claims, self._journal, self.consumer, taken)
+        taken = without_orphans(self._subscriptions.database, self._journal, self.consumer, taken)
         if not taken.claims:
             return False
-        run = Run(taken, state, self._handlers.log_size(self.consumer))
+        run = Run(taken, state)
+        self.runs.append(run)  # also if it cannot be started: its claim is given back later then
         self._start(run, state)
         return True
 
@@ -150,15 +152,10 @@ class Pool:
                 self.consumer,
                 run.taken.token,
                 [event.id for event in run.events],
-                f"{self._worker.process} {identity(pid)}",
+                f"{self._worker.process} {identity(pid)} {self._thread}",
             )
 
-        try:
-            self._handlers.start(job, note)
-        except OSError:
-            self._claims.settle([run.returned(self.consumer)])
-            raise
-        self.runs.append(run)
+        run.output = self._handlers.start(job, note)
         self._journal.info(
             f"dispatch: consumer={self.consumer} spawned {_named(run)} attempt={first.attempt}"
             f" pid={run.group.pid}"
@@ -168,13 +165,18 @@ class Pool:
 
     def _follow(self, run: Run) -> None:
         """Settle a run that is over; extend its claim, or end it when its time is up."""
+        if run.output is None:  # it was not started
+            self._claims.settle([run.returned(self.consumer)])
+            self.runs.remove(run)
+            return
         group = run.group
         if group.reap():
             seconds = system.monotonic() - group.since
             self._handlers.ended(self.consumer, _named(run), group.code or 0, seconds)
-        if group.exited_well or group.is_gone:
-            self._settle(run)
+        if group.exited_well or group.is_gone():
+            self._settle(run, run.output)
             self.runs.remove(run)
+            run.output.close()
             return
         if why := group.hurry(self._ends_at):
             self._say(run, why)
@@ -193,12 +195,12 @@ class Pool:
             run.lost = True
             run.group.kill()
 
-    def _settle(self, run: Run) -> None:
+    def _settle(self, run: Run, output: Output) -> None:
         """Settle what a handler was started for, as its exit code says."""
-        if not run.lost and self._claims.settle([self._judge(run)]).lost:
+        if not run.lost and self._claims.settle([self._judge(run, output)]).lost:
             self._say(run, "ended after its lease: the result does not count")
 
-    def _judge(self, run: Run) -> Verdict:
+    def _judge(self, run: Run, output: Output) -> Verdict:
         """Return the verdict on a run that is over."""
         group = run.group
         if group.why == STOPPED:
@@ -208,13 +210,12 @@ class Pool:
         if len(run.events) > 1:  # which of them it was, nobody knows
             self._single = run.events[-1].id
             return run.returned(self.consumer)
-        output = self._handlers.tail(self.consumer, run.log)
-        code = group.code
+        error, code = output.tail(), group.code
         if group.why == LATE:
-            output = f"{output}\ntimed out after {group.timeout:g} seconds".lstrip()
+            error = f"{error}\ntimed out after {group.timeout:g} seconds".lstrip()
             code = None
         what = "dead" if code == DEAD else "retry"
-        verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=output)
+        verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=error)
         return verdict._replace(counts=code != AGAIN)
 
     # --- what others left -------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class Pool:
 
     def _end(self, row: ClaimRow) -> bool:
         """Kill the handler that has an event, and settle that once nothing of it runs."""
-        if not end_orphan(row.process or "", 0):
+        if not end_orphan(row.process or "", self._thread, 0):
             return False
         end = Verdict(self.consumer, row.token, (row.event,), row.revived, "retry", 0)
         self._claims.settle([end._replace(error=_LOST)])

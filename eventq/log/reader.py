@@ -7,6 +7,8 @@ an event, and its acks carry its fence, which the next reader's exceeds.
 
 from __future__ import annotations
 
+import os
+
 from eventq import system
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
 from eventq.log.events import SLOW_LOOK
@@ -23,6 +25,7 @@ _PAGE = 1_000  # events that are read at once
 _RETRY_SECONDS = 0.02  # between two tries to take the lease: nothing reports its end
 _LOOK_SECONDS = 1.0  # between two looks at the lease: no lease ends sooner than that
 _NEVER = float("inf")
+_held: set[Lease] = set()  # by the readers of this process
 
 
 class Reader:
@@ -64,12 +67,14 @@ class Reader:
             with self._db.watch() as watcher:
                 yield from self._follow(watcher, _NEVER if idle is None else idle)
         finally:
-            stop()
-            try:
-                self._flush()
-            finally:
-                lease.release()
-                lease.forget()
+            if lease in _held:  # not in a child that the body has forked
+                _held.discard(lease)
+                stop()
+                try:
+                    self._flush()
+                finally:
+                    lease.release()
+                    lease.forget()
 
     def _take(self, wait: float | None) -> Lease:
         deadline = _NEVER if wait is None else system.monotonic() + wait
@@ -157,8 +162,20 @@ class Reader:
         return False
 
 
+def _leave_to_parent() -> None:
+    """Close what a forked child has of its parent's leases, or they would last as long as it."""
+    for lease in _held:
+        for fd in lease.fds:
+            os.close(fd)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def _keep(lease: Lease) -> Callable[[], object]:
     """Renew a lease in another OS thread for as long as needed; return what ends that."""
+    _held.add(lease)
     if lease.renew_every is None:
         return bool
     from threading import Event, Thread

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventq.event import ConsumerState, EventPage, LinePage
     from eventq.log.notifier import Notifier
     from eventq.records import Subscription
-    from eventq.storage.base import Claims, Database, Hold, Lease, Leases, Watcher
+    from eventq.storage.base import Database, Hold, Lease, Leases, Watcher
     from eventq.workspace.journal import Journal
 
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
@@ -125,9 +125,9 @@ class Subscriptions:
         self._notifier = notifier
 
     @property
-    def claims(self) -> Claims:
-        """The claims of all consumers, as the database has them."""
-        return self._db.claims
+    def database(self) -> Database:
+        """The database of the thread, for those who run its handlers."""
+        return self._db
 
     def next_due(self, consumer: str) -> int | None:
         """Return the ms until an event may be due that was claimed before, or None for never."""

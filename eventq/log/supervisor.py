@@ -295,7 +295,7 @@ class Supervisor:
         if (group := watched.group) is not None:
             if group.reap():
                 self._note_end(watched, group)
-            if not (group.is_gone or self._is_done(watched, group)):
+            if not (group.is_gone() or self._is_done(watched, group)):
                 self._hurry(watched, group)
                 return
             watched.stopped, watched.group = group.why == STOPPED, None
@@ -400,15 +400,19 @@ class Supervisor:
         where, fence = state.settings.directory, self._fence(watched)
         job = Job(watched.consumer, state.handler, where, state.acked, fence=fence)
 
+        pids: list[int] = []
+
         def note(pid: int) -> None:
-            watched.group, watched.acked = Group(pid, state.timeout), state.acked
-            watched.wake_at = watched.group.look_at(self._ends_at)
+            pids.append(pid)
             if watched.lock is not None:
                 watched.lock.note(pid)
 
-        pid = self._handlers.start(job, note)
+        self._handlers.start(job, note).close()
+        watched.group, watched.acked = Group(pids[0], state.timeout), state.acked
+        watched.wake_at = watched.group.look_at(self._ends_at)
         self._journal.info(
-            f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}" pid={pid}'
+            f'dispatch: consumer={watched.consumer} spawned handler_cmd="{state.handler}"'
+            f" pid={pids[0]}"
         )
 
     def _why(self, watched: Watched, state: ConsumerState) -> tuple[str, str]:

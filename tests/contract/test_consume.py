@@ -20,6 +20,7 @@ from eventq.errors import (
     LeaseLostError,
 )
 from eventq.log import reader
+from eventq.storage.postgres.link import MINE
 from eventq.workspace.layout import is_shared
 from tests.contract.test_consumers import acked
 
@@ -183,9 +184,7 @@ def test_a_lease_is_renewed_while_the_body_of_the_loop_runs(
     database: Any = full.database
 
     def end() -> int:
-        return int(
-            database.run("SELECT owned_until FROM eventq.consumers WHERE consumer = 'w'")[0][0]
-        )
+        return int(database.one(f"SELECT owned_until FROM eventq.consumers WHERE {MINE}"))
 
     before = end()
     until(lambda: end() > before, "the lease is renewed")
@@ -198,10 +197,46 @@ def lose_lease(thread: eventq.Thread, patch: pytest.MonkeyPatch) -> None:
     database: Any = thread.database
     if is_shared(thread.path):
         patch.setattr("eventq.storage.postgres.leases.Lease.renew_every", 0.0)
-        database.run("UPDATE eventq.consumers SET owned_until = 0 WHERE consumer = 'w'")
+        database.run(f"UPDATE eventq.consumers SET owned_until = 0 WHERE {MINE}")
     else:  # there, the locks of a stopped process last, unless somebody removes them
         shutil.rmtree(thread.layout.guards)
         shutil.rmtree(thread.layout.run)
+
+
+@pytest.mark.engines("sqlite")
+@pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)", "raise ValueError", "continue"])
+def test_a_child_that_the_body_forks_takes_no_lease_away(end: str, full: eventq.Thread) -> None:
+    """However it ends: the parent goes on as the only reader."""
+    code = (
+        "import os, sys, eventq\n"
+        "for event in eventq.open(sys.argv[1]).consume('w', idle=0):\n"
+        "    if event.id == 4 and not os.fork():\n"
+        f"        {end}\n"
+        "    if event.id == 4:\n"
+        "        os.wait()\n"
+        "        with eventq.open(sys.argv[1]) as other:\n"
+        "            try: next(iter(other.consume('w', wait=0)))\n"
+        "            except eventq.ConsumerInUseError: print('alone')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, full.path], timeout=120, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "alone\n")
+    assert acked(full)[0] == 10
+
+
+@pytest.mark.engines("sqlite")
+def test_a_child_that_outlives_a_killed_reader_holds_nothing(full: eventq.Thread) -> None:
+    """The next reader does not wait for it."""
+    code = (
+        "import os, sys, time, eventq\n"
+        "for event in eventq.open(sys.argv[1]).consume('w'):\n"
+        "    if event.id == 4:\n"
+        "        if not os.fork(): time.sleep(1000)\n"
+        "        os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, full.path], timeout=120).returncode == -9
+    assert ids(full, wait=60) == [*range(4, 11)]
 
 
 def test_it_waits_for_more(full: eventq.Thread) -> None:

@@ -38,7 +38,7 @@ class Handlers:
         self.left: dict[int, list[int]] = {}  # the processes in the group of each, by the event
         self.signals: list[tuple[int, int]] = []  # the first event, and what its handler got
         self.warnings: list[str] = []
-        self.fails = False
+        self.error: Exception | None = None  # what a start raises
         thread.journal.listener = self.warnings.append
         patch.setattr(system, "monotonic", clock)
         patch.setattr(Notifier, "committed", lambda *_: None)
@@ -46,20 +46,22 @@ class Handlers:
         patch.setattr(system, "reap", lambda pid: self.codes.pop(self.pids[pid], None))
         patch.setattr(system, "kill_group", self.kill)
         patch.setattr(system, "group", lambda pid: self.left.get(self.pids[pid], []))
+        patch.setattr(system, "has_group", lambda pid: self.pids[pid] in self.left)
         for module in ("pool", "claims"):
             patch.setattr(f"eventq.log.{module}.end_orphan", self.end_orphan)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 
-    def start(self, job: Job, note: Callable[[int], object]) -> None:
-        """Start one."""
-        if self.fails:
-            raise OSError("no more processes")
+    def start(self, job: Job, note: Callable[[int], object]) -> Handlers:
+        """Start one; what it has written is here, too."""
+        if self.error is not None:
+            raise self.error
         numbers = [event.id for event in job.events]
         self.started.append(numbers)
         self.attempts.append(job.attempt)
         pid = 1_000_000_000 + len(self.started)
         self.pids[pid] = numbers[0]
         note(pid)
+        return self
 
     def end_orphan(self, process: str, *_: float) -> bool:
         """Note a handler of another worker, and whether it is gone."""
@@ -70,13 +72,12 @@ class Handlers:
         """Note a signal."""
         self.signals.append((self.pids[pid], number))
 
-    def log_size(self, _: str) -> int:
-        """Return the size of the log."""
-        return 0
-
-    def tail(self, *_: Any) -> str:
+    def tail(self) -> str:
         """Return what one has written."""
         return "output"
+
+    def close(self) -> None:
+        """Close the log of one."""
 
     def ended(self, *_: Any) -> None:
         """Take note of an end."""
@@ -133,16 +134,54 @@ def test_as_many_run_as_may(concurrency: int, handlers: Handlers, thread: eventq
     assert handlers.pool.has_room
 
 
+@pytest.mark.parametrize("error", [OSError("no more processes"), StoreError("full", "wait")])
 def test_a_handler_that_cannot_be_started_has_not_failed(
-    handlers: Handlers, thread: eventq.Thread
+    error: Exception, handlers: Handlers, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event goes back at once, and nothing is counted."""
-    fill(thread, concurrency=2)
-    handlers.fails = True
-    with pytest.raises(OSError, match="no more"):
+    """Its event goes back, uncounted, as soon as the store takes that: nothing was tried."""
+    fill(thread, concurrency=1)
+    handlers.error = error
+    with pytest.raises(type(error)):
         handlers.advance()
-    assert handlers.pool.runs == []
-    assert [(c.event.id, c.attempt) for c in thread.claim("w")] == [(1, 1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(thread.database.claims), "settle", refusing(error))
+        with pytest.raises(type(error)):
+            handlers.advance()
+    handlers.error = None
+    handlers.advance()
+    assert (handlers.started, handlers.attempts) == ([[1]], [1])
+
+
+def refusing(error: Exception) -> Callable[..., object]:
+    """Return a function that raises an error."""
+
+    def refuse(*_: object) -> object:
+        raise error
+
+    return refuse
+
+
+def test_a_group_that_was_not_looked_at_for_long_is_known_by_its_mark(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its supervisor was stopped it may have ended, and somebody else have its number."""
+    marks = [b"\0EVENTQ_HANDLER=5:8\0"]
+    begun = clock.at
+    monkeypatch.setattr(system, "monotonic", clock)
+    monkeypatch.setattr(system, "birth", lambda _: "8" if clock.at == begun else None)
+    monkeypatch.setattr(system, "has_group", lambda _: True)
+    monkeypatch.setattr(system, "group", lambda _: [7])
+    monkeypatch.setattr(system, "environ_of", lambda _: marks[0])
+    group = processes.Group(5, None)
+    group.code = 1
+    for step in (0.9, 0.9, 60):
+        clock.move(step)
+        assert not group.is_gone()
+    marks[0] = b"\0EVENTQ_HANDLER=5:9\0"
+    clock.move(0.9)
+    assert not group.is_gone(), "nobody can have its number so soon"
+    clock.move(1.1)
+    assert group.is_gone()
 
 
 def test_who_takes_over_kills_the_handler_that_has_the_event(
@@ -435,10 +474,12 @@ def test_a_worker_is_lost_that_is_gone_from_this_machine(process: str, is_gone: 
 @pytest.mark.parametrize(
     ("process", "kills"),
     [
-        (f"{HERE} 1 1 999 8", 3),
-        (f"{HERE} 1 1 999 7", 0),  # its pid is used again
-        ("elsewhere 1 1 1 999 8", 0),
-        (f"{HERE} 1 1 handler 8", 0),
+        (f"{HERE} 1 1 999 8 this", 3),
+        (f"{HERE} 1 1 999 8 another", 0),  # of which ours is a copy
+        (f"{HERE} 1 1 999 8", 0),
+        (f"{HERE} 1 1 999 7 this", 0),  # its pid is used again
+        ("elsewhere 1 1 1 999 8 this", 0),
+        (f"{HERE} 1 1 handler 8 this", 0),
         (f"{HERE} 1 1", 0),
         ("", 0),
     ],
@@ -453,7 +494,7 @@ def test_the_handler_of_a_lost_worker_is_killed(
     monkeypatch.setattr(system, "pause", lambda _: births.pop(999) if len(killed) == 3 else None)
     monkeypatch.setattr(system, "birth", births.get)
     monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
-    processes.end_orphan(process)
+    assert processes.end_orphan(process, "this")
     assert killed == [(999, signal.SIGKILL)] * kills
 
 
@@ -466,7 +507,7 @@ def test_nobody_waits_for_ever_for_a_handler_to_die(
     monkeypatch.setattr(system, "birth", lambda _: "8")
     monkeypatch.setattr(system, "kill_group", lambda *_: None)
     before = clock.at
-    processes.end_orphan(f"{HERE} 1 1 999 8")
+    assert not processes.end_orphan(f"{HERE} 1 1 999 8 this", "this")
     assert clock.at == before + 5
 
 

@@ -264,7 +264,7 @@ class Play:
         for name, fake in (
             ("spawn", self._spawn), ("fork", self._fork), ("reap", self._reap), ("birth", self._birth),
             ("pause", lambda _: self.stage.step("pause")), ("monotonic", lambda: self.stage.now),
-            ("kill_group", lambda *_: None), ("group", lambda _: []),
+            ("kill_group", lambda *_: None), ("group", lambda _: []), ("has_group", lambda _: False),
         ):  # fmt: skip
             patch.setattr(system, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)

@@ -211,6 +211,43 @@ def test_the_children_of_a_handler_that_was_killed_die_with_it(box: Box) -> None
     assert got(box) == [(1, 1), (1, 2)]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "seq 30000; exit 0",  # the log is rotated before the next run
+        "rm {log}; mkfifo {log}; exit 0",
+        "rm {log}; ln -s /dev/zero {log}; exit 0",
+        "rm {log}; mkdir {log}; exit 0",
+    ],
+    ids=["long", "pipe", "link", "folder"],
+)
+@pytest.mark.parametrize("own", [False, True], ids=["in the run before", "in the run itself"])
+def test_a_dead_letter_has_the_end_of_what_its_run_has_printed(
+    first: str, *, own: bool, box: Box
+) -> None:
+    """Whatever is done to the log, before the run or in it; nobody waits for that for ever."""
+    log = box.thread.layout.handler_log("w")
+    spoil = first.format(log=quote(log))
+    if own:
+        spoil = f"({spoil})"
+    each = (
+        f"{spoil}; echo why >&2; exit 65"
+        if own
+        else (f"[ $EVENTQ_EVENT_ID != 1 ] || {{ {spoil}; }}; echo why >&2; exit 65")
+    )
+    box.thread.subscribe("w", each, each=True, on_failure="dead")
+    fill(box, 2)
+    box.thread.dispatch()
+    until(box.all_handled, "both are finished")
+    found = {event: (error or "").splitlines()[-1:] for event, _, _, error in letters(box)}
+    if own and "seq" in first:
+        assert found == {1: ["why"], 2: ["why"]}
+    elif own:
+        assert found[1] == ["why"]
+    else:
+        assert found == {2: ["why"] if "seq" in first else []}
+
+
 def test_a_claim_is_extended_while_its_handler_runs(box: Box) -> None:
     """A handler may take longer than a lease: nobody else gets the event."""
     os.mkfifo(os.path.join(box.folder, "gate"))
@@ -255,6 +292,7 @@ def test_what_a_lost_supervisor_left_is_killed_and_tried_again(box: Box) -> None
     words = (row.process or "").split()
     assert words[:2] == processes.me().split()[:2]
     supervisor, handler = int(words[2]), int(words[4])
+    assert words[6:] == [box.thread.database.identity], "in a copy, it is not ours to kill"
     os.kill(supervisor, signal.SIGKILL)
     until(lambda: not box.held(), "the lock is free")
     assert handler in box.alive()

@@ -50,6 +50,11 @@ if mode == "clean":
 first = not os.path.exists(f"{folder}/first-{consumer}")
 open(f"{folder}/first-{consumer}", "w").close()
 note(f"start {event} {os.getppid()}")
+if mode == "chain" and first and os.fork():
+    sys.exit(3)
+while mode == "chain" and first:
+    if os.fork():
+        os._exit(0)
 if mode == "clean" or (mode == "hang" and first):
     wait()
 if event == "all":
@@ -122,6 +127,33 @@ def test_an_attempt_waits_for_what_is_left_of_the_one_before(
     box.settle()
     assert len(box.trace("start")) == 2
     assert len(box.trace("end")) == 1
+
+
+@pytest.mark.parametrize("kind", ["each", "pops"])
+def test_processes_that_live_too_shortly_to_be_seen_are_ended_too(kind: str, box: Box) -> None:
+    """Each forks another one and ends: none is there for as long as it takes to list all."""
+    subscribe(box, kind, "chain")
+    box.thread.push("self", "test", "x")
+    until(box.all_handled, "the event is handled")
+    box.settle()
+    assert len(box.trace("start")) == 2
+
+
+def test_a_group_in_which_nobody_is_seen_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed again and again; where only ended processes are seen, it is killed once more."""
+    seen: list[dict[int, bytes]] = [{}, {}, {8: b"Z", 9: b"S"}, {8: b"Z"}, {8: b"Z"}]
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(system, "has_group", lambda _: True)
+    monkeypatch.setattr(system, "_members", lambda _: seen.pop(0) if seen else {})
+    monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
+    assert system.group(7) == [9]
+    group = processes.Group(7, None)
+    assert not group.is_gone()
+    group.code = 3
+    assert group.is_gone()
+    assert killed == [(7, signal.SIGKILL)]
+    assert system.group(7) == [7]
+    assert not group.is_gone()
 
 
 @pytest.mark.parametrize("kind", ["each", "pops"])
