@@ -18,7 +18,8 @@ test-python: .venv/.ready
 	$(RUN) -m pytest -n $(JOBS) --dist worksteal $(if $(REPORT),--results $(abspath $(REPORT))/python.json)
 
 test-parity: .venv/.ready vitest-parity/node_modules/.ready
-	cd vitest-parity && npx vitest run $(if $(REPORT),--reporter default --reporter json --outputFile $(abspath $(REPORT))/parity.json)
+	cd vitest-parity && npx vitest run $(if $(REPORT),--reporter default --reporter json --outputFile $(abspath $(REPORT))/parity.json \
+	|| { touch $(abspath $(REPORT))/parity.failed; exit 1; })
 
 lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/ruff check .

@@ -130,13 +130,17 @@ class NotAThreadError(LogicError):
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        fix = f"run 'eventq init {path}' first"
+        from shlex import quote
+
+        fix = f"run 'eventq init {quote(path)}' first"
         if os.path.isfile(path) and os.path.exists(
             os.path.join(os.path.dirname(path), "events.db")
         ):
             fix = f"give its directory: --thread {os.path.dirname(path)}"
+        elif os.path.isfile(path):
+            fix = "it is a file: give the directory of a thread"
         elif path.startswith("postgresql://"):
-            fix = f"run 'eventq init \"{path}\"' first, or see 'eventq thread ls'"
+            fix = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
         elif ":/" in path:  # a URL that was taken for a path
             fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
         super().__init__(f"'{path}' is not a thread", fix)

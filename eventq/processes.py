@@ -81,8 +81,7 @@ def group_of(handler: str) -> int | None:
     number = int(pid)
     if (born := system.birth(number)) is not None:
         return number if _named(number, born) == handler else None
-    mark = f"\0{MARK}={mark_of(handler)}\0".encode()
-    return number if any(mark in system.environ_of(one) for one in system.group(number)) else None
+    return number if system.group_has(number, f"{MARK}={mark_of(handler)}") else None
 
 
 def end_orphan(process: str, thread: str, seconds: float = _GONE_SECONDS) -> bool:

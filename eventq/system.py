@@ -15,7 +15,7 @@ from eventq.errors import PlatformError, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 else:
     import _signal as signal  # the module around it takes 3 ms to import
@@ -29,7 +29,6 @@ _CLEAN: dict[str, Any] = {
     "setsigmask": (),
     "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
 }
-_ENDED = (b"Z", b"X")  # the states of processes that are yet to be reaped
 _LOOKS = 20  # for a process of a group that has one, before it counts as too short-lived to be seen
 UNKNOWN = 255  # stands in for a child's exit code that was lost
 _MOST_FILES = 65_536
@@ -366,26 +365,43 @@ def group(number: int) -> list[int]:
     for _ in range(_LOOKS):
         if not has_group(number):
             return []
-        if states := _members(number):
-            return [pid for pid, state in states.items() if state not in _ENDED]
+        if members := dict(_members(number)):
+            return [pid for pid, ended in members.items() if not ended]
     return [number]
 
 
-def _members(number: int) -> dict[int, bytes]:
-    """Return the state of each process of a group; the youngest are the first to look at."""
+def group_has(number: int, variable: str) -> bool:
+    """Return whether a process of a group was started with a variable, given as NAME=VALUE.
+
+    Each is asked as soon as it is seen: it may be about to end.
+    """
+    wanted, seen = f"\0{variable}\0".encode(), b""
+    for _ in range(_LOOKS):
+        for pid, ended in _members(number):
+            if wanted in (found := b"" if ended else environ_of(pid)):
+                return True
+            seen += found
+        if seen or not has_group(number):
+            return False
+    return False
+
+
+def _members(number: int) -> Iterator[tuple[int, bool]]:
+    """Yield each process of a group, the youngest first, and whether it has ended."""
     if not os.path.isdir("/proc/self"):
-        return _members_by_ps(number)
+        yield from _members_by_ps(number)
+        return
     wanted = str(number).encode()
-    found = {}
     for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True):
         if (fields := _stat(pid)) and fields[2] == wanted:
-            found[pid] = fields[0]
-    return found
+            yield pid, _has_ended(fields)
 
 
-def _members_by_ps(number: int) -> dict[int, bytes]:
-    rows = [line.split() for line in _ps("-axo", "pid=,pgid=,stat=").splitlines()]
-    return {int(pid): state[:1].encode() for pid, of, state in rows if int(of) == number}
+def _members_by_ps(number: int) -> Iterator[tuple[int, bool]]:
+    for line in _ps("-axo", "pid=,pgid=,stat=").splitlines():
+        pid, of, state = line.split()
+        if int(of) == number:
+            yield int(pid), state[0] == "Z"
 
 
 def environ_of(pid: int) -> bytes:
@@ -431,7 +447,7 @@ def fork(child: Callable[[], object]) -> int:
 def birth(pid: int) -> str | None:
     """Return a process's start time, which tells it from a later one with its pid; None if gone."""
     if fields := _stat(pid):
-        return None if fields[0] in _ENDED else fields[19].decode()
+        return None if _has_ended(fields) else fields[19].decode()
     if os.path.isdir("/proc/self"):
         return None
     return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
@@ -444,6 +460,11 @@ def _stat(pid: int) -> list[bytes]:
             return file.read().rpartition(b") ")[2].split()
     except OSError:
         return []
+
+
+def _has_ended(fields: list[bytes]) -> bool:
+    """Return whether a process is yet to be reaped, and has no OS thread that goes on."""
+    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
 def _ps(*words: str) -> str:

@@ -111,8 +111,9 @@ def init_anywhere(
     layout = Layout(resolve(_text(path)))
     if exists(path) and os.path.isfile(layout.database) and os.path.getsize(layout.database):
         raise ThreadExistsError(layout.directory)
-    if os.path.isdir(layout.database):
+    if os.path.isdir(layout.database) or os.path.lexists(f"{layout.directory}/{LINK}"):
         raise ThreadExistsError(layout.directory)
+    _refuse_others_mirror(layout)
     check_path(layout.directory)
     if check is not None:
         check(layout.directory)
@@ -121,6 +122,17 @@ def init_anywhere(
     except OSError as error:
         raise _refused(layout.directory, error) from error
     return layout.directory
+
+
+def _refuse_others_mirror(layout: Layout) -> None:
+    """Raise LogicError for a file that a thread would write to, and that is somebody's own."""
+    mirror = layout.mirror
+    if os.path.lexists(layout.database) or not os.path.lexists(mirror):
+        return
+    # An init that crashed has left an empty one.
+    if os.path.islink(mirror) or not os.path.isfile(mirror) or os.path.getsize(mirror):
+        what = f"'{mirror}' is there already, and no thread has written it"
+        raise LogicError(what, "move it away, or choose another directory")
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
@@ -158,14 +170,27 @@ def destroy(path: Path) -> None:
 
         destroy_shared(text)
         return
-    fix = "give postgresql://user@host/database?thread=NAME"
-    if text and "://" not in text:
+    what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
+    raise UsageError(what, _how_to_delete(text))
+
+
+def _how_to_delete(path: str) -> str:
+    """Return how its owner deletes what is no URL; no command that deletes more than a thread."""
+    layout = Layout(os.path.realpath(resolve(path)))  # `rm -r` of a link deletes only the link
+    if path and os.path.isfile(layout.database):
         from shlex import quote
 
-        place = quote(os.path.realpath(resolve(text)))  # `rm -r` of a link deletes only the link
-        fix = f"delete a directory with: rm -r {place} (in Python, with shutil.rmtree)"
-    what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
-    raise UsageError(what, fix)
+        own, others = layout.entries()
+        if not others:
+            return f"delete it with shutil.rmtree, or run: rm -r {quote(layout.directory)}"
+        files = " ".join(quote(path) for path in own if path not in (layout.run, layout.logs))
+        return (
+            f"its directory has other entries ({len(others)}), so delete only what is the thread's,"
+            f" and run and logs if nothing else is in them: rm -r {files}"
+        )
+    if path and os.path.isfile(f"{layout.directory}/{LINK}"):
+        return f"its directory names a thread in a database: give the URL in {LINK}"
+    return "give postgresql://user@host/database?thread=NAME"
 
 
 def init_schema(url: str) -> int:
@@ -207,8 +232,9 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _refused(directory: str, error: OSError) -> EventqError:
+    place = error.filename or directory
     return DiskError(
-        f"'{directory}': {error.strerror or error}", "check the path, its permissions and the disk"
+        f"'{place}': {error.strerror or error}", "check the path, its permissions and the disk"
     )
 
 

@@ -35,14 +35,21 @@ class _Results:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ran: dict[str, list[str]] = {}  # the tests of each worker, in their order
-        self._collected = True
+        self._ended = True
         self._passed = 0
         self._skipped: list[str] = []
         self._failed: dict[str, list[str]] = {}  # and the tests before each
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file whose tests could not be collected."""
-        self._collected &= not report.failed
+        """Note a file whose tests could not be collected, or that was skipped as a whole."""
+        self._ended &= not report.failed
+        if report.skipped:
+            self._skipped.append(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, error: object) -> None:
+        """Note a worker of pytest-xdist that did not end by itself."""
+        self._ended &= not error
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the outcome of a test, of its fixtures, or of its end."""
@@ -60,7 +67,7 @@ class _Results:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the file."""
         found = {
-            "ended": self._collected and exitstatus in _ENDS,
+            "ended": self._ended and exitstatus == _ENDS[bool(self._failed)],
             "seed": session.config.getoption("randomly_seed", None),
             "passed": self._passed,
             "skipped": self._skipped,

@@ -119,6 +119,22 @@ def test_a_skipped_test_is_a_failure(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_is_skipped_is_a_failure(tmp_path: Path) -> None:
+    """None of its tests is named then."""
+    skip = "import pytest\npytest.skip('no', allow_module_level=True)"
+    part = run(
+        tmp_path, "--randomly-dont-reorganize", test_one=skip, test_two=SAMPLE.format(name="odd")
+    )
+    assert part.faults == ["skipped: tests/test_one.py"]
+
+
+def test_a_worker_that_dies_is_a_failure(tmp_path: Path) -> None:
+    """Its tests may pass alone, and what ended it is unknown."""
+    dies = "import os\ndef test_last():\n    os._exit(3)\n"
+    part = run(tmp_path, "-n1", test_one=dies, test_two=SAMPLE.format(name="odd"))
+    assert part.faults == ["the Python tests did not run to their end"]
+
+
 @pytest.mark.parametrize("text", ["", "raise ValueError", "import os\nos._exit(0)"])
 def test_a_run_without_tests_or_without_an_end_is_a_failure(text: str, tmp_path: Path) -> None:
     """Nothing has been tested."""
@@ -152,6 +168,15 @@ def test_tests_on_node_are_run_again_by_name(tmp_path: Path) -> None:
         (["npx", "vitest", "run", "vitest/a.test.ts", "-t", r"^pop\ acks\ \(twice\)$"], folder),
         (["npx", "vitest", "run", "vitest/b.test.ts"], folder),
     ]
+
+
+def test_an_error_outside_of_the_tests_on_node_is_a_failure(tmp_path: Path) -> None:
+    """The report does not have it; the exit status does, which `make` has noted."""
+    tests = [{"fullName": "pop reads", "status": "passed"}]
+    file = {"name": "a.test.ts", "status": "passed", "assertionResults": tests}
+    assert report(tmp_path, numPassedTests=1, testResults=[file]).faults == []
+    (tmp_path / "parity.failed").touch()
+    assert len(report(tmp_path, numPassedTests=1, testResults=[file]).faults) == 1
 
 
 def test_no_report_of_node_is_a_failure(tmp_path: Path) -> None:

@@ -70,7 +70,10 @@ def of_vitest(path: str) -> Part:
                 failed.append(_on_node(file["name"], test["fullName"]))
             elif test["status"] != "passed":
                 skipped.append(test["fullName"])
-    return Part([*_faults("Node", found["numPassedTests"], skipped)], failed)
+    faults = [*_faults("Node", found["numPassedTests"], skipped)]
+    if os.path.exists(path.replace(".json", ".failed")) and not failed:
+        faults.append("the tests on Node failed, though each of them passed: see the errors above")
+    return Part(faults, failed)
 
 
 def _on_node(file: str, name: str | None) -> Failed:

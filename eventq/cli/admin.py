@@ -48,8 +48,9 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
 def _note_others(made: str) -> None:
     from eventq.workspace.layout import Layout, is_url
 
-    if not is_url(made) and (others := Layout(made).others()):
-        show.note(f"Note: the folder was not empty; its other entries ({others}) are left alone")
+    if not is_url(made) and (others := Layout(made).entries()[1]):
+        count = len(others)
+        show.note(f"Note: the folder was not empty; its other entries ({count}) are left alone")
 
 
 def info(thread: Thread, *, json: bool) -> None:

@@ -368,6 +368,13 @@ class EventLog:
                     f" events below {before} are unread",
                     "let it catch up, prune less, or use --force",
                 )
+            # A dead letter that is tried again lies before what was acked.
+            waits = self._db.claims.status(state.consumer).revived
+            if waits is not None and waits < before:
+                raise LogicError(
+                    f"consumer '{state.consumer}' is yet to try event {waits} again",
+                    "let it finish, prune less, or use --force",
+                )
 
 
 def key_conflict(event: Event, new: NewEvent) -> KeyConflictError | None:

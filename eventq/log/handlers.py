@@ -159,9 +159,9 @@ class Handlers:
         write = writer()
         if not os.path.isdir(self._layout.run):
             self._layout.make_folder(self._layout.run)
-        path = f"{self._layout.run}/.input-{os.getpid()}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        fd = os.open(path, flags, 0o600)
+        # A name that nobody can have made: handlers write to this folder.
+        path = f"{self._layout.run}/.input-{os.getpid()}-{os.urandom(8).hex()}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.unlink(path)
             for event in job.events:
@@ -188,8 +188,12 @@ class Handlers:
         # A link would have the output appended to a file that is not the thread's.
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags, self._layout.file_mode())
-        if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
-            return fd
+        try:
+            if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
+                return fd
+        except OSError:  # it is no file
+            os.close(fd)
+            raise
         os.close(fd)
         lock = FolderLock(self._layout.handlers)
         with lock:

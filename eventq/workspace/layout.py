@@ -55,12 +55,13 @@ class Layout:
         """Return whether the thread has not been deleted."""
         return os.path.exists(self.database)
 
-    def others(self) -> int:
-        """Return how many entries of the directory are not those of a new thread."""
-        base = os.path.basename(self.database)  # SQLite's own files begin with it
-        own = {os.path.basename(path) for path in (self.mirror, self.run, self.logs)}
-        names = os.listdir(self.directory)
-        return sum(name not in own and not name.startswith(base) for name in names)
+    def entries(self) -> tuple[list[str], list[str]]:
+        """Return the paths in the directory that are a thread's, and all others, sorted."""
+        known = {self.mirror, self.run, self.logs, self.guards, *rotated(self.mirror)}
+        paths = [f"{self.directory}/{name}" for name in sorted(os.listdir(self.directory))]
+        # SQLite's own files begin with the name of the database.
+        own = [path for path in paths if path in known or path.startswith(self.database)]
+        return own, [path for path in paths if path not in own]
 
     def file_mode(self) -> int:
         """Return the permissions of a new file: those of the database."""

@@ -274,3 +274,19 @@ def test_loops_have_the_same_calls(full: eventq.Thread) -> None:
 
     asyncio.run(work())
     assert full.claim("w")[0].attempt == 1
+
+
+def test_a_dead_letter_that_is_tried_again_is_not_pruned(thread: eventq.Thread) -> None:
+    """It is acked long ago, and yet it waits."""
+    thread.push("self", "note", "x")
+    thread.subscribe("w")
+    (claim,) = thread.claim("w")
+    claim.dead("no")
+    thread.retry_dead([1])
+    for _ in range(2):
+        with pytest.raises(LogicError, match="'w' is yet to try event 1 again"):
+            thread.prune(keep_last=0)
+        found = thread.claim("w")
+        assert [one.event.id for one in found] == [1]
+        found[0].retry(0)
+    assert thread.prune(keep_last=0, force=True) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import stat
 import threading
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ import eventq
 from eventq.errors import (
     DiskError,
     InputError,
+    LogicError,
     NotAThreadError,
     ReadOnlyError,
     ThreadExistsError,
@@ -69,7 +69,7 @@ def test_init_where_a_file_is_in_the_way(tmp_path: Path) -> None:
     """A file at the path, or above it, is a DiskError that names the path, and stays as it is."""
     (tmp_path / "file").write_text("mine")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(DiskError, match=str(path)):
+        with pytest.raises(DiskError, match=f"^'{tmp_path}/file"):
             eventq.init(path)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -218,25 +218,69 @@ def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
     assert listing(str(tmp_path)) == before
 
 
-@pytest.mark.parametrize("spelled", ["thread", "link", "plain", ".", "missing", "it's"])
+@pytest.mark.parametrize(
+    ("spelled", "command"),
+    [
+        ("thread", "rm -r {}/thread"),
+        ("link", "rm -r {}/thread"),
+        ("thread/../thread/.", "rm -r {}/thread"),
+        ("it's", """rm -r '{}/it'"'"'s'"""),
+        ("proj", "rm -r {0}/proj/events.db {0}/proj/events.jsonl"),
+        ("plain", ""),
+        ("plain/note", ""),
+        ("missing", ""),
+        (".", ""),
+        ("/", ""),
+        ("~", ""),
+        ("named", "give the URL in thread.url"),
+    ],
+)
 def test_destroy_deletes_no_directory(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str, command: str
 ) -> None:
-    """A directory is deleted by its owner: `destroy` names the command and deletes nothing."""
+    """A directory is deleted by its owner: `destroy` names a command that deletes the thread only."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "note").write_text("mine")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder, file in (("plain", "note"), ("proj", "code.py"), ("named", "thread.url")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text("mine")
     (tmp_path / "link").symlink_to(path)
     eventq.init("it's")
+    eventq.init("proj")
     before = listing(str(tmp_path))
     with pytest.raises(UsageError) as raised:
         eventq.destroy(spelled)
-    real = os.path.realpath(spelled)
     assert "nothing was deleted" in raised.value.what
-    assert f"rm -r {shlex.quote(real)} " in raised.value.fix
-    assert "shutil.rmtree" in raised.value.fix
+    assert raised.value.fix.endswith(command.format(os.path.realpath(tmp_path)))
+    assert ("rm -r" in raised.value.fix) == ("rm -r" in command)
     assert listing(str(tmp_path)) == before
     assert eventq.exists(path)
+
+
+@pytest.mark.parametrize("kind", ["text", "link", "folder"])
+def test_init_leaves_a_file_alone_that_a_thread_would_write(kind: str, tmp_path: Path) -> None:
+    """Somebody's own events.jsonl, or a link in its place, is refused: a rebuild would lose it."""
+    mine, mirror = tmp_path / "mine", tmp_path / "t" / "events.jsonl"
+    mine.write_text("mine")
+    mirror.parent.mkdir()
+    if kind == "text":
+        mirror.write_text("mine")
+    elif kind == "link":
+        mirror.symlink_to(mine)
+    else:
+        mirror.mkdir()
+    before = listing(str(tmp_path))
+    with pytest.raises(LogicError, match="is there already, and no thread has written it"):
+        eventq.init(tmp_path / "t")
+    assert listing(str(tmp_path)) == before
+
+
+def test_init_in_the_directory_of_a_thread_in_a_database(tmp_path: Path) -> None:
+    """It is a thread already; another one in its files would hide it."""
+    (tmp_path / "thread.url").write_text("postgresql://nowhere/x?thread=y")
+    with pytest.raises(ThreadExistsError):
+        eventq.init(tmp_path)
+    assert os.listdir(tmp_path) == ["thread.url"]
 
 
 @pytest.mark.parametrize("text", ["", "http://localhost/x", "eventq://localhost:9009"])

@@ -165,19 +165,19 @@ def test_a_group_that_was_not_looked_at_for_long_is_known_by_its_mark(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its supervisor was stopped it may have ended, and somebody else have its number."""
-    marks = [b"\0EVENTQ_HANDLER=5:8\0"]
+    marks = ["EVENTQ_HANDLER=5:8"]
     begun = clock.at
     monkeypatch.setattr(system, "monotonic", clock)
     monkeypatch.setattr(system, "birth", lambda _: "8" if clock.at == begun else None)
     monkeypatch.setattr(system, "has_group", lambda _: True)
     monkeypatch.setattr(system, "group", lambda _: [7])
-    monkeypatch.setattr(system, "environ_of", lambda _: marks[0])
+    monkeypatch.setattr(system, "group_has", lambda _, mark: mark == marks[0])
     group = processes.Group(5, None)
     group.code = 1
     for step in (0.9, 0.9, 60):
         clock.move(step)
         assert not group.is_gone()
-    marks[0] = b"\0EVENTQ_HANDLER=5:9\0"
+    marks[0] = "EVENTQ_HANDLER=5:9"
     clock.move(0.9)
     assert not group.is_gone(), "nobody can have its number so soon"
     clock.move(1.1)

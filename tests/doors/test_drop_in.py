@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -252,7 +253,7 @@ def test_hints_name_the_program_as_it_was_called(
         thread.subscribe("there", "true")
     paths = {"INBOX": inbox, "NOWHERE": str(tmp_path / "it's 'eventq x")}
     words = [paths.get(word, word) for word in words]
-    hint = hint.replace("NOWHERE", paths["NOWHERE"])
+    hint = hint.replace("NOWHERE", quote(paths["NOWHERE"]))
     calls = {"eventq": [EVENTQ], "thread": [THREAD], "module": [sys.executable, "-m", "eventq"]}
     for name, call in calls.items():
         named = hint.format("thread" if name == "thread" else "eventq")
@@ -395,5 +396,7 @@ def test_other_paths_lead_to_init(inbox: str, tmp_path: Path) -> None:
     """A directory inside of a thread, and a file elsewhere, are no thread's files."""
     (tmp_path / "file").write_text("x")
     os.mkdir(f"{inbox}/more")
-    for path in (f"{inbox}/more", f"{inbox}/missing", str(tmp_path / "file")):
+    done = run("info --thread", str(tmp_path / "file"))
+    assert done.err.endswith(" - it is a file: give the directory of a thread\n")
+    for path in (f"{inbox}/more", f"{inbox}/missing"):
         assert run("info --thread", path).err.endswith(f" - run 'eventq init {path}' first\n")

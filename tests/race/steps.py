@@ -265,6 +265,7 @@ class Play:
             ("spawn", self._spawn), ("fork", self._fork), ("reap", self._reap), ("birth", self._birth),
             ("pause", lambda _: self.stage.step("pause")), ("monotonic", lambda: self.stage.now),
             ("kill_group", lambda *_: None), ("group", lambda _: []), ("has_group", lambda _: False),
+            ("group_has", lambda *_: False),
         ):  # fmt: skip
             patch.setattr(system, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)

@@ -141,10 +141,10 @@ def test_processes_that_live_too_shortly_to_be_seen_are_ended_too(kind: str, box
 
 def test_a_group_in_which_nobody_is_seen_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is listed again and again; where only ended processes are seen, it is killed once more."""
-    seen: list[dict[int, bytes]] = [{}, {}, {8: b"Z", 9: b"S"}, {8: b"Z"}, {8: b"Z"}]
+    seen: list[dict[int, bool]] = [{}, {}, {8: True, 9: False}, {8: True}, {8: True}]
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(system, "has_group", lambda _: True)
-    monkeypatch.setattr(system, "_members", lambda _: seen.pop(0) if seen else {})
+    monkeypatch.setattr(system, "_members", lambda _: (seen.pop(0) if seen else {}).items())
     monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
     assert system.group(7) == [9]
     group = processes.Group(7, None)

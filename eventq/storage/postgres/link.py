@@ -108,7 +108,7 @@ class Link:
         return False
 
     def _connect(self, **target: Any) -> psycopg.Connection[Any]:
-        place, more = self.address.conninfo, {**_ALIVE, **target}
+        place, more = self.address.conninfo, {**_ALIVE, **target, "client_encoding": "UTF8"}
         if self.address.pooled:
             return psycopg.connect(place, autocommit=True, prepare_threshold=None, **more)
         given = conninfo_to_dict(place).get("options") or os.environ.get("PGOPTIONS", "")
