@@ -138,7 +138,7 @@ beyond("thread rm", () => {
     const before = await box.snapshot();
     for (const named of [box.thread, "./t", "t/."]) {
       const { suggestion } = await box.fails(2, ["thread", "rm", named]);
-      expect(suggestion).toContain(`rm -r ${box.thread} `);
+      expect(suggestion).toContain(`rm -r ${box.thread}`);
     }
     expect(await box.snapshot()).toEqual(before);
   });
