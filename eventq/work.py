@@ -17,6 +17,7 @@ from eventq.log.notifier import check_handlers
 from eventq.log.supervisor import Waker, milliseconds_to
 from eventq.station import Station
 from eventq.storage.engines import bells
+from eventq.watchdog import Watchdog
 from eventq.workspace.layout import Layout, resolve
 
 TYPE_CHECKING = False
@@ -70,6 +71,7 @@ class Work:
         self._ends_at = 0.0  # when handlers that still run are ended
         self._signals: list[int] = []
         self._first_error: EventqError | None = None
+        self._watchdog: Watchdog | None = None
         self._poll: select.poll | None = None
         self._registered = -1
 
@@ -83,6 +85,8 @@ class Work:
         self._poll = poll = select.poll()
         before = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
         waker = Waker(poll)
+        self._watchdog = Watchdog(self._say, hands_over=self._hands_over)
+        ended = False
         try:
             for folder in self._folders:
                 if not os.path.isdir(folder):
@@ -98,7 +102,9 @@ class Work:
             while self.finish():
                 self._wait(waker)
             self._end()
+            ended = True
         finally:
+            self._watchdog.close(farewell=ended)
             self._bells.close()
             waker.close()
             for number, handler in before.items():
@@ -177,9 +183,14 @@ class Work:
         turns = {(self._turn + n) % _REFRESH_SECONDS for n in range(behind + 1)}
         self._turn += behind + 1
         self._turn_at = now + 1
+        self._beat()
         for number, station in enumerate([*self._stations.values()]):
             if number % _REFRESH_SECONDS in turns and station.refresh() and now >= station.retry_at:
                 self._queue[station.directory] = None
+
+    def _beat(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.beat()
 
     # --- threads ----------------------------------------------------------------------------------
 
@@ -194,6 +205,8 @@ class Work:
                 continue
             self._known[directory] = identity
             self._bells.add(directory)  # before the first look
+            if self._watchdog is not None:
+                self._watchdog.add(directory)
             self._stations[directory] = Station(directory, self._consumers, self._say)
             self._queue[directory] = None
 
@@ -236,6 +249,8 @@ class Work:
         station.release()
         station.close()
         self._bells.remove(directory)
+        if self._watchdog is not None:
+            self._watchdog.remove(directory)
         for place in (self._stations, self._busy, self._idle, self._queue):
             place.pop(directory, None)
 
@@ -256,7 +271,9 @@ class Work:
             self._ends_at = now
             for station in self._busy.values():
                 station.stop(now, hands_over=self._hands_over)
-        self._turn_at = now + 1
+        if now >= self._turn_at:
+            self._turn_at = now + 1
+            self._beat()
         self._bells.take()
         for station in [*self._busy.values()]:
             self._advance(station)

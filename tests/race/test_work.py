@@ -75,7 +75,7 @@ def test_a_push_leaves_its_event_to_the_worker(box: Box, workers: list[Worker]) 
     until(box.all_handled, "the event is handled")
     assert not os.path.exists(box.thread.layout.queue)  # no dispatch was ever started
     assert got(box) == [(1, 1)]
-    assert box.alive() == [worker.process.pid]
+    assert len(box.alive()) == 2  # it and its watchdog
     assert worker.end() == 0
     assert worker.said()[-1] == "eventq work: stopped"
     assert locks.guards(box.thread.layout.guards) == []
@@ -158,7 +158,7 @@ def test_a_stall_is_reported(box: Box, workers: list[Worker]) -> None:
     box.thread.resume("w")
     until(lambda: len(worker.said("stalled: ")) == 2, "it stalls again")
     assert got(box) == [(1, 1), (1, 1)]
-    assert box.alive() == [worker.process.pid]
+    assert len(box.alive()) == 2  # it and its watchdog
     worker.end()
 
 
@@ -178,7 +178,7 @@ def test_a_killed_worker_leaves_nothing_waiting(box: Box, workers: list[Worker])
 def test_a_push_for_somebody_else_notices_a_lost_worker(box: Box, workers: list[Worker]) -> None:
     """An event that a worker did not live to handle is handled after the next push of any."""
     box.thread.subscribe("w", noting(box), each=True, filter="type = 'note'")
-    worker = start(box, workers)
+    worker = start(box, workers, "--thread", box.path, "--no-dispatch")
     worker.process.send_signal(signal.SIGSTOP)
     box.thread.push("self", "note", "x")  # left to the worker, which is there still
     worker.process.kill()
@@ -186,6 +186,52 @@ def test_a_push_for_somebody_else_notices_a_lost_worker(box: Box, workers: list[
     assert got(box) == []
     box.thread.push("self", "other", "x")
     until(lambda: got(box) == [(1, 1)], "the first event is handled")
+
+
+def test_an_event_that_a_killed_worker_was_at_is_tried_again(
+    box: Box, workers: list[Worker]
+) -> None:
+    """Nobody has to push for that."""
+    os.mkfifo(os.path.join(box.folder, "gate"))
+    hangs = f"[ $EVENTQ_EVENT_ATTEMPT != 1 ] || cat < {quote(os.path.join(box.folder, 'gate'))}"
+    box.thread.subscribe("w", noting(box, hangs), each=True, backoff=(0.01, 0.01))
+    worker = start(box, workers)
+    box.push()
+    until(lambda: got(box), "the handler runs")
+    worker.process.kill()
+    until(box.all_handled, "the event is handled")
+    assert got(box) == [(1, 1), (1, 2)]
+    assert len(box.journal("[WARN] work: the worker was killed; a dispatch takes over")) == 1
+
+
+def test_an_event_does_not_wait_for_a_worker_that_is_stopped(
+    box: Box, workers: list[Worker]
+) -> None:
+    """It is handled as soon as the worker counts as stuck, without another push."""
+    box.thread.subscribe("w", noting(box), each=True)
+    worker = start(box, workers)
+    worker.process.send_signal(signal.SIGSTOP)
+    box.push()  # which leaves it to the worker
+    until(box.all_handled, "the event is handled")
+    assert len(box.journal("[WARN] work: the worker does nothing; a dispatch takes over")) == 1
+    worker.process.send_signal(signal.SIGCONT)
+    worker.end()
+    assert got(box) == [(1, 1)]
+
+
+def test_a_watchdog_that_is_killed_is_missed(box: Box, workers: list[Worker]) -> None:
+    """The worker says so and goes on; at its end, a watchdog ends too."""
+    box.thread.subscribe("w", noting(box), each=True)
+    worker, other = start(box, workers), start(box, workers)
+    (first, *_) = sorted({*box.alive()} - {worker.process.pid, other.process.pid})
+    os.kill(first, signal.SIGKILL)
+    until(
+        lambda: worker.said("watchdog has ended") or other.said("watchdog has ended"), "it says so"
+    )
+    box.push()
+    until(box.all_handled, "the event is handled")
+    assert (worker.end(), other.end()) == (0, 0)
+    box.settle()
 
 
 def test_a_stuck_worker_is_not_waited_for(box: Box, workers: list[Worker]) -> None:

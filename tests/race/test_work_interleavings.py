@@ -57,6 +57,7 @@ class WorkPlay(Play):
         poll = SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN)
         patch.setattr(work, "select", poll)
         patch.setattr(work, "bells", lambda: _Bells(self))
+        patch.setattr(work, "Watchdog", lambda *_, **__: _Nobody())
 
     def reset(self, schedule: dict[int, int]) -> Stage:
         """Begin anew with a schedule."""
@@ -109,6 +110,21 @@ class WorkPlay(Play):
             assert not thread.consumers.due(state), f"{state.consumer} was not woken"
         self.give_back(thread)
         self.stage.quiet -= 1
+
+
+class _Nobody:
+    """Watches over nothing."""
+
+    def add(self, _: str) -> None:
+        pass
+
+    remove = add
+
+    def beat(self) -> None:
+        pass
+
+    def close(self, *, farewell: bool) -> None:
+        pass
 
 
 class _Bells:

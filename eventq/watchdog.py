@@ -1,0 +1,144 @@
+"""The watchdog of `eventq work`: a process that notices when the worker was killed, or is stuck.
+
+A worker keeps pushes from starting handlers, so what it leaves undone would wait for the next push.
+It tells the watchdog through a pipe which threads it works for, and each second that it is alive.
+When the pipe ends without a farewell, or nothing comes for so long that no hold of the worker is
+fresh any more, the watchdog has a dispatch started where events wait.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from eventq import system
+from eventq.locks import FRESH_SECONDS
+from eventq.log.dispatch import detach
+from eventq.thread import Thread
+from eventq.workspace.journal import Journal
+from eventq.workspace.layout import Layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_STUCK_SECONDS = FRESH_SECONDS + 1  # without a sign of the worker
+_GONE_SECONDS = 5.0  # for the watchdog to end after a farewell
+
+
+class Watchdog:
+    """The worker's side of the pipe.
+
+    It is forked before the worker opens a thread, as no connection may cross a fork; so one that
+    was killed is not replaced.
+    """
+
+    def __init__(self, say: Callable[[str], object], *, hands_over: bool) -> None:
+        """Start it; `say` gets a line for people.
+
+        Unless it `hands_over`, what a killed worker leaves waits for the next push.
+        """
+        self._say = say
+        fd, self._fd = os.pipe()
+        os.set_blocking(self._fd, False)
+
+        def watch() -> None:
+            detach({fd})
+            _Watch(fd, hands_over=hands_over).run()
+
+        self._pid = system.fork(watch)
+        os.close(fd)
+
+    def add(self, directory: str) -> None:
+        """Watch over one more thread."""
+        self._tell(f"+{directory}")
+
+    def remove(self, directory: str) -> None:
+        """Leave a thread alone from now on."""
+        self._tell(f"-{directory}")
+
+    def beat(self) -> None:
+        """Send a sign of life."""
+        self._tell("")
+
+    def _tell(self, what: str) -> None:
+        if self._fd < 0:
+            return
+        try:
+            os.write(self._fd, os.fsencode(what) + b"\0")
+        except BlockingIOError:
+            pass  # it is stopped itself
+        except BrokenPipeError:
+            self._say("the watchdog has ended: what this worker leaves waits for the next push")
+            self._end()
+
+    def _end(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            system.wait(self._pid, _GONE_SECONDS)
+
+    def close(self, *, farewell: bool) -> None:
+        """End it. Without a `farewell` it does what it does when the worker is killed."""
+        if farewell:
+            self._tell("!")
+        self._end()
+
+
+class _Watch:
+    """The watchdog itself."""
+
+    def __init__(self, fd: int, *, hands_over: bool) -> None:
+        self._fd = fd
+        self._hands_over = hands_over
+        self._threads: dict[str, None] = {}
+        self._torn = b""
+
+    def run(self) -> None:
+        """Watch until the pipe ends."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        heard_at: float | None = system.monotonic()
+        while True:
+            if poll.poll(1000):
+                if not (data := os.read(self._fd, 1 << 16)):
+                    break
+                self._hear(data)
+                heard_at = system.monotonic()
+            elif heard_at is not None and system.monotonic() > heard_at + _STUCK_SECONDS:
+                self._hand_over("does nothing")
+                heard_at = None  # from now on, pushes start handlers
+        if self._hands_over:
+            self._hand_over("was killed")
+
+    def _hear(self, data: bytes) -> None:
+        *words, self._torn = (self._torn + data).split(b"\0")
+        for word in words:
+            directory = os.fsdecode(word[1:])
+            if word[:1] == b"+":
+                self._threads[directory] = None
+            elif word[:1] == b"-":
+                self._threads.pop(directory, None)
+            elif word:
+                self._hands_over = False
+
+    def _hand_over(self, why: str) -> None:
+        for directory in self._threads:
+            try:
+                _dispatch(directory, why)
+            except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
+                Journal(Layout(directory)).error(f"work: the worker {why}, and {error}")
+
+
+def _dispatch(directory: str, why: str) -> None:
+    """Start a dispatch if anything waits in a thread."""
+    with Thread(directory) as thread:
+        consumers, leases = thread.consumers, thread.consumers.leases()
+        waiting = [
+            state.consumer
+            for state in consumers.states()
+            if consumers.is_waiting(state) or leases.is_lost(state.consumer)
+        ]
+        if waiting:
+            thread.journal.warn(f"work: the worker {why}; a dispatch takes over from it")
+            thread.notifier.wake_one()
