@@ -214,7 +214,7 @@ class Model:
         self, limit: int, span: int, token: bytes, nonce: str | None, now: int
     ) -> list[tuple[int, int]]:
         """Return event and attempt of what is claimed."""
-        if nonce in self.nonces:
+        if nonce in self.nonces and self.nonces[nonce][1] >= now - DAY:
             mine = self.nonces[nonce][0]
             self.look()
             left = [(n, r.attempts) for n, r in sorted(self.rows.items()) if r.holds(mine, now)]
@@ -516,6 +516,7 @@ class Machine(Beside):
         self.is_sound = False
         token = os.urandom(16)
         known = self.model.nonces.get(nonce or "")
+        known = known if known and known[1] >= self.now - DAY else None
         taken: Taken = self.db.claims.take("w", limit, span, WORKER, token, nonce=nonce)
         expected = self.model.claim(limit, span, token, nonce, self.now)
         found = [(one.event.id, one.attempt) for one in taken.claims]

@@ -303,6 +303,19 @@ def test_a_nonce_is_forgotten_after_a_day(database: Database, clock: Clock) -> N
     assert rows_of(database, "claim_nonces", "nonce") == [("new",), ("newer",)]
 
 
+def test_a_nonce_holds_for_a_day_and_no_longer(database: Database, clock: Clock) -> None:
+    """Then it is a new claim, also when nothing else was stored meanwhile."""
+    subscribe(database)
+    push(database, 3)
+    settle(database, take(database, nonce="n"))
+    clock.move(24 * 3600)
+    assert ids(take(database, nonce="n")) == []
+    clock.move(3600)
+    claim = take(database, nonce="n")
+    assert ids(claim) == [2]
+    assert take(database, nonce="n") == claim
+
+
 def test_a_nonce_with_large_events_returns_all_of_them(database: Database) -> None:
     """However many bytes a claim has got, its repetition returns as many."""
     subscribe(database)

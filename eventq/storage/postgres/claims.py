@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 _OF = f"{MINE} AND consumer = %(consumer)s"
-_KNOWN_NONCE = f"SELECT token FROM eventq.claim_nonces WHERE {_OF} AND nonce = %(nonce)s"
+_KNOWN_NONCE = f"""SELECT token FROM eventq.claim_nonces WHERE {_OF} AND nonce = %(nonce)s
+AND at >= %(since)s"""
 _KEEP_NONCE = """INSERT INTO eventq.claim_nonces (bucket, thread_id, consumer, nonce, token, at)
 VALUES (%(b)s, %(t)s, %(1)s, %(2)s, %(3)s, %(4)s)"""
 _TRIM_NONCES = f"DELETE FROM eventq.claim_nonces WHERE {MINE} AND consumer = %(1)s AND at < %(2)s"
@@ -179,7 +180,8 @@ class Claims:
         if not queue.subscribed:
             raise UnknownConsumerError(consumer)
         self._note_filter(consumer, queue)
-        if not self._is_known(consumer, nonce) and not queue.may_have(db.milliseconds()):
+        now = db.milliseconds()
+        if not self._known(consumer, nonce, now) and not queue.may_have(now):
             return Taken([], token, 0, 0)
         goal = queue.last
         while True:
@@ -263,10 +265,12 @@ class Claims:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""
         return self._db.judge.accept_of_claims(text)
 
-    def _is_known(self, consumer: str, nonce: str | None) -> bool:
+    def _known(self, consumer: str, nonce: str | None, now: int) -> list[tuple[bytes]]:
+        """Return the token of the claim with a nonce, if there was one in the last 24 hours."""
         if nonce is None:
-            return False
-        return bool(self._db.rows(_KNOWN_NONCE, {"consumer": consumer, "nonce": nonce}))
+            return []
+        given = {"consumer": consumer, "nonce": nonce, "since": now - _DAY_MS}
+        return self._db.rows(_KNOWN_NONCE, given)
 
     def _keep(self, change: Change, nonce: str | None, taken: Taken) -> None:
         """Let a claim be on disk before anybody works on it, and remember its nonce.
@@ -277,14 +281,12 @@ class Claims:
             return
         self._db.run(f"SELECT {DURABLE}")
         if nonce is not None:
+            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))  # it may be one
             self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
-            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))
 
     def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
         """Return what is left of an earlier claim with a nonce, or None when there was none."""
-        if nonce is None:
-            return None
-        known = self._db.rows(_KNOWN_NONCE, {"consumer": change.number, "nonce": nonce})
+        known = self._known(change.number, nonce, change.now)
         if not known:
             return None
         token = known[0][0]

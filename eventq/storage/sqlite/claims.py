@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventq.storage.rows import Verdict, Worker
     from eventq.storage.sqlite.database import Database
 
-_KNOWN_NONCE = "SELECT token FROM claim_nonces WHERE queue_id = ? AND nonce = ?"
+_KNOWN_NONCE = "SELECT token FROM claim_nonces WHERE queue_id = ? AND nonce = ? AND at >= ?"
 _KEEP_NONCE = "INSERT INTO claim_nonces (queue_id, nonce, token, at) VALUES (?, ?, ?, ?)"
 _TRIM_NONCES = "DELETE FROM claim_nonces WHERE queue_id = ? AND at < ?"
 _STILL_LEASED = f"""SELECT event_id, attempts, revived, due_at, span_ms FROM unfinished
@@ -80,8 +80,8 @@ class Claims:
         queue = look(db, consumer)
         if not queue.subscribed:
             raise UnknownConsumerError(consumer)
-        is_known = nonce is not None and bool(db.run(_KNOWN_NONCE, (queue.number, nonce)))
-        if not is_known and not queue.may_have(db.milliseconds()):
+        now = db.milliseconds()
+        if not self._known(queue.number, nonce, now) and not queue.may_have(now):
             return Taken([], token, 0, 0)
         goal = queue.last
         while True:
@@ -125,15 +125,21 @@ class Claims:
 
     def _keep_nonce(self, change: Change, nonce: str | None, taken: Taken) -> None:
         if taken.claims and nonce is not None:
+            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))  # it may be one
             self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
-            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))
+
+    def _known(self, number: int, nonce: str | None, now: int) -> list[tuple[bytes]]:
+        """Return the token of the claim with a nonce, if there was one in the last 24 hours."""
+        if nonce is None:
+            return []
+        return self._db.run(_KNOWN_NONCE, (number, nonce, now - _DAY_MS))
 
     def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
         """Return what is left of an earlier claim with a nonce, or None when there was none."""
-        rows = self._db.run(_KNOWN_NONCE, (change.number, nonce)) if nonce is not None else []
-        if not rows:
+        known = self._known(change.number, nonce, change.now)
+        if not known:
             return None
-        token = rows[0][0]
+        token = known[0][0]
         rows = self._db.run(_STILL_LEASED, (change.number, change.now, token))
         events: dict[int, Event] = {}
         left = [row[0] for row in rows]
