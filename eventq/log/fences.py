@@ -9,15 +9,32 @@ from __future__ import annotations
 import os
 
 from eventq import system
+from eventq.locks import encode
+
+VARIABLE = "EVENTQ_FENCE"
 
 
-def fence_of(directory: str, consumer: str) -> int | None:
+def text_of(number: int, consumer: str, thread: str) -> str:
+    """Return the fence of a handler as it is in its environment.
+
+    It names its consumer and thread itself: a handler may set the other variables for another one.
+    """
+    return f"{number} {encode(consumer)} {thread}"
+
+
+def fence_of(thread: str, consumer: str) -> int | None:
     """Return the fence of this process, or None if it is no handler of this consumer."""
-    number = system.env_number("EVENTQ_FENCE", -1)
-    if number < 0 or system.env("EVENTQ_CONSUMER") != consumer:
+    number, _, rest = system.env(VARIABLE).partition(" ")
+    name, _, mine = rest.partition(" ")
+    is_number = number.isascii() and number.isdigit() and len(number) < 19
+    if not is_number or name != encode(consumer) or not _is_same(mine, thread):
         return None
+    return int(number)
+
+
+def _is_same(mine: str, thread: str) -> bool:
+    """Return whether two directories or URLs are those of one thread."""
     try:
-        mine = os.path.samefile(system.env("EVENTQ_THREAD"), directory)
+        return mine == thread or os.path.samefile(mine, thread)
     except OSError:
-        return None
-    return number if mine else None
+        return False

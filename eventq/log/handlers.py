@@ -6,6 +6,7 @@ import os
 
 from eventq import system
 from eventq.locks import FolderLock
+from eventq.log import fences
 from eventq.processes import MARK, identity, mark_of
 from eventq.workspace.layout import ROTATE_LINES, rotate_log
 
@@ -123,7 +124,7 @@ class Handlers:
             **self._layout.environ,
             "EVENTQ_CONSUMER": job.consumer,
             "EVENTQ_LAST_ACKED_ID": str(job.acked),
-            "EVENTQ_FENCE": str(job.fence),
+            fences.VARIABLE: fences.text_of(job.fence, job.consumer, self._layout.thread),
             **job.variables(),
         }
         pid, mark = 0, b""

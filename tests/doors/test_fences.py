@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.log.fences import text_of
 from tests.doors.support import BIN, run
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def acked(path: str, consumer: str = "w") -> int:
 
 def handler(path: str, fence: str = "1") -> dict[str, str]:
     """Return what a handler has in its environment."""
-    return {"EVENTQ_THREAD": path, "EVENTQ_CONSUMER": "w", "EVENTQ_FENCE": fence}
+    number = f"{fence} w {path}"
+    return {"EVENTQ_THREAD": path, "EVENTQ_CONSUMER": "w", "EVENTQ_FENCE": number}
 
 
 @pytest.mark.parametrize(
@@ -56,25 +58,58 @@ def test_an_older_handler_is_refused(box: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "consumer"),
+    ("fence", "consumer"),
     [
-        ({"EVENTQ_FENCE": ""}, "w"),
-        ({"EVENTQ_FENCE": "one"}, "w"),
-        ({"EVENTQ_CONSUMER": "v"}, "w"),
-        ({"EVENTQ_THREAD": "ELSEWHERE"}, "w"),
-        ({"EVENTQ_THREAD": "/nowhere"}, "w"),
-        ({}, "v"),
+        ("", "w"),
+        ("one w {box}", "w"),
+        ("1", "w"),
+        ("1 w", "w"),
+        ("1 v {box}", "w"),
+        ("1 w {elsewhere}", "w"),
+        ("1 w /nowhere", "w"),
+        ("1 w {box}", "v"),
     ],
 )
 def test_only_a_handler_of_this_consumer_is_refused(
-    box: str, tmp_path: Path, changes: dict[str, str], consumer: str
+    box: str, tmp_path: Path, fence: str, consumer: str
 ) -> None:
-    """Without a fence, or for another consumer or thread, calls are as ever."""
+    """Without a fence, or with one of another consumer or thread, calls are as ever."""
     elsewhere = eventq.init(tmp_path / "elsewhere")
-    given = handler(box) | {k: v.replace("ELSEWHERE", elsewhere) for k, v in changes.items()}
+    given = handler(box) | {"EVENTQ_FENCE": fence.format(box=box, elsewhere=elsewhere)}
     words = ("ack", "--thread", box, "--consumer", consumer, "--last-event-id", "1")
     assert run(*words, **given).code == 0
     assert acked(box, consumer) == 1
+
+
+@pytest.mark.parametrize("name", ["w", "v"])
+def test_a_handler_may_set_its_variables_for_another_consumer(
+    box: str, tmp_path: Path, name: str
+) -> None:
+    """The fence stays that of its own: not that of an equal name elsewhere, or of another name."""
+    elsewhere = eventq.init(tmp_path / "elsewhere")
+    with eventq.open(elsewhere) as other:
+        other.subscribe(name)
+        other.push("self", "note", "x")
+        assert [other.consumers.raise_fence(name) for _ in range(2)] == [1, 2]
+    given = handler(box) | {"EVENTQ_THREAD": elsewhere, "EVENTQ_CONSUMER": name}
+    assert run("ack", "--last-event-id", "1", **given).code == 0
+    assert acked(elsewhere, name) == 1
+    words = ("ack", "--thread", box, "--consumer", "w", "--last-event-id", "1")
+    assert run(*words, **given).code == 4
+
+
+@pytest.mark.parametrize("name", ["Two words", "Ä" * 90])
+def test_a_fence_holds_for_any_name(path: str, tmp_path: Path, name: str) -> None:
+    """Of a consumer, and of a thread's directory: no blank in them ends it."""
+    place = str(tmp_path / "a b")
+    os.rename(path, place)
+    with eventq.open(place) as thread:
+        thread.subscribe(name)
+        thread.push("self", "note", "x")
+        assert [thread.consumers.raise_fence(name) for _ in range(2)] == [1, 2]
+    words = ("ack", "--thread", place, "--consumer", name, "--last-event-id", "1")
+    assert run(*words, EVENTQ_FENCE=text_of(1, name, place)).code == 4
+    assert run(*words, EVENTQ_FENCE=text_of(2, name, place)).code == 0
 
 
 def test_another_name_of_the_thread_counts(box: str, tmp_path: Path) -> None:
@@ -95,7 +130,7 @@ def test_the_library_is_fenced_too(box: str, monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(eventq.LeaseLostError):
             thread.pop("w")
         thread.ack("v", 1)
-        monkeypatch.setenv("EVENTQ_FENCE", "2")
+        monkeypatch.setenv("EVENTQ_FENCE", f"2 w {box}")
         assert [event.id for event in thread.pop("w", 1)] == [2, 3]
     assert (acked(box), acked(box, "v")) == (1, 1)
 

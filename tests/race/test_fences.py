@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ACK = """
 read go < $1-gate
 {eventq} ack --last-event-id 1 2>> errors
-echo "$EVENTQ_FENCE $?" > part; mv part "$1"
+echo "${{EVENTQ_FENCE%% *}} $?" > part; mv part "$1"
 """
 HANDLER = """
 cd {folder}
@@ -111,7 +111,7 @@ def test_a_handler_that_is_waited_for_may_ack(box: Box) -> None:
 def test_each_supervisor_has_a_number_of_its_own(box: Box) -> None:
     """All handlers that one starts have the same, in a pool too."""
     trace = os.path.join(box.folder, "fences")
-    box.thread.subscribe("w", f'echo "$EVENTQ_FENCE" >> {quote(trace)}', each=True)
+    box.thread.subscribe("w", f'echo "${{EVENTQ_FENCE%% *}}" >> {quote(trace)}', each=True)
     for _ in range(2):
         with box.thread.write():
             box.thread.push("self", "test", "x")

@@ -250,7 +250,7 @@ def test_a_handler_inherits_directory_and_environment_and_nothing_else(
     assert seen["cwd"] == str(place)
     assert seen["env"].pop("EVENTQ_HANDLER").startswith(f"{seen['pid']}:")
     assert seen["env"] == {
-        "EVENTQ_THREAD": box.path, "EVENTQ_CONSUMER": "w", "EVENTQ_LAST_ACKED_ID": "0", "EVENTQ_FENCE": "1", "COLOUR": "blue",
+        "EVENTQ_THREAD": box.path, "EVENTQ_CONSUMER": "w", "EVENTQ_LAST_ACKED_ID": "0", "EVENTQ_FENCE": f"1 w {box.path}", "COLOUR": "blue",
         "EVENTQ_NOTIFIER": "builtin", "EVENTQ_BACKOFF": "0.01", "EVENTQ_TEST_MARK": box.mark,
     }  # fmt: skip
     assert seen["open"] == []
