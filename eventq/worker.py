@@ -13,11 +13,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import signal
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq import system
 from eventq.errors import (
@@ -25,7 +29,6 @@ from eventq.errors import (
     EventqError,
     LeaseLostError,
     LogicError,
-    NotAThreadError,
     StoreError,
     UsageError,
 )
@@ -43,11 +46,14 @@ if TYPE_CHECKING:
     from eventq.thread import Path, Thread
 
     Function = Callable[..., Any]
-    Loop = Callable[[Thread, "_Consumer"], None]
 
 GRACE_SECONDS = 30.0  # for functions to end after SIGTERM
 _LOOK_SECONDS = 1.0  # between two looks whether to stop
-_PAUSE_SECONDS = 1.0  # after an error of the store, which may pass
+_PAUSE_SECONDS = 1.0  # after an error that may pass; each further one doubles it
+_MOST_PAUSE = 60.0
+_CHILD_STATUS = 70  # of a process that a function forked and that returned from it
+_VARIABLE = "EVENTQ_THREAD"
+_T = TypeVar("_T")
 _LOG = logging.getLogger("eventq.worker")
 
 
@@ -98,8 +104,36 @@ class _Consumer:
         return self.terms.get("timeout")
 
     def call(self, claim: Claim) -> Any:
-        """Call the function."""
+        """Call the function. What it forked does not come back from it."""
+        caller = os.getpid()
+        try:
+            return self._begin(claim)
+        finally:
+            self.end_child(caller)
+
+    async def await_call(self, claim: Claim) -> None:
+        """Await the function, as above."""
+        caller = os.getpid()
+        try:
+            await self._begin(claim)
+        finally:
+            self.end_child(caller)
+
+    def _begin(self, claim: Claim) -> Any:
         return self.function(claim.event, *([claim] if self.takes_claim else []))
+
+    def end_child(self, caller: int) -> None:
+        """End this process if it is not the caller, but a copy without its OS threads.
+
+        Only the descriptor of stderr is used: logs may have locks, and open connections.
+        """
+        if os.getpid() == caller:
+            return
+        what = f"a function of consumer '{self.name}' forked it, and it returned from that"
+        line = f"eventq: process {os.getpid()} is ended: {what}; end it with os._exit there\n"
+        with suppress(OSError):
+            os.write(2, line.encode(errors="backslashreplace"))
+        os._exit(_CHILD_STATUS)
 
     def late(self) -> TimeoutError:
         """Return the error for a call that has taken too long."""
@@ -130,12 +164,47 @@ class _Running:
             return [(claim, one, now - since) for claim, (one, since) in self._since.items()]
 
 
+class _Backoff:
+    """Attempts at what may fail for a while: the waits in between are doubled, up to a minute."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        """Take what ends the waits."""
+        self._stopping = stopping
+        self._pause = _PAUSE_SECONDS
+
+    def attempt(self, what: str, call: Callable[..., _T], *args: Any) -> _T | None:
+        """Call a function; after an error that may pass, log it, wait, and return None.
+
+        Raises an error of eventq that does not pass: one of its users, or damage.
+        """
+        try:
+            result = call(*args)
+        except Exception as error:
+            is_ours = isinstance(error, EventqError)
+            if is_ours and (isinstance(error, DamagedError) or not isinstance(error, StoreError)):
+                raise
+            _LOG.error("%s: %s", what, _said(error), exc_info=None if is_ours else error)
+            self._stopping.wait(self._pause)
+            self._pause = min(2 * self._pause, _MOST_PAUSE)
+            return None
+        self._pause = _PAUSE_SECONDS
+        return result
+
+    def insist(self, what: str, call: Callable[..., _T], *args: Any) -> _T | None:
+        """Attempt a call until it succeeds; return None if the worker stops before."""
+        while not self._stopping.is_set():
+            if (result := self.attempt(what, call, *args)) is not None:
+                return result
+        return None
+
+
 class Worker:
     """Functions that handle the events of one thread's consumers, until `stop` or SIGTERM."""
 
     def __init__(self, path: Path | None = None, *, grace: float = GRACE_SECONDS) -> None:
-        """Take the path of a thread; `run` opens it. `eventq work --thread` may give it instead.
+        """Take the path of a thread; `run` opens it.
 
+        Without one it is that of `eventq work --thread`, or else of EVENTQ_THREAD.
         After `stop`, functions have `grace` seconds to end; then their events are given back.
         """
         self.path = path
@@ -147,7 +216,7 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._running = _Running()
-        self._failure: EventqError | None = None
+        self._failure: BaseException | None = None
 
     def consumer(
         self,
@@ -163,7 +232,8 @@ class Worker:
         anything else is a failed attempt. `terms` are those of `Thread.subscribe`: `timeout`,
         `max_attempts`, `backoff`, `lease`, `ordered_by` and others. Up to `concurrency` calls run
         at once (default: 1). A call that takes longer than `timeout` seconds has failed: an async
-        one is cancelled, and the result of another one does not count.
+        one is cancelled, and the result of another one does not count. A process that the function
+        forks must not return from it: it is ended, with exit status 70.
         """
         check_name(name, "consumer")
         concurrency = check_positive(terms.pop("concurrency", 1), "concurrency")
@@ -189,32 +259,39 @@ class Worker:
         self.stop()
 
     def run(self) -> None:
-        """Handle events until `stop`, SIGTERM or SIGINT. Raises what opening a thread raises."""
-        if self.path is None:
-            raise UsageError("the worker has no thread", "give its path, or run 'eventq work'")
+        """Handle events until `stop`, SIGTERM or SIGINT.
+
+        Raises what opening a thread raises, and what ends the work for a consumer: a thread that is
+        gone or damaged, a subscription that was ended, or what nobody has foreseen. All else that
+        fails is logged, and tried again.
+        """
+        path = self.path or system.env(_VARIABLE)
+        if not path:
+            raise UsageError(
+                f"the worker has no thread, and {_VARIABLE} is not set",
+                "give its path, or run 'eventq work --thread PATH MODULE:NAME'",
+            )
         if not self._consumers:
             raise UsageError("the worker has no consumer", "decorate a function with it")
-        self.signal = None
+        self.signal = self._failure = None
         self._stopping.clear()
         self._ended.clear()
         signals = _Signals(self._signalled)
         # The second connection extends claims even while a function keeps the first one.
-        with open_thread(self.path) as thread, open_thread(self.path) as other, signals:
+        with open_thread(path) as thread, open_thread(path) as other, signals:
             self.has_run = True
             for consumer in self._consumers:
                 self._subscribe(thread, consumer)
+            renewals = self._start(self._renew, other)  # before anything is claimed
             loops = [
-                threading.Thread(target=self._guard, args=(loop, thread, consumer), daemon=True)
+                self._start(loop, thread, consumer)
                 for consumer in self._consumers
                 for loop in self._loops(consumer)
             ]
-            renewals = threading.Thread(target=self._renew, args=(other,), daemon=True)
-            for each in (*loops, renewals):
-                each.start()
-            while any(loop.is_alive() for loop in loops) and not self._stopping.wait(_LOOK_SECONDS):
-                pass
-            self._end(loops)
-            renewals.join()
+            self._stopping.wait()
+            self._end([loop for loop in loops if loop is not None])
+            if renewals is not None:
+                renewals.join()
         if self._failure is not None:
             raise self._failure
 
@@ -222,15 +299,33 @@ class Worker:
         """Return what the OS threads of a consumer do: one for each call, or one for a loop."""
         return [self._serve_async] if consumer.is_async else [self._serve] * consumer.concurrency
 
-    def _guard(
-        self, loop: Callable[[Thread, _Consumer], None], thread: Thread, consumer: _Consumer
-    ) -> None:
+    def _start(self, loop: Callable[..., None], *args: Any) -> threading.Thread | None:
+        """Start an OS thread; return None if the worker stops before the system allows one."""
+
+        def start() -> threading.Thread:
+            made = threading.Thread(target=self._guard, args=(loop, *args), daemon=True)
+            made.start()
+            return made
+
+        return self._backoff().insist("the worker could not start an OS thread", start)
+
+    def _backoff(self) -> _Backoff:
+        return _Backoff(self._stopping)
+
+    def _guard(self, loop: Callable[..., None], *args: Any) -> None:
         """Run a loop; what ends it before its time ends the worker."""
         try:
-            loop(thread, consumer)
-        except EventqError as error:
+            loop(*args)
+        except BaseException as error:  # noqa: BLE001 (`run` raises it)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop, and have `run` raise an error."""
+        if self._failure is None:
             self._failure = error
-            self.stop()
+            if not isinstance(error, EventqError):
+                _LOG.error("the worker ends", exc_info=error)
+        self.stop()
 
     def _end(self, loops: list[threading.Thread]) -> None:
         """Wait for the functions that run, then give back the events of those that stay."""
@@ -255,55 +350,76 @@ class Worker:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _claim(self, thread: Thread, consumer: _Consumer, limit: int) -> list[Claim]:
+    def _claim(
+        self, backoff: _Backoff, thread: Thread, consumer: _Consumer, limit: int
+    ) -> list[Claim]:
         """Claim events, or return [] after a while, and after an error that may pass."""
-        try:
-            claims = thread.claim(consumer.name, limit, consumer.lease, _LOOK_SECONDS)
-        except (NotAThreadError, DamagedError):
-            raise
-        except StoreError as error:
-            _LOG.error("consumer '%s' could not claim: %s", consumer.name, error)
-            self._stopping.wait(_PAUSE_SECONDS)
-            return []
+        what = f"consumer '{consumer.name}' could not claim"
+        how = (consumer.name, limit, consumer.lease, _LOOK_SECONDS)
+        claims = backoff.attempt(what, thread.claim, *how) or []
         for claim in claims:
             self._running.add(claim, consumer)
         return claims
 
     def _serve(self, thread: Thread, consumer: _Consumer) -> None:
         """Claim and call, one event after the other."""
+        backoff = self._backoff()
         while not self._stopping.is_set():
-            for claim in self._claim(thread, consumer, 1):
+            for claim in self._claim(backoff, thread, consumer, 1):
                 try:
                     _check_result(consumer.call(claim))
                 except BaseException as error:  # noqa: BLE001 (whatever a function raises)
-                    self._settle_failed(claim, error)
+                    self._settle_call(claim, error)
                 else:
-                    self._settle(claim, claim.done)
+                    self._settle_call(claim)
 
     def _serve_async(self, thread: Thread, consumer: _Consumer) -> None:
-        asyncio.run(self._pump(thread, consumer))
+        """Run a loop. Claims, which wait, and settles have an OS thread each.
 
-    async def _pump(self, thread: Thread, consumer: _Consumer) -> None:
+        The loop's own executor is for the functions, which may fill it with calls that hang.
+        """
+        backoff = self._backoff()
+        what = f"consumer '{consumer.name}' could not start an OS thread"
+        with ThreadPoolExecutor(1) as claims, ThreadPoolExecutor(1) as settles:
+            # Now: a claim that got no OS thread would stay in the queue, and be made unnoticed.
+            if all(backoff.insist(what, one.submit, int) for one in (claims, settles)):
+                asyncio.run(self._pump(thread, consumer, claims, settles))
+
+    async def _pump(
+        self,
+        thread: Thread,
+        consumer: _Consumer,
+        claims: ThreadPoolExecutor,
+        settles: ThreadPoolExecutor,
+    ) -> None:
         """Claim and call in tasks, as many at once as may be."""
+        loop, backoff, caller = asyncio.get_running_loop(), self._backoff(), os.getpid()
         tasks: set[asyncio.Task[None]] = set()
-        while not self._stopping.is_set():
-            if free := consumer.concurrency - len(tasks):
-                for claim in await asyncio.to_thread(self._claim, thread, consumer, free):
-                    tasks.add(asyncio.create_task(self._await(claim, consumer)))
-            else:
-                await asyncio.wait(
-                    tasks, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-            tasks = {task for task in tasks if not task.done()}
+        try:
+            while not self._stopping.is_set():
+                if free := consumer.concurrency - len(tasks):
+                    take = partial(self._claim, backoff, thread, consumer, free)
+                    for claim in await loop.run_in_executor(claims, take):
+                        tasks.add(asyncio.create_task(self._await(claim, consumer, settles)))
+                else:
+                    await asyncio.wait(
+                        tasks, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
+                consumer.end_child(caller)
+                for task in [task for task in tasks if task.done()]:
+                    tasks.remove(task)
+                    task.result()
+        except BaseException as error:  # noqa: BLE001 (now: a loop waits for calls when it ends)
+            self._fail(error)
         if tasks:
             await asyncio.wait(tasks, timeout=self._grace)
 
-    async def _await(self, claim: Claim, consumer: _Consumer) -> None:
+    async def _await(self, claim: Claim, consumer: _Consumer, settles: ThreadPoolExecutor) -> None:
         """Await a call. It runs in this task: in one of its own, an exit would end the loop."""
         limit, failure = asyncio.timeout(consumer.timeout), None
         try:
             async with limit:
-                await consumer.call(claim)
+                await consumer.await_call(claim)
         except GeneratorExit:  # the loop is gone
             raise
         except BaseException as error:
@@ -312,14 +428,14 @@ class Worker:
             failure = error
         if limit.expired():  # even if the function has caught that it was cancelled
             failure = consumer.late()
-        if failure is None:
-            await asyncio.to_thread(self._settle, claim, claim.done)
-        else:
-            await asyncio.to_thread(self._settle_failed, claim, failure)
+        settle = partial(self._settle_call, claim, failure)
+        await asyncio.get_running_loop().run_in_executor(settles, settle)
 
-    def _settle_failed(self, claim: Claim, error: BaseException) -> None:
-        """Settle a claim whose function raised."""
-        if isinstance(error, Retry):
+    def _settle_call(self, claim: Claim, error: BaseException | None = None) -> None:
+        """Settle a claim as its function has ended: it returned, or raised an error."""
+        if error is None:
+            self._settle(claim, claim.done)
+        elif isinstance(error, Retry):
             self._settle(claim, claim.retry, error.delay, error.reason, count=error.count)
         elif isinstance(error, Dead):
             self._settle(claim, claim.dead, error.reason)
@@ -341,8 +457,8 @@ class Worker:
         except LeaseLostError as error:
             if not was_settled:
                 _LOG.warning("%s", error)
-        except EventqError as error:
-            _LOG.error("%r was not settled: %s", claim, error)
+        except Exception as error:  # noqa: BLE001 (its lease ends, whatever that was)
+            _LOG.error("%r was not settled: %s", claim, _said(error))
 
     # --- renewals ---------------------------------------------------------------------------------
 
@@ -358,7 +474,7 @@ class Worker:
             for claim, consumer, age in running:
                 if consumer.timeout is not None and age >= consumer.timeout:
                     if not consumer.is_async:
-                        self._settle_failed(claim, consumer.late())
+                        self._settle_call(claim, consumer.late())
                 elif now - extended[claim] >= consumer.lease / 3:
                     extended[claim] = now
                     _extend(other, claim, consumer.lease)
@@ -387,8 +503,13 @@ def _extend(other: Thread, claim: Claim, seconds: float) -> None:
     """Extend a claim, on another connection than the functions have."""
     try:
         other.extend([claim], seconds)
-    except EventqError as error:
-        _LOG.error("%r was not extended: %s", claim, error)
+    except Exception as error:  # noqa: BLE001 (the other claims are to be extended)
+        _LOG.error("%r was not extended: %s", claim, _said(error))
+
+
+def _said(error: Exception) -> str:
+    """Return an error for a log: those of eventq say all by themselves."""
+    return str(error) if isinstance(error, EventqError) else f"{type(error).__name__}: {error}"
 
 
 class _Signals:

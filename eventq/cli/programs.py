@@ -30,6 +30,17 @@ def find_worker(place: str) -> Worker:
     raise LogicError(what, _advice(module, name))
 
 
+def run_worker(worker: Worker) -> None:
+    """Run a worker. Raises LogicError for what it does not expect, whose traceback is logged."""
+    try:
+        worker.run()
+    except (EventqError, OSError, MemoryError):
+        raise
+    except BaseException as error:
+        what = f"the worker has ended: {type(error).__name__}: {error}"
+        raise LogicError(what, "its traceback is above; start it again") from error
+
+
 def _import(module: str) -> ModuleType:
     try:
         here = os.getcwd()

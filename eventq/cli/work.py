@@ -28,20 +28,20 @@ def work(
 
     While this runs, a push starts no process of its own, and handlers start sooner. If it is
     killed, or stuck for 10 seconds, pushes start handlers again. It prints on stderr what it does.
-    With WORKER, which is module:name, it runs an eventq.Worker of Python functions instead; the
-    module is looked for in the current directory first.
+    With WORKER, which is module:name, it runs an eventq.Worker of Python functions instead, until
+    SIGTERM or an error that does not pass; the module is looked for in the current directory first.
     """
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
     from eventq import system
 
     if worker is not None:
-        from eventq.cli.programs import find_worker
+        from eventq.cli.programs import find_worker, run_worker
 
         program = find_worker(worker)
+        if thread:
+            program.path = thread[0]
         if not program.has_run:  # else its module calls `run`: it has ended, and stays so
-            default = program.path or system.env(_VARIABLE) or None
-            program.path = thread[0] if thread else default
-            program.run()
+            run_worker(program)
         return 130 if program.signal == _SIGINT else 0
     from eventq.work import Work
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,8 @@ import pytest
 
 import eventq
 from eventq.errors import DamagedError, LogicError, StoreError, UnknownConsumerError, UsageError
+from eventq.worker import _Backoff
+from tests.claiming import leased
 from tests.contract.test_consumers import acked
 
 if TYPE_CHECKING:
@@ -54,7 +59,7 @@ def running(worker: eventq.Worker) -> Iterator[list[BaseException]]:
     def run() -> None:
         try:
             worker.run()
-        except eventq.EventqError as error:
+        except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=run)
@@ -249,6 +254,89 @@ def test_async_functions_may_end_when_the_worker_stops(
     assert acked(thread)[0] == 1
 
 
+@pytest.mark.parametrize("timeout", [None, 0.2])
+def test_calls_that_hang_in_os_threads_keep_no_worker_from_its_own(
+    thread: eventq.Thread, timeout: float | None
+) -> None:
+    """It claims and settles in OS threads of its own, though functions have filled the loop's.
+
+    Nor do they keep it from ending after the grace period.
+    """
+    worker, gate, got = eventq.Worker(thread.path, grace=0.1), threading.Event(), []
+
+    @worker.consumer("w", concurrency=3, timeout=timeout, max_attempts=1)
+    async def handle(event: eventq.Event) -> None:
+        got.append(event.id)
+        if event.content == "hangs":
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            await asyncio.to_thread(gate.wait)
+
+    thread.push_many([("self", "note", "x"), ("self", "note", "hangs"), ("self", "note", "x")])
+    try:
+        with running(worker) as errors:
+            until(lambda: {*got} == {1, 2, 3})
+            thread.push("self", "note", "x")
+            until(lambda: 4 in got)
+            left = [] if timeout else [2]
+            until(lambda: leased(thread.database) == left)
+        assert not gate.is_set()
+        assert errors == []
+        assert [event for event, *_ in letters(thread)] == ([2] if timeout else [])
+    finally:
+        gate.set()
+
+
+@pytest.mark.engines("sqlite")
+@pytest.mark.parametrize("how", ["return", "raise SystemExit(3)"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_forked_child_does_not_go_on_as_the_worker(
+    thread: eventq.Thread, kind: str, how: str
+) -> None:
+    """It is ended where its function returns or raises; the worker settles, and goes on."""
+    code = (
+        "import os, sys, eventq\n"
+        "worker = eventq.Worker(sys.argv[1])\n"
+        "@worker.consumer('w')\n"
+        f"{kind} handle(event):\n"
+        "    if event.id == 2:\n"
+        "        worker.stop()\n"
+        "    elif child := os.fork():\n"
+        "        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
+        f"    else: {how}\n"
+        "worker.run()\n"
+        "print('end')\n"
+    )
+    thread.push_many([("self", "note", "x")] * 2)
+    words = [sys.executable, "-W", "ignore", "-c", code, thread.path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "70\nend\n")
+    line = r"eventq: process \d+ is ended: a function of consumer 'w' .*\n"
+    assert re.fullmatch(line, done.stderr)
+    assert acked(thread)[0] == 2
+
+
+@pytest.mark.parametrize("place", ["own", "environment"])
+def test_a_worker_without_a_path_uses_that_of_the_environment(
+    thread: eventq.Thread, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As commands do; its own path comes first, and without either it says what to do."""
+    monkeypatch.setenv("EVENTQ_THREAD", "/nowhere" if place == "own" else thread.path)
+    worker, got = eventq.Worker(thread.path if place == "own" else None), []
+
+    @worker.consumer("w")
+    def handle(event: eventq.Event) -> None:
+        got.append(event.id)
+        worker.stop()
+
+    thread.push("self", "note", "x")
+    worker.run()
+    assert got == [1]
+    monkeypatch.delenv("EVENTQ_THREAD")
+    if place == "environment":
+        with pytest.raises(UsageError, match="EVENTQ_THREAD is not set"):
+            worker.run()
+
+
 def test_a_call_that_catches_its_cancellation_has_failed(thread: eventq.Thread) -> None:
     """Its time was up, whatever it returns then."""
     worker = eventq.Worker(thread.path)
@@ -441,10 +529,23 @@ def test_what_a_function_settled_and_undid_is_settled_by_the_worker(
     assert levels(caplog) == ["ERROR"]
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("name", ["claim", "done"])
-def test_a_store_that_is_busy_for_a_while_ends_no_worker(
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("the database is busy", "try again"),
+        OSError(errno.EMFILE, "Too many open files"),
+        MemoryError(),
+        ValueError("unforeseen"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_fails_for_a_while_ends_no_worker(
     thread: eventq.Thread,
     name: str,
+    kind: str,
+    error: Exception,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -455,20 +556,132 @@ def test_a_store_that_is_busy_for_a_while_ends_no_worker(
 
     def call(*args: Any) -> Any:
         if next(times, None):
-            raise StoreError("the database is busy", "try again")
+            raise error
         return real(*args)
 
     worker = eventq.Worker(thread.path)
 
-    @worker.consumer("w")
     def handle(event: eventq.Event) -> None:
         got.append(event.id)
 
+    async def handle_async(event: eventq.Event) -> None:
+        handle(event)
+
+    function: Any = handle if kind == "sync" else handle_async
+    worker.consumer("w")(function)
     thread.push_many([("self", "note", "x")] * 2)
     monkeypatch.setattr(owner, name, call)
     with running(worker) as errors:
         until(lambda: len(got) == 2)
     assert (got, errors, levels(caplog)) == ([1, 2], [], ["ERROR"])
+    assert str(error) in caplog.text
+    assert isinstance(error, StoreError) or type(error).__name__ in caplog.text
+
+
+@pytest.mark.engines("sqlite")
+def test_the_waits_after_errors_are_doubled_up_to_a_minute() -> None:
+    """And are as short as at first once it has succeeded."""
+    waits: list[float] = []
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return False
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    backoff = _Backoff(Stopping())
+    for _ in range(8):
+        backoff.attempt("it failed", fail)
+    assert backoff.attempt("it failed", len, "x") == 1
+    backoff.attempt("it failed", fail)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 1]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_os_thread_that_cannot_be_started_is_tried_again(
+    thread: eventq.Thread,
+    kind: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No consumer is left without one, and nothing is claimed that nobody calls."""
+    real, got = threading.Thread.start, []
+    failing: set[tuple[int, bool]] = set()
+    monkeypatch.setattr("eventq.worker._PAUSE_SECONDS", 0.01)
+
+    def start(self: threading.Thread) -> None:
+        starter = threading.current_thread()
+        if starter is not threading.main_thread():  # which starts the worker
+            failing.symmetric_difference_update({(starter.ident or 0, self.daemon)})
+            if (starter.ident or 0, self.daemon) in failing:
+                raise RuntimeError("can't start new thread")
+        real(self)
+
+    worker = eventq.Worker(thread.path)
+
+    def handle(event: eventq.Event) -> None:
+        got.append(event.id)
+
+    async def handle_async(event: eventq.Event) -> None:
+        handle(event)
+
+    function: Any = handle if kind == "sync" else handle_async
+    worker.consumer("w", concurrency=2)(function)
+    thread.push_many([("self", "note", "x")] * 3)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with running(worker) as errors:
+        until(lambda: done(thread))
+        monkeypatch.undo()
+    assert (sorted(got), errors) == ([1, 2, 3], [])
+    assert "can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_what_ends_one_loop_ends_the_worker(
+    thread: eventq.Thread, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` raises it, though another consumer is served: it never returns as if all were well."""
+    worker, real = eventq.Worker(thread.path), type(thread).claim
+
+    def call(self: eventq.Thread, consumer: str, *args: Any) -> Any:
+        if consumer == "w":
+            raise Unusual("no more")
+        return real(self, consumer, *args)
+
+    async def handle(event: eventq.Event) -> None:
+        raise AssertionError("nothing is claimed")
+
+    function: Any = handle if kind == "async" else print
+    worker.consumer("w")(function)
+    worker.consumer("v")(print)
+    monkeypatch.setattr(type(thread), "claim", call)
+    with running(worker) as errors:
+        until(lambda: errors)
+    assert [type(error) for error in errors] == [Unusual]
+
+
+@pytest.mark.parametrize("place", ["hangs", "ends"])
+def test_what_ends_a_loop_is_raised_though_calls_hang(thread: eventq.Thread, place: str) -> None:
+    """After the grace period: what their OS threads do then is nobody's business."""
+    worker, gate, begun = eventq.Worker(thread.path, grace=0.1), threading.Event(), []
+
+    @worker.consumer("w", concurrency=2)
+    async def handle(event: eventq.Event) -> None:
+        begun.append(event.id)
+        if place == "hangs":
+            await asyncio.to_thread(gate.wait)
+
+    thread.push("self", "note", "x")
+    try:
+        with running(worker) as errors:
+            until(lambda: begun)
+            thread.unsubscribe("w")
+            until(lambda: errors)
+        assert [type(error) for error in errors] == [UnknownConsumerError]
+    finally:
+        gate.set()
 
 
 def test_a_thread_that_is_gone_ends_its_worker(

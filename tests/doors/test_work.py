@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +84,74 @@ def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
 
+HANGING = """
+import asyncio, concurrent.futures, os, threading
+import eventq
+worker = eventq.Worker("inbox", grace=0.1)
+@worker.consumer("w", timeout=0.1, max_attempts=1)
+async def handle(event):
+    if event.id == 1:
+        one = concurrent.futures.ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(one)
+        await asyncio.to_thread(threading.Event().wait)
+    os.kill(os.getpid(), 15)
+"""
+
+
+def test_calls_that_hang_keep_no_python_worker_from_exiting(tmp_path: Path) -> None:
+    """Nor from going on to the next event; after SIGTERM they have the grace period to end."""
+    (tmp_path / "tasks.py").write_text(HANGING)
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        thread.push_many([("self", "note", "x")] * 2)
+    done = subprocess.run(
+        system.python("work", "tasks:worker"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "TimeoutError: timed out after 0.1 seconds" in done.stderr
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "error"),
+    [
+        ("SystemExit(0)", "Error: the worker has ended: SystemExit: 0 - its traceback is above"),
+        ("OSError(24, 'x')", None),
+        ("eventq.NotAThreadError('inbox')", "Error: 'inbox' is not a thread - "),
+    ],
+)
+def test_a_python_worker_that_fails_says_why(
+    ending: str, error: str | None, hangs: bool, tmp_path: Path
+) -> None:
+    """It exits with 1 though another consumer is served, or calls hang, unless it may pass."""
+    text = HANGING.replace("os.kill(os.getpid(), 15)", "pass") if hangs else PROGRAM
+    failing = f"""
+real, times = eventq.Thread.claim, []
+def claim(self, consumer, *args):
+    if consumer == "v":
+        times.append(1)
+        if len(times) == 1:
+            raise {ending}
+        worker.stop()
+    return real(self, consumer, *args)
+eventq.Thread.claim = claim
+worker.consumer("v")(print)
+"""
+    (tmp_path / "tasks.py").write_text(text.replace("Worker()", "Worker('inbox')") + failing)
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        if hangs:
+            thread.push("self", "note", "x")
+    done = subprocess.run(
+        system.python("work", "tasks:worker"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == (0 if error is None else 1)
+    if error is None:
+        assert "consumer 'v' could not claim: OSError: [Errno 24] x" in done.stderr
+    else:
+        assert done.stderr.splitlines()[-1].startswith(error)
+
+
 @pytest.mark.parametrize(
     ("place", "error"),
     [
@@ -96,7 +165,10 @@ def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
             "empty:worker",
             r"Error: module 'empty' has no 'worker' - write 'worker = eventq.Worker\(",
         ),
-        ("tasks:worker", "Error: the worker has no thread - give its path, or run 'eventq work'"),
+        (
+            "tasks:worker",
+            "Error: the worker has no thread, and EVENTQ_THREAD is not set - give its",
+        ),
     ],
 )
 def test_what_cannot_be_imported_says_what_to_do(
@@ -319,14 +391,22 @@ def test_a_program_is_refused_a_handler_too(shared: str) -> None:
         assert thread.settle(thread.claim("w")) == []
 
 
-def test_a_python_worker_runs_for_a_thread_in_postgresql(shared: str, tmp_path: Path) -> None:
-    """`eventq work module:name` takes its URL, and a directory that names it."""
+@pytest.mark.parametrize("place", ["--thread", "EVENTQ_THREAD", "run"])
+def test_a_python_worker_runs_for_a_thread_in_postgresql(
+    shared: str, place: str, tmp_path: Path
+) -> None:
+    """`eventq work module:name` takes its URL, and a directory that names it, as `run` does."""
     (tmp_path / "tasks.py").write_text(PROGRAM)
     with eventq.open(shared) as thread:
         thread.push("self", "note", "hello")
+    words = system.python("work", "tasks:worker")
+    if place == "--thread":
+        words += ["--thread", shared]
+    if place == "run":
+        words = [sys.executable, "-c", "import tasks; tasks.worker.run()"]
     done = subprocess.run(
-        system.python("work", "tasks:worker", "--thread", shared),
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | ({} if place == "--thread" else {"EVENTQ_THREAD": shared}),
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
