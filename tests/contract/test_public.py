@@ -34,6 +34,7 @@ LEVELS = {
     "eventq.aio": 7,
     "eventq.work": 7.5,
     "eventq.station": 7,
+    "eventq.watchdog": 7,
     "eventq.worker": 7,
     "eventq.thread": 6,
     "eventq.wire": 6,
