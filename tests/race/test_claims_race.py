@@ -38,7 +38,7 @@ out = os.open(trace, os.O_WRONLY | os.O_APPEND)
 chance = random.Random(seed)
 def note(what, claim, since):
     line = f"{what} {claim.event.id} {claim.attempt} {os.getpid()} {since} {time.monotonic()}"
-    os.write(out, f"{line} {claim.event.content}\\n".encode())
+    os.write(out, f"\\n{line} {claim.event.content} .".encode())
 def settle(what, claims):
     since = time.monotonic()
     for claim in claims:
@@ -76,9 +76,13 @@ def start(path: str, trace: str, last: int, seed: int) -> subprocess.Popen[str]:
 
 
 def lines(trace: str) -> list[list[str]]:
-    """Return what the workers have noted, in the order of their writes."""
+    """Return what the workers have noted, in the order of their writes.
+
+    A worker that is killed at the border of a page leaves half a line, without the last word.
+    """
     with open(trace, encoding="utf-8") as file:
-        return [line.split() for line in file.read().splitlines()]
+        words = [line.split() for line in file.read().splitlines()]
+    return [line[:-1] for line in words if line[-1:] == ["."]]
 
 
 @dataclass

@@ -229,7 +229,10 @@ class Storm:
             until(lambda: self._victims() or self._box.quiet(), "something runs")
             if not (victims := self._victims()):
                 continue
-            pid = self._chance.choice(victims)
+            kinds: dict[str, list[int]] = {}
+            for one in victims:
+                kinds.setdefault(_kind(one), []).append(one)
+            pid = self._chance.choice(kinds[self._chance.choice(sorted(kinds))])
             how = self._chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
             self.hits.add(_kind(pid))
             if how == signal.SIGSTOP:
