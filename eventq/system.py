@@ -375,13 +375,13 @@ def group_has(number: int, variable: str) -> bool:
 
     Each is asked as soon as it is seen: it may be about to end.
     """
-    wanted, seen = f"\0{variable}\0".encode(), b""
+    wanted, is_seen = f"\0{variable}\0".encode(), False
     for _ in range(_LOOKS):
         for pid, ended in _members(number):
             if wanted in (found := b"" if ended else environ_of(pid)):
                 return True
-            seen += found
-        if seen or not has_group(number):
+            is_seen |= bool(found)
+        if is_seen or not has_group(number):
             return False
     return False
 

@@ -12,7 +12,6 @@ from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.event import check_name, check_positive
 from eventq.log.events import SLOW_LOOK
-from eventq.processes import end_orphan
 from eventq.storage.rows import Verdict, Worker
 
 TYPE_CHECKING = False
@@ -231,6 +230,10 @@ def without_orphans(db: Database, journal: Journal, consumer: str, taken: Taken)
 
     One that cannot be killed keeps its event: that is given back, uncounted, for a while.
     """
+    if not any(claimed.orphan for claimed in taken.claims):
+        return taken
+    from eventq.processes import end_orphan  # `pop` loads this module, too
+
     kept = [c for c in taken.claims if c.orphan and not end_orphan(c.orphan, db.identity)]
     if not kept:
         return taken

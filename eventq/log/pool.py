@@ -103,7 +103,7 @@ class Pool:
         return None if wait is None else system.monotonic() + wait / 1000
 
     def _look_at(self, run: Run) -> float:
-        """When to look after a run even if it does not end."""
+        """Return when to look at a run even if it does not end."""
         look_at = run.group.look_at(self._ends_at)
         return run.renew_at if look_at is None else min(look_at, run.renew_at)
 

@@ -59,8 +59,10 @@ class Reader:
     def events(self, wait: float | None, idle: float | None) -> Iterator[Event]:
         """Yield the events; wait for the lease, and up to `idle` seconds for the next event."""
         self._lease = lease = self._take(wait)
-        stop = _keep(lease)
+        _held.add(lease)
+        stop: Callable[[], object] = bool  # does nothing
         try:
+            stop = _keep(lease)
             lease.note()
             self._fence = self._subscriptions.raise_fence(self._consumer)
             self._begin()
@@ -175,7 +177,6 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 def _keep(lease: Lease) -> Callable[[], object]:
     """Renew a lease in another OS thread for as long as needed; return what ends that."""
-    _held.add(lease)
     if lease.renew_every is None:
         return bool
     from threading import Event, Thread

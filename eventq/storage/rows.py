@@ -303,8 +303,8 @@ class QueueStatus(NamedTuple):
     """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
 
     Of the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the
-    first event that is not finished, and `code` the last exit code for it; `revived`
-    is the first dead letter that is tried again.
+    first event that is not finished, and `code` the last exit code for it; `revived` is the first
+    dead letter that is tried again.
     """
 
     unfinished: int = 0

@@ -47,8 +47,8 @@ class Handlers:
         patch.setattr(system, "kill_group", self.kill)
         patch.setattr(system, "group", lambda pid: self.left.get(self.pids[pid], []))
         patch.setattr(system, "has_group", lambda pid: self.pids[pid] in self.left)
-        for module in ("pool", "claims"):
-            patch.setattr(f"eventq.log.{module}.end_orphan", self.end_orphan)
+        for module in ("processes", "log.pool"):
+            patch.setattr(f"eventq.{module}.end_orphan", self.end_orphan)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 
     def start(self, job: Job, note: Callable[[int], object]) -> Handlers:

@@ -25,21 +25,26 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120.0
 
-# Appends whole lines to `trace`. While it runs it holds a lock of its own: an overlap is seen for
-# certain.
-HANDLER = """
-import fcntl, os, sys
+# Appends whole lines to `trace`. While it runs it holds a lock of its consumer, or of its event where
+# several may run at once: an overlap is seen for certain.
+ALONE = """
+import fcntl, os, signal, sys
 folder, mode = sys.argv[1:3]
-consumer = os.environ["EVENTQ_CONSUMER"]
+consumer, event = os.environ["EVENTQ_CONSUMER"], os.environ.get("EVENTQ_EVENT_ID", "all")
 trace = os.open(f"{folder}/trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def note(text):
     os.write(trace, f"{consumer} {os.getpid()} {text}\\n".encode())
-alone = os.open(f"{folder}/alone-{consumer}", os.O_RDWR | os.O_CREAT)
+key = f"{consumer}-{event}" if mode == "many" else consumer
+alone = os.open(f"{folder}/alone-{key}", os.O_RDWR | os.O_CREAT)
 try:
     fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     note("overlap")
     sys.exit(9)
+"""
+HANDLER = (
+    ALONE
+    + """
 note("start")
 import eventq
 at = int(os.environ["EVENTQ_LAST_ACKED_ID"])
@@ -58,6 +63,7 @@ with eventq.open(os.environ["EVENTQ_THREAD"]) as thread:
             break
 note("end")
 """
+)
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from eventq import processes, system
 from eventq.log.notifier import quote
-from tests.race.support import until
+from tests.race.support import ALONE, until
 from tests.race.test_work import Worker, workers
 
 if TYPE_CHECKING:
@@ -21,22 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["workers"]  # a fixture
 
-# What the shell of a handler starts. It holds a lock of its consumer, or of its event where several
-# may run, so that two at once are seen for certain. The first one of a consumer waits at the gate.
-COMMAND = """
-import fcntl, os, signal, sys
-folder, mode = sys.argv[1:3]
-consumer = os.environ["EVENTQ_CONSUMER"]
-event = os.environ.get("EVENTQ_EVENT_ID", "all")
-trace = os.open(f"{folder}/trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-def note(text):
-    os.write(trace, f"{consumer} {os.getpid()} {text}\\n".encode())
-alone = os.open(f"{folder}/alone-{consumer}-{event if mode == 'many' else 'all'}", os.O_RDWR | os.O_CREAT)
-try:
-    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    note("overlap")
-    sys.exit(9)
+# What the shell of a handler starts. The first one of a consumer waits at the gate.
+COMMAND = (
+    ALONE
+    + """
 def wait():
     gate = os.open(f"{folder}/gate", os.O_RDONLY)
     os.read(gate, 1)
@@ -68,6 +56,7 @@ if event == "all":
 else:
     note(f"end {event}")
 """
+)
 
 
 def command(box: Box, mode: str) -> str:
