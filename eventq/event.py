@@ -128,9 +128,23 @@ class Settings(NamedTuple):
     ordered_by: str | None = None
     on_failure: str | None = None
     backoff: int = 1_000
-    backoff_most: int = 600_000
+    backoff_most: int = 300_000
     lease: int = 30_000
     emit_dead: bool = False
+
+    @property
+    def failure(self) -> str:
+        """What follows the last attempt: the consumer stalls, or the event is dead."""
+        return self.on_failure or ("stall" if self.kind == "loop" or self.in_order else "dead")
+
+    @property
+    def in_order(self) -> bool:
+        """Whether no event is claimed while one before it is unfinished."""
+        return self.kind == "each" and not self.concurrency
+
+
+# A subscription without settings: the tool that `thread` replaces made it.
+ORIGINAL = Settings(backoff=500, backoff_most=60_000)
 
 
 class ConsumerState(NamedTuple):
@@ -151,7 +165,7 @@ class ConsumerState(NamedTuple):
     attempts: int
     stalled: str | None
     scanned: int
-    settings: Settings = Settings()
+    settings: Settings = ORIGINAL
     paused: bool = False
     frontier: int = 0
 

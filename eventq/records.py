@@ -80,14 +80,14 @@ class Subscription(Record):
     consumer_id: str
     handler_cmd: str | None
     filter: str | None
-    max_attempts: int = 5
+    max_attempts: int = 21
     timeout: float | None = None
     kind: str = "loop"
     batch: int = 1
     concurrency: int = 0
     ordered_by: str | None = None
     on_failure: str | None = None
-    backoff: tuple[float, float] = (1.0, 600.0)
+    backoff: tuple[float, float] = (1.0, 300.0)
     lease: float = 30.0
     emit_dead: bool = False
     directory: str | None = None
@@ -103,6 +103,10 @@ class ConsumerInfo(Record):
     first event that is not finished, `lag` its age in seconds, and `exit_code` the last one of a
     handler for it alone. `done`, `failed` and `buried` count attempts of the last 24 hours, and
     `dead` dead letters. `log` is the file with what handlers print.
+
+    `batch`, `concurrency`, `ordered_by`, `on_failure` ("stall" or "dead"), `backoff` and `lease`
+    are those of the subscription. `waits_for` says what has to happen next, and `advice` is the
+    command to run for that, or None where nobody has to do anything.
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
     `parked` wait for an earlier event of their group, and the others for another attempt. Nobody
@@ -135,6 +139,14 @@ class ConsumerInfo(Record):
     failed: int = 0
     buried: int = 0
     log: str | None = None
+    batch: int = 1
+    concurrency: int = 0
+    ordered_by: str | None = None
+    on_failure: str = "stall"
+    backoff: tuple[float, float] = (1.0, 300.0)
+    lease: float = 30.0
+    waits_for: str | None = None
+    advice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from eventq.event import ConsumerState
-    from eventq.log.handlers import Failure
     from eventq.storage.base import Hold, Leases
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
@@ -45,7 +44,6 @@ class Station:
         self._is_new = True
         self._errors = 0
         self._complaints: set[str] = set()
-        self._failing: set[str] = set()  # consumers whose handler has just failed
         self._hands_over = False
 
     # --- what it is doing -------------------------------------------------------------------------
@@ -97,7 +95,7 @@ class Station:
             self._thread = thread = Thread(self.directory)
             thread.journal.listener = self.say
             parts = thread.layout, thread.consumers, thread.journal
-            self._supervisor = Supervisor(*parts, {}, on_failure=self._failed)
+            self._supervisor = Supervisor(*parts, {})
         return self._thread, self._supervisor
 
     def _is_ours(self, state: ConsumerState) -> bool:
@@ -135,18 +133,7 @@ class Station:
 
     def advance(self) -> bool:
         """Do what can be done without waiting; return whether anything is left to supervise."""
-        goes_on = self._supervisor is not None and self._supervisor.advance()
-        while self._failing and self._thread is not None:
-            self._report_stall(self._thread, self._failing.pop())
-        return goes_on
-
-    def _report_stall(self, thread: Thread, consumer: str) -> None:
-        """Report that no handler is started any more; of those that pop, the journal does so."""
-        state = thread.consumers.state(consumer)
-        if state is not None and state.stalled is not None and state.settings.kind == "each":
-            self.say(
-                f"consumer '{consumer}' stalled: {state.stalled}; fix it, then run 'eventq resume'"
-            )
+        return self._supervisor is not None and self._supervisor.advance()
 
     def refresh(self) -> bool:
         """Refresh the holds; return whether anything has changed since the last look."""
@@ -174,14 +161,6 @@ class Station:
         if what not in self._complaints:
             self._complaints.add(what)
             self.say(what)
-
-    def _failed(self, failure: Failure) -> None:
-        how = f"exited with code {failure.code}"
-        if failure.code < 0:
-            how = f"was killed by signal {-failure.code}"
-        which = f" of {failure.events.replace('=', ' ')}" if failure.events else ""
-        self.say(f"consumer '{failure.consumer}': the handler{which} {how}")
-        self._failing.add(failure.consumer)
 
     # --- the end ----------------------------------------------------------------------------------
 

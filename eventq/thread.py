@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Terms,
         ThreadInfo,
     )
+    from eventq.storage.rows import Outcome
     from eventq.transfer.sessions import Sessions
     from eventq.workspace.mirror import Mirror
     from eventq.workspace.shared import SharedLayout
@@ -281,6 +282,7 @@ class Thread:
         if not read_only:
             self.database.on_refusal = self._note_refusal
         self.database.on_failure = self._log_and_continue
+        self.database.on_outcomes = self._report
         self.log = EventLog(self.database, self.journal, strict=strict_source)
         if not read_only and not self.is_shared:
             self._subscribe()
@@ -320,6 +322,11 @@ class Thread:
 
     def _note_refusal(self, error: EventqError) -> None:
         self.journal.error(f"database: {error}")
+
+    def _report(self, outcomes: Sequence[Outcome]) -> None:
+        from eventq.log.outcomes import report
+
+        report(self.journal, outcomes)
 
     def _log_and_continue(self, what: str, error: Exception) -> None:
         """Log a failure after the commit. Raising would make the caller push the event twice."""
@@ -928,10 +935,10 @@ class Thread:
         return status.info(self.database, self.layout, self.consumers)
 
     def warnings(self) -> list[str]:
-        """Return one sentence for each consumer that is stalled or paused."""
+        """Return one sentence for each consumer that is stalled or paused, or nobody serves."""
         from eventq.log import status
 
-        return [*status.warnings(self.consumers)]
+        return [*status.warnings(self.database, self.layout, self.consumers)]
 
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""

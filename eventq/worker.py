@@ -16,9 +16,10 @@ import logging
 import os
 import signal
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,18 +38,20 @@ from eventq.log.claims import milliseconds
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
     from typing import Unpack
 
     from eventq.log.claims import Claim
     from eventq.records import Terms
+    from eventq.storage.base import Hold
     from eventq.thread import Path, Thread
 
     Function = Callable[..., Any]
 
 GRACE_SECONDS = 30.0  # for functions to end after SIGTERM
 _LOOK_SECONDS = 1.0  # between two looks whether to stop
+_HOLD_SECONDS = 5.0  # between two notes that it works for its consumers
 _PAUSE_SECONDS = 1.0  # after an error that may pass; each further one doubles it
 _MOST_PAUSE = 60.0
 _CHILD_STATUS = 70  # of a process that a function forked and that returned from it
@@ -263,7 +266,9 @@ class Worker:
 
         Raises what opening a thread raises, and what ends the work for a consumer: a thread that is
         gone or damaged, a subscription that was ended, or what nobody has foreseen. All else that
-        fails is logged, and tried again.
+        fails is logged, and tried again. Each attempt that does not finish its event is logged too,
+        with what follows. The logger is `eventq.worker`; where logging is not set up, it writes to
+        stderr, with times, what went wrong.
         """
         path = self.path or system.env(_VARIABLE)
         if not path:
@@ -278,10 +283,13 @@ class Worker:
         self._ended.clear()
         signals = _Signals(self._signalled)
         # The second connection extends claims even while a function keeps the first one.
-        with open_thread(path) as thread, open_thread(path) as other, signals:
+        with logging_to_stderr(), open_thread(path) as thread, open_thread(path) as other, signals:
             self.has_run = True
+            thread.journal.listener = _LOG.warning
             for consumer in self._consumers:
                 self._subscribe(thread, consumer)
+                many = f", up to {consumer.concurrency} at once" * (consumer.concurrency > 1)
+                _LOG.info("works for consumer '%s' of %s%s", consumer.name, thread.path, many)
             renewals = self._start(self._renew, other)  # before anything is claimed
             loops = [
                 self._start(loop, thread, consumer)
@@ -289,9 +297,11 @@ class Worker:
                 for loop in self._loops(consumer)
             ]
             self._stopping.wait()
+            _LOG.info("stops once its functions have ended, in %g seconds at most", self._grace)
             self._end([loop for loop in loops if loop is not None])
             if renewals is not None:
                 renewals.join()
+            _LOG.info("has stopped")
         if self._failure is not None:
             raise self._failure
 
@@ -464,10 +474,19 @@ class Worker:
 
     def _renew(self, other: Thread) -> None:
         """Extend the claims at a third of their leases; end those whose time is up."""
-        times = [consumer.lease / 3 for consumer in self._consumers]
+        presence = _Presence(other, [consumer.name for consumer in self._consumers])
+        try:
+            self._extend_all(other, presence)
+        finally:
+            presence.release()
+
+    def _extend_all(self, other: Thread, presence: _Presence) -> None:
+        times = [_HOLD_SECONDS, *(consumer.lease / 3 for consumer in self._consumers)]
         times += [(consumer.timeout or 3600) / 10 for consumer in self._consumers]
         extended: dict[Claim, float] = {}
+        presence.renew()
         while not self._ended.wait(min(times)):
+            presence.renew()
             now = system.monotonic()
             running = self._running.all()
             extended = {claim: extended.get(claim, now - age) for claim, _, age in running}
@@ -505,6 +524,57 @@ def _extend(other: Thread, claim: Claim, seconds: float) -> None:
         other.extend([claim], seconds)
     except Exception as error:  # noqa: BLE001 (the other claims are to be extended)
         _LOG.error("%r was not extended: %s", claim, _said(error))
+
+
+class _Presence:
+    """The notes by which others see that this worker looks after its consumers."""
+
+    def __init__(self, thread: Thread, names: list[str]) -> None:
+        """Note nothing yet."""
+        self._thread = thread
+        self._names = names
+        self._holds: dict[str, Hold] = {}
+        self._renew_at = 0.0
+
+    def renew(self) -> None:
+        """Refresh the notes if it is time; remove those of workers that were killed."""
+        if system.monotonic() < self._renew_at:
+            return
+        self._renew_at = system.monotonic() + _HOLD_SECONDS
+        for name in self._names:
+            try:
+                if name in self._holds:
+                    self._holds[name].renew()
+                else:
+                    self._holds[name] = self._thread.database.hold(name)
+                self._thread.database.leases().forget_lost(name)
+            except (EventqError, OSError) as error:
+                _LOG.warning("'eventq info' may not see this worker of '%s': %s", name, error)
+
+    def release(self) -> None:
+        """Remove the notes."""
+        while self._holds:
+            self._holds.popitem()[1].release()
+
+
+@contextmanager
+def logging_to_stderr(level: int = logging.WARNING) -> Iterator[None]:
+    """Write workers' logs to stderr, with times, where the program has not set up logging."""
+    if _LOG.hasHandlers():
+        yield
+        return
+    form = logging.Formatter("[%(asctime)s] [%(levelname)s] eventq work: %(message)s")
+    form.default_time_format, form.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    form.converter = time.gmtime
+    handler, before = logging.StreamHandler(), _LOG.level
+    handler.setFormatter(form)
+    _LOG.addHandler(handler)
+    _LOG.setLevel(level)
+    try:
+        yield
+    finally:
+        _LOG.removeHandler(handler)
+        _LOG.setLevel(before)
 
 
 def _said(error: Exception) -> str:

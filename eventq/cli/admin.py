@@ -114,10 +114,15 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
 
 
 def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
-    """Yield the lines about what waits, failed, and is claimed; nothing where there is nothing."""
+    """Yield the lines about how it is run, what waits, failed, and is claimed."""
     from eventq.cli.render import duration
     from eventq.storage.rules import MOST_UNFINISHED
 
+    yield f"    runs: {_way(consumer)}"
+    yield f"    failure: {_failure(consumer)}"
+    yield f"    waits for: {show.readable(consumer.waits_for or 'an event')}"
+    if consumer.advice is not None:
+        yield f"    next: {show.readable(consumer.advice)}"
     if consumer.paused:
         yield "    paused: yes (until 'eventq resume')"
     if consumer.waiting_id is not None:
@@ -139,6 +144,28 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
         yield f"    log: {show.readable(consumer.log)}"
 
 
+def _way(consumer: ConsumerInfo) -> str:
+    """Return how the events of a consumer are handled."""
+    by = f", in order of {show.readable(consumer.ordered_by)}" if consumer.ordered_by else ""
+    if consumer.kind == "pull":
+        return f"nothing; workers claim its events{by}"
+    if consumer.kind == "loop":
+        return "while events wait; the handler pops and acks them"
+    events = "each event" if consumer.batch == 1 else f"each {consumer.batch} events"
+    many = f"up to {consumer.concurrency} at once{by}" if consumer.concurrency else "in order"
+    return f"once for {events}, {many}"
+
+
+def _failure(consumer: ConsumerInfo) -> str:
+    """Return how often an event is tried, and what follows the last attempt."""
+    from eventq.cli.render import duration
+
+    least, most = (f"{s:g}s" if s < 120 else duration(s) for s in consumer.backoff)
+    end = "the consumer stalls" if consumer.on_failure == "stall" else "it is a dead letter"
+    late = "" if consumer.timeout is None else f"; killed after {consumer.timeout:g}s"
+    return f"{consumer.max_attempts} attempts, {least} to {most} apart, then {end}{late}"
+
+
 def _of_unfinished(consumer: ConsumerInfo) -> str:
     """Return what unfinished events wait for; nothing is said of what there is none of."""
     again = consumer.unfinished - consumer.leased - consumer.parked
@@ -153,7 +180,8 @@ def _of_unfinished(consumer: ConsumerInfo) -> str:
 def check(thread: Thread, *, strict: bool, json: bool) -> int:
     """Check a thread and print each fault. The exit status is 1 if there is any.
 
-    Consumers that are stalled or paused are warnings: with --strict, the exit status is 3.
+    Consumers that are stalled or paused, or whose events nobody handles, are warnings: with
+    --strict, the exit status is 3.
     """
     faults = thread.check()
     text = "\n".join(show.readable(show.called(fault)) for fault in faults)

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
         emit_dead: bool
 
 
+_MUST_POP = (
+    "Note: without --each, this handler has to pop and ack its events by itself ('eventq pop',"
+    " 'eventq ack')"
+)
+
+
 def subscribe(
     thread: Thread,
     *,
@@ -61,6 +67,8 @@ def subscribe(
             replace=replace,
             warn=lambda what: show.note(f"Warning: {what}"),
         )
+    if new.kind == "loop" and not is_thread:
+        show.note(_MUST_POP)
     shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
 
@@ -124,6 +132,9 @@ def _unless_thread(*options: Option) -> Sequence[Option]:
     return () if show.program() == "thread" else options
 
 
+# Half an hour of an outage at least. The tool that `thread` replaces gives up sooner.
+_MOST_ATTEMPTS, _BACKOFF = ("5", "0.5s..1m") if show.program() == "thread" else ("21", "1s..5m")
+
 COMMANDS = {
     "subscribe": Command(
         subscribe,
@@ -142,7 +153,7 @@ COMMANDS = {
                     "max-attempts N",
                     "Stall, or make a dead letter, after N failed runs.",
                     kinds.POSITIVE,
-                    default="5",
+                    default=_MOST_ATTEMPTS,
                 ),
                 Option("timeout DURATION", "Kill a handler that runs longer.", kinds.seconds),
                 Option(
@@ -170,7 +181,7 @@ COMMANDS = {
                     "backoff DURATION..DURATION",
                     "The wait before another attempt, and the longest one. It doubles each time.",
                     kinds.durations,
-                    default="1s..10m",
+                    default=_BACKOFF,
                 ),
                 Option(
                     "lease DURATION",

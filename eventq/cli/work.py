@@ -35,14 +35,7 @@ def work(
     from eventq import system
 
     if worker is not None:
-        from eventq.cli.programs import find_worker, run_worker
-
-        program = find_worker(worker)
-        if thread:
-            program.path = thread[0]
-        if not program.has_run:  # else its module calls `run`: it has ended, and stays so
-            run_worker(program)
-        return 130 if program.signal == _SIGINT else 0
+        return _run_program(worker, *thread)
     from eventq.work import Work
 
     system.allow_more_files()
@@ -52,9 +45,25 @@ def work(
         consumer,
         grace=grace,
         hands_over=dispatches,
-        say=lambda line: show.note(f"{show.program()} work: {line}"),
+        say=lambda line: show.note(f"[{system.stamp(system.now())}] {show.program()} work: {line}"),
     )
     return 130 if made.run() == _SIGINT else 0
+
+
+def _run_program(place: str, thread: str | None = None) -> int:
+    """Run the worker at module:name, with its log on stderr; return the exit status."""
+    import logging
+
+    from eventq.cli.programs import find_worker, run_worker
+    from eventq.worker import logging_to_stderr
+
+    with logging_to_stderr(logging.INFO):
+        program = find_worker(place)
+        if thread is not None:
+            program.path = thread
+        if not program.has_run:  # else its module calls `run`: it has ended, and stays so
+            run_worker(program)
+    return 130 if program.signal == _SIGINT else 0
 
 
 _SIGINT = 2

@@ -64,14 +64,6 @@ class Job(NamedTuple):
         }
 
 
-class Failure(NamedTuple):
-    """A run of a handler that has failed; a negative code is the signal that killed it."""
-
-    consumer: str
-    events: str | None  # "event=7", unless the handler reads them itself
-    code: int
-
-
 class Output:
     """What a handler writes to its log, wherever that is rotated to meanwhile."""
 
@@ -98,16 +90,10 @@ class Output:
 class Handlers:
     """The starter of the handlers of one thread."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        journal: Journal,
-        on_failure: Callable[[Failure], object] | None = None,
-    ) -> None:
-        """Take the paths and the journal of the thread, and who is told of runs that failed."""
+    def __init__(self, layout: Layout, journal: Journal) -> None:
+        """Take the paths and the journal of the thread."""
         self._layout = layout
         self._journal = journal
-        self._on_failure = on_failure
 
     def start(self, job: Job, note: Callable[[int], object]) -> Output:
         """Start a handler once `note` has recorded its pid; return what it will write.
@@ -148,8 +134,6 @@ class Handlers:
         how = f"killed signal={-code}" if code < 0 else f"exited code={code}"
         which = f" {events}" if events else ""
         self._journal.info(f"dispatch: consumer={consumer}{which} {how} seconds={seconds:.3f}")
-        if code and self._on_failure is not None:
-            self._on_failure(Failure(consumer, events, code))
 
     def _input(self, job: Job) -> int:
         """Return what a handler reads as its standard input: its events, a line each."""

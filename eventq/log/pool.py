@@ -12,6 +12,7 @@ import os
 from eventq import system
 from eventq.log.claims import without_orphans
 from eventq.log.handlers import Job
+from eventq.log.outcomes import TIMED_OUT, ending
 from eventq.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, me
 from eventq.storage.rows import Verdict, Worker
 
@@ -209,10 +210,11 @@ class Pool:
             return run.verdict(self.consumer, "done")
         if len(run.events) > 1:  # which of them it was, nobody knows
             self._single = run.events[-1].id
+            self._say(run, f"{ending(group.code or 0)}: its events run singly")
             return run.returned(self.consumer)
         error, code = output.tail(), group.code
         if group.why == LATE:
-            error = f"{error}\ntimed out after {group.timeout:g} seconds".lstrip()
+            error = f"{error}\n{TIMED_OUT} {group.timeout:g} seconds".lstrip()
             code = None
         what = "dead" if code == DEAD else "retry"
         verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=error)

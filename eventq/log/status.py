@@ -1,4 +1,4 @@
-"""The status of a thread (`info`) and the faults of its log (`check`)."""
+"""The status of a thread (`info`), and the faults and warnings of its log (`check`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,35 @@ from datetime import datetime
 
 from eventq import system
 from eventq.errors import FilterError, StoreError
+from eventq.log.notifier import quote
 from eventq.records import ConsumerInfo, ThreadInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NamedTuple
 
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
     from eventq.storage.base import Database, Leases
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
+else:
+    from eventq.named import NamedTuple
+
+_UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning
+_AT_ONCE = " (at once after 'eventq resume')"
+
+
+class Wait(NamedTuple):
+    """What has to happen next for a consumer, and the command for it, or None.
+
+    `is_unserved` says that events wait, and nobody is there who would handle them.
+    """
+
+    what: str
+    advice: str | None = None
+    is_unserved: bool = False
 
 
 def info(db: Database, layout: Layout, subscriptions: Subscriptions) -> ThreadInfo:
@@ -46,6 +64,7 @@ def _consumer(
     kind, command = state.settings.kind, state.settings.command
     queue, log = subscriptions.queue(state.consumer), layout.handler_log(state.consumer)
     waiting, unexamined = subscriptions.first_waiting(state), subscriptions.unexamined(state)
+    settings, wait = state.settings, _wait(state, waiting, layout, leases, subscriptions)
     begun = 0 if kind == "loop" else queue.unfinished  # a handler that pops sees all of them
     return ConsumerInfo(
         consumer_id=state.consumer,
@@ -73,7 +92,47 @@ def _consumer(
         failed=queue.failed,
         buried=queue.buried,
         log=log if os.path.exists(log) else None,
+        batch=settings.batch,
+        concurrency=settings.concurrency,
+        ordered_by=settings.ordered_by,
+        on_failure=settings.failure,
+        backoff=(settings.backoff / 1000, settings.backoff_most / 1000),
+        lease=settings.lease / 1000,
+        waits_for=wait.what,
+        advice=wait.advice,
     )
+
+
+def _wait(
+    state: ConsumerState,
+    waiting: int | None,
+    layout: Layout,
+    leases: Leases,
+    subscriptions: Subscriptions,
+) -> Wait:
+    """Return what has to happen next for a consumer whose first unfinished event is given."""
+    thread, name = quote(layout.thread), quote(state.consumer)
+    place = f"--thread {thread} --consumer {name}"
+    if state.stalled is not None or state.paused:
+        how = "paused" if state.stalled is None else "stalled"
+        return Wait(f"'eventq resume': it is {how}", f"eventq resume {place}")
+    if waiting is None:
+        return Wait("an event")
+    queue, kind = subscriptions.queue(state.consumer), state.settings.kind
+    if queue.leased and kind != "loop":
+        return Wait(f"the end of {queue.leased} {'claim' if queue.leased == 1 else 'claims'}")
+    again = None if kind == "loop" else subscriptions.next_due(state.consumer)
+    works = leases.is_held(state.consumer) or leases.is_worked(state.consumer)
+    rests = again and (state.settings.in_order or not subscriptions.unexamined(state))
+    if again and rests and (works or kind == "pull"):
+        return Wait(f"another attempt in {again / 1000:.3g}s{_AT_ONCE}")
+    if works:
+        if state.attempts and kind == "loop":
+            return Wait(f"another attempt{_AT_ONCE}")
+        return Wait("its worker" if kind == "pull" else "its handler")
+    if kind == "pull":
+        return Wait("a worker, and none is known", f"eventq claim {place}", is_unserved=True)
+    return Wait("a handler, and nobody runs it", f"eventq dispatch --thread {thread}", True)
 
 
 def _age(db: Database, event: int) -> float | None:
@@ -88,10 +147,18 @@ def _age(db: Database, event: int) -> float | None:
     return max(0.0, round(system.now() - then, 3))
 
 
-def warnings(subscriptions: Subscriptions) -> Iterator[str]:
-    """Yield a sentence for each consumer that is stalled or paused."""
+def warnings(db: Database, layout: Layout, subscriptions: Subscriptions) -> Iterator[str]:
+    """Yield a sentence for each consumer that is stalled or paused, or that nobody serves."""
     for consumer, why in subscriptions.halted():
         yield f"consumer '{consumer}' {why}"
+    leases = db.leases()
+    for state in subscriptions.states():
+        first = subscriptions.first_waiting(state)
+        wait = _wait(state, first, layout, leases, subscriptions)
+        age = _age(db, first) if first is not None and wait.is_unserved else None
+        if age is not None and age >= _UNSERVED_SECONDS:
+            what = f"has waited {age:.0f}s for consumer '{state.consumer}', and nobody works for it"
+            yield f"event {first} {what}; run: {wait.advice}"
 
 
 def _size(path: str) -> int:

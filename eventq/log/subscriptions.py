@@ -282,11 +282,13 @@ class Subscriptions:
             self._db.on_commit(lambda: self._journal.info(f"pause: consumer={consumer}"))
 
     def stall(self, state: ConsumerState, reason: str, fix: str = "fix it") -> None:
-        """Record that no handler is started until an ack or a `resume`, and why."""
+        """Record that no handler is started until an ack or a `resume`, why, and what helps."""
+        from eventq.log.notifier import quote
+
         self._db.consumers.note_run(state, stalled=reason)
+        place = f"--thread {quote(self._journal.thread)} --consumer {quote(state.consumer)}"
         self._journal.warn(
-            f"dispatch: consumer={state.consumer} stalled: {reason}; {fix}, then run 'eventq"
-            f" resume'"
+            f"stall: consumer={state.consumer}: {reason}; {fix}, then: eventq resume {place}"
         )
 
     def first_waiting(self, state: ConsumerState) -> int | None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import os
 import select
+from functools import partial
 
 from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
 from eventq.log.handlers import Handlers, Job
 from eventq.log.notifier import Notifier
+from eventq.log.outcomes import TIMED_OUT, ending, report
 from eventq.log.pool import Pool
 from eventq.log.subscriptions import Subscriptions
-from eventq.processes import LOOK_SECONDS, STOPPED, Group
+from eventq.processes import LATE, LOOK_SECONDS, STOPPED, Group
 from eventq.storage.engines import open_database
+from eventq.storage.rows import Outcome
+from eventq.storage.rules import backoff
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
 
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eventq.event import ConsumerState
-    from eventq.log.handlers import Failure
     from eventq.storage.base import Lease, Watcher
 
 TRANSITIONS = {
@@ -46,8 +49,9 @@ TRANSITIONS = {
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
 }
-BACKOFF_SECONDS = 0.5  # after the first run without progress; doubled for each further one
-BACKOFF_MOST = 60.0
+MOST_IDLE = 5  # runs in a row that exit with 0 and ack nothing: more of them would not help
+_RETRY_SECONDS = 0.5  # after an error of the store or the system; doubled for each further one
+_RETRY_MOST = 60.0
 _TICK = 1.0  # seconds between polls for what sends no signal: a removed lock file, a `resume`
 
 
@@ -68,6 +72,9 @@ class Watched:
         self.wake_at: float | None = None  # when to act even if no child exits
         self.stopped = False  # the run that is over was ended because we stop
         self.endings: set[str] = set()  # how the runs of these attempts ended
+        self.code = 0  # of the last one
+        self.late: str | None = None  # that it took too long
+        self.idle = 0  # how many of the last ones exited with 0
         self.errors = 0  # consecutive errors of the store or the system
         self.paused_until = 0.0  # after such an error
         self.pool: Pool | None = None  # of a consumer that is run for each event
@@ -82,7 +89,7 @@ class Watched:
 
     def reset_attempts(self) -> None:
         """Start counting attempts from zero."""
-        self.attempts = self.noted = 0
+        self.attempts = self.noted = self.idle = 0
         self.endings.clear()
 
 
@@ -91,6 +98,7 @@ def supervise(directory: str, locks: Mapping[str, Lease]) -> None:
     layout = Layout(directory)
     journal = Journal(layout)
     db = open_database(directory)
+    db.on_outcomes = partial(report, journal)
     try:
         subscriptions = Subscriptions(db, journal, Notifier(db, layout, journal))
         Supervisor(layout, subscriptions, journal, locks).run()
@@ -108,29 +116,30 @@ class Supervisor:
         subscriptions: Subscriptions,
         journal: Journal,
         locks: Mapping[str, Lease],
-        *,
-        on_failure: Callable[[Failure], object] | None = None,
     ) -> None:
-        """Take over the locks; `on_failure` is called with each run that has failed."""
+        """Take over the locks."""
         self._layout = layout
         self._subscriptions = subscriptions
         self._journal = journal
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         self._backoff_base = self._first_backoff()
-        self._handlers = Handlers(layout, journal, on_failure)
+        self._handlers = Handlers(layout, journal)
         self._watcher: Watcher | None = None
         self._ends_at: float | None = None  # when handlers that still run are ended
         self._hand_over: Callable[[], object] | None = None
 
-    def _first_backoff(self) -> float:
-        """Return the first back-off; warn of an invalid one. An error would start no handler."""
+    def _first_backoff(self) -> int | None:
+        """Return the first back-off in ms where the environment has one; warn of an invalid one.
+
+        An error would start no handler.
+        """
         found = system.env_seconds("EVENTQ_BACKOFF", -1.0)
         if found >= 0:
-            return found
+            return round(found * 1000)
         if text := system.env("EVENTQ_BACKOFF"):
             what = f"EVENTQ_BACKOFF is {text!r:.100}, which is no number of seconds"
-            self._journal.warn(f"supervisor: {what}; {BACKOFF_SECONDS} is used")
-        return BACKOFF_SECONDS
+            self._journal.warn(f"supervisor: {what}; that of the consumer is used")
+        return None
 
     def run(self) -> None:
         """Supervise consumers until none is due."""
@@ -237,7 +246,7 @@ class Supervisor:
 
     def _try_later(self, watched: Watched, error: Exception) -> None:
         """Stay in the same state for a while: a busy or full store may recover."""
-        delay = min(BACKOFF_SECONDS * 2 ** min(watched.errors, 30), BACKOFF_MOST)
+        delay = min(_RETRY_SECONDS * 2 ** min(watched.errors, 30), _RETRY_MOST)
         watched.errors += 1
         watched.wake_at = watched.paused_until = system.monotonic() + delay
         self._journal.error(
@@ -307,7 +316,10 @@ class Supervisor:
     def _note_end(self, watched: Watched, group: Group) -> None:
         code, seconds = group.code or 0, system.monotonic() - group.since
         self._handlers.ended(watched.consumer, None, code, seconds)
-        watched.endings.add(ending(code, timed_out=bool(group.why)))
+        watched.code = code
+        watched.late = f"{TIMED_OUT} {group.timeout:g} seconds" if group.why == LATE else None
+        watched.idle = 0 if code or watched.late else watched.idle + 1
+        watched.endings.add(watched.late or ending(code))
 
     def _is_done(self, watched: Watched, group: Group) -> bool:
         """Return whether a run has succeeded: what it has left behind may go on."""
@@ -417,13 +429,13 @@ class Supervisor:
 
     def _why(self, watched: Watched, state: ConsumerState) -> tuple[str, str]:
         """Return why a consumer stalls, and what to do about it."""
-        runs, event = f"{watched.attempts} runs in a row", self._subscriptions.first_waiting(state)
-        ways = sorted(watched.endings)
-        if ways == ["exited 0"]:
+        event = self._subscriptions.first_waiting(state)
+        if watched.idle >= min(watched.attempts, MOST_IDLE):
             acks = "ack what is done, or subscribe with --each"
-            return f"{runs} exited 0 without acking event {event}", acks
-        how = " or ".join(ways) if ways else "made no progress"
-        return f"{runs} {how} at event {event}", "fix it"
+            times = f"{watched.idle} times in a row its handler exited with code 0"
+            return f"{times} without acking event {event}", acks
+        how = " or ".join(sorted(watched.endings)) or "made no progress"
+        return f"{watched.attempts} times in a row its handler {how} at event {event}", "fix it"
 
     def _has_progressed(self, watched: Watched, state: ConsumerState) -> bool:
         """Return whether a run has acked, or nothing waits for the consumer any more."""
@@ -447,24 +459,26 @@ class Supervisor:
         watched.attempts = max(watched.attempts, state.attempts) + 1
         self._subscriptions.note_attempts(state, watched.attempts)
         watched.noted = watched.attempts
-        if watched.attempts >= state.max_attempts:
+        if watched.attempts >= state.max_attempts or watched.idle >= MOST_IDLE:
             watched.move("gave up")
             self._subscriptions.stall(state, *self._why(watched, state))
             return
-        delay = min(self._backoff_base * 2 ** min(watched.attempts - 1, 30), BACKOFF_MOST)
-        watched.wake_at = watched.backs_off_until = system.monotonic() + delay
-        attempt = f"{watched.attempts + 1}/{state.max_attempts}"
-        self._journal.info(
-            f"dispatch: consumer={watched.consumer} retry attempt={attempt} in={delay:g}s"
-        )
+        self._back_off(watched, state)
         watched.move("no progress")
 
-
-def ending(code: int, *, timed_out: bool) -> str:
-    """Return how a run of a handler ended, as the end of a sentence about it."""
-    if timed_out:
-        return "timed out"
-    return f"exited {code}" if code >= 0 else f"ended by signal {-code}"
+    def _back_off(self, watched: Watched, state: ConsumerState) -> None:
+        """Set when the next attempt is made, and report that."""
+        base, most = state.settings.backoff, state.settings.backoff_most
+        base = base if self._backoff_base is None else self._backoff_base
+        wait = backoff(watched.attempts, base, most)
+        watched.wake_at = watched.backs_off_until = system.monotonic() + wait / 1000
+        event = self._subscriptions.first_waiting(state)
+        said = watched.late or (None if watched.code else f"it acked nothing of event {event}")
+        how = Outcome(
+            watched.consumer, event, watched.attempts, state.max_attempts, "retry", wait,
+            code=watched.code, error=said,
+        )  # fmt: skip
+        report(self._journal, [how])
 
 
 class Waker:

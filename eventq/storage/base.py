@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Ending,
         Growth,
         Link,
+        Outcome,
         Piece,
         PreparedAttempt,
         PreparedBlob,
@@ -931,6 +932,7 @@ class Database(Snapshot, Protocol):
 
     on_refusal: Callable[[EventqError], object] | None  # called with what the engine refuses
     on_failure: Callable[[str, Exception], object] | None  # with a subscriber and its error
+    on_outcomes: Callable[[Sequence[Outcome]], object] | None  # with attempts that did not succeed
 
     @property
     def writable(self) -> bool:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eventq.event import NewEvent
+    from eventq.storage.rows import Outcome
 
     Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events
 
@@ -22,6 +23,8 @@ class Commits:
         """Begin with no subscriber."""
         # Called with the name of a subscriber and its error.
         self.on_failure: Callable[[str, Exception], object] | None = None
+        # Called with attempts that did not finish their events.
+        self.on_outcomes: Callable[[Sequence[Outcome]], object] | None = None
         self._subscribers: list[tuple[str, Callable[[Commit], object]]] = []
         self._effects: list[Callable[[], None]] = []  # of the transaction under way
         self._parts: list[Part] = []  # the events that it has stored
@@ -35,6 +38,11 @@ class Commits:
         are stored whatever becomes of it; only NotAThreadError reaches the caller.
         """
         self._subscribers.append((name, subscriber))
+
+    def report(self, outcomes: Sequence[Outcome]) -> None:
+        """Report attempts that did not finish their events, if anybody wants to know."""
+        if self.on_outcomes is not None:
+            self.on_outcomes(outcomes)
 
     def note_part(self, part: Part, source: str, *, goes_on: bool = False) -> None:
         """Note events that the transaction under way has stored, with contents while they are few.

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from eventq.jsontext import writer
 from eventq.storage import SLACK_MS, rules
-from eventq.storage.rows import Claimed
+from eventq.storage.rows import Claimed, Outcome, Verdict
 from eventq.storage.rules import backoff, event_of_death
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, NamedTuple, Protocol
 
     from eventq.event import Event
     from eventq.storage.base import Events
-    from eventq.storage.rows import Verdict, Worker
+    from eventq.storage.rows import Worker
 
     class QueueEvents(Events, Protocol):
         """What a change of a queue needs of the log, beside its interface."""
@@ -52,6 +52,12 @@ if TYPE_CHECKING:
         def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
             """Run a statement for each of some rows."""
 
+        def on_commit(self, effect: Callable[[], None]) -> None:
+            """Run `effect` after the transaction commits."""
+
+        def report(self, outcomes: Sequence[Outcome]) -> None:
+            """Report attempts that did not finish their events."""
+
         def milliseconds(self) -> int:
             """Return the time of the engine."""
 
@@ -67,6 +73,7 @@ else:
     from eventq.named import NamedTuple
 
 NEVER = (1 << 63) - 1
+LEASE_ENDED = "its lease ended"
 _CHUNK = 500  # events that are read at once
 _DAY = 24 * 60  # minutes for which counts and nonces are kept
 LEASED, WAITING, HELD, STALLED = range(4)  # states of a row; a held one waits for its group
@@ -125,6 +132,20 @@ class Queue(NamedTuple):
         return now + SLACK_MS < self.seen_at
 
 
+class Attempt(NamedTuple):
+    """A leased event whose attempt ends; `uncounted` attempts were made beside those that count.
+
+    `worker` had the lease, if that has ended by itself.
+    """
+
+    revived: int
+    event: int
+    number: int
+    group: str | None
+    uncounted: int
+    worker: str | None = None
+
+
 class Ahead(NamedTuple):
     """The events after an id that match a filter, as they were found before the lock was taken.
 
@@ -158,6 +179,7 @@ class Change:
         self.freed = False  # whether an event can be claimed that could not be before
         self._done = self._failed = self._dead = 0
         self._groups: set[str] = set()  # whose first event is finished
+        self._outcomes: list[Outcome] = []
         if queue.replay_from is not None or queue.progress != queue.acked:
             self._follow_progress()
 
@@ -184,8 +206,9 @@ class Change:
         is_back = self.queue.is_set_back(now)
         if not is_back and (self.expires_at is None or now < self.expires_at):
             return
-        for revived, event, attempts, group in self._run(self._sql.ENDED, (number, now)):
-            self._fail(event, revived, attempts, group, 0, None, "its lease ended")
+        ended = Verdict(self._consumer, b"", (), False, "retry", 0, error=LEASE_ENDED)
+        for row in self._run(self._sql.ENDED, (number, now)):
+            self._fail(Attempt(*row), ended)
         self._free_groups()
         if is_back:
             self._run(self._sql.WAKE, (number, now))
@@ -325,7 +348,7 @@ class Change:
         A worker has lost an event when its lease has ended, or when the event was acked or
         replayed by others.
         """
-        _, token, events, revived, what, span, _, _, _ = verdict
+        token, events, revived, what, span = verdict[1:6]
         mine = (self.number, self.now, revived, token)
         if what == "done":
             had = self._finish(*mine, as_list(events))
@@ -339,8 +362,7 @@ class Change:
             for event in events:
                 rows = self._run(self._sql.FIND, (*mine, event))
                 if rows:
-                    attempts, group = rows[0]
-                    self._judge(event, attempts, group, verdict)
+                    self._judge(Attempt(verdict.revived, event, *rows[0]), verdict)
                     had.add(event)
         if len(had) < len(events):
             yield from ((token, event) for event in events if event not in had)
@@ -354,92 +376,79 @@ class Change:
         self._free_next()
         return {event for event, _ in rows}
 
-    def _judge(self, event: int, attempts: int, group: str | None, verdict: Verdict) -> None:
+    def _judge(self, attempt: Attempt, verdict: Verdict) -> None:
         """Put an event back, or make a dead letter of it."""
-        _, _, _, revived, what, span, counts, code, error = verdict
-        if what == "dead":
-            self._bury(event, revived, attempts, group, code, error)
-        elif counts:
-            self._fail(event, revived, attempts, group, span, code, error)
+        if verdict.what == "dead":
+            self._bury(attempt, verdict)
+        elif verdict.counts:
+            self._fail(attempt, verdict)
         else:
-            wait = self._wait(attempts) if span is None else span
-            self._put_back(event, revived, attempts - 1, group, wait, code, error)
+            self._put_back(attempt, verdict)
 
-    def _fail(
-        self,
-        event: int,
-        revived: int,
-        attempts: int,
-        group: str | None,
-        span: int | None,
-        code: int | None,
-        error: str | None,
-    ) -> None:
+    def _fail(self, attempt: Attempt, verdict: Verdict) -> None:
         """End an attempt; after the last one the event is dead, or stops its queue or group."""
         self._failed += 1
-        if attempts < self.queue.max_attempts:
-            wait = self._wait(attempts) if span is None else span
-            self._put_back(event, revived, attempts, group, wait, code, error)
-        elif self.queue.on_failure == "dead" or revived:
-            self._bury(event, revived, attempts, group, code, error)
+        if attempt.number < self.queue.max_attempts:
+            self._put_back(attempt, verdict)
+        elif self.queue.on_failure == "dead" or attempt.revived:
+            self._bury(attempt, verdict)
         else:
-            self._store_end(STALLED, event, revived, attempts, 0, code, error)
-            if group is None and self.stalled_at is None:
-                self.stalled_at = event
+            self._note(attempt, verdict, "stall")
+            self._store_end(STALLED, attempt, verdict, 0)
+            if attempt.group is None and self.stalled_at is None:
+                self.stalled_at = attempt.event
 
-    def _wait(self, attempts: int) -> int:
-        """Return the ms before another attempt."""
-        return backoff(attempts, self.queue.backoff, self.queue.backoff_most)
+    def _put_back(self, attempt: Attempt, verdict: Verdict) -> None:
+        """Let an event wait for another attempt: for a time, or behind its group.
 
-    def _put_back(
-        self,
-        event: int,
-        revived: int,
-        attempts: int,
-        group: str | None,
-        span: int,
-        code: int | None,
-        error: str | None,
-    ) -> None:
-        """Let an event wait for another attempt: for `span` ms, or behind its group.
-
-        It is behind its group only where the order was changed while it was leased.
+        It is behind its group only where the order was changed while it was leased. Waits grow with
+        each attempt, counted or not.
         """
-        is_behind = group is not None and self._run(
-            self._sql.IS_BEHIND, (self.number, group, event)
+        span = verdict.span
+        if span is None:
+            tries = attempt.number + attempt.uncounted
+            span = backoff(tries, self.queue.backoff, self.queue.backoff_most)
+        self._note(attempt, verdict, "retry", span)
+        if not verdict.counts:
+            more = attempt.uncounted + (verdict.span is None)
+            attempt = attempt._replace(number=attempt.number - 1, uncounted=more)
+        is_behind = attempt.group is not None and self._run(
+            self._sql.IS_BEHIND, (self.number, attempt.group, attempt.event)
         )
-        self._store_end(HELD if is_behind else WAITING, event, revived, attempts, span, code, error)
+        self._store_end(HELD if is_behind else WAITING, attempt, verdict, span)
         self.freed |= not is_behind
 
-    def _store_end(
-        self,
-        state: int,
-        event: int,
-        revived: int,
-        attempts: int,
-        span: int,
-        code: int | None,
-        error: str | None,
-    ) -> None:
-        due = self.now + span
-        row = (state, attempts, due, span, code, error, self.number, revived, event)
+    def _store_end(self, state: int, attempt: Attempt, verdict: Verdict, span: int) -> None:
+        revived, event, number, _, uncounted, _ = attempt
+        row = (
+            state, number, self.now + span, span, verdict.code, verdict.error, uncounted,
+            self.number, revived, event,
+        )  # fmt: skip
         self._run(self._sql.PUT_BACK, row)
 
-    def _bury(
-        self,
-        event: int,
-        revived: int,
-        attempts: int,
-        group: str | None,
-        code: int | None,
-        error: str | None,
-    ) -> None:
+    def _bury(self, attempt: Attempt, verdict: Verdict) -> None:
         """Store a dead letter in place of an unfinished event."""
-        self._run(self._sql.BURY, (self.number, event, attempts, code, error, self.now))
+        revived, event, number, group, _, _ = attempt
+        self._note(attempt, verdict, "dead")
+        self._run(
+            self._sql.BURY, (self.number, event, number, verdict.code, verdict.error, self.now)
+        )
         self._dead += 1
         self._drop(event, revived, group)
         if self.queue.emit_dead:
-            self._announce(event, attempts, error)
+            self._announce(event, number, verdict.error)
+
+    def _note(self, attempt: Attempt, verdict: Verdict, what: str, wait: int = 0) -> None:
+        """Note an attempt to be reported, unless its event was only given back."""
+        code, error, counts = verdict.code, verdict.error, verdict.counts
+        if counts or wait or code is not None or error is not None:
+            most, worker = self.queue.max_attempts, attempt.worker
+            event, number = attempt.event, attempt.number
+            self._outcomes.append(
+                Outcome(
+                    self._consumer, event, number, most, what, wait, counts, code, error, worker
+                )
+            )
 
     def _drop(self, event: int, revived: int, group: str | None) -> None:
         self._run(self._sql.DROP, (self.number, revived, event))
@@ -519,8 +528,11 @@ class Change:
     # --- the end ----------------------------------------------------------------------------------
 
     def store(self) -> None:
-        """Store what the change came to: the queue, its progress and its counts."""
+        """Store what the change came to: the queue, its progress, its counts, and its report."""
         self._free_groups()
+        if outcomes := self._outcomes:
+            self._outcomes = []
+            self._db.on_commit(lambda: self._db.report(outcomes))
         minute = self.now // 60_000
         if self._done or self._failed or self._dead:
             counts = (self.number, minute, self._done, self._failed, self._dead)

@@ -264,6 +264,26 @@ class Verdict(NamedTuple):
     error: str | None = None
 
 
+class Outcome(NamedTuple):
+    """An attempt that did not finish its event, and `what` follows: retry, dead or stall.
+
+    A retry comes after `wait` ms. `most` is the consumer's number of attempts; one that was not
+    counted has `counts` false. `code` is the exit code of a handler, negative for a signal, `error`
+    what was said of the attempt, and `worker` who lost its lease.
+    """
+
+    consumer: str
+    event: int | None
+    attempt: int
+    most: int
+    what: str
+    wait: int = 0
+    counts: bool = True
+    code: int | None = None
+    error: str | None = None
+    worker: str | None = None
+
+
 class Settled(NamedTuple):
     """The leases that were lost, as token and event; whether others can claim more than before."""
 

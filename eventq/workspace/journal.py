@@ -37,6 +37,11 @@ class Journal:
         # No OS thread may write to a descriptor that another one has just closed.
         self._turn = RLock()
 
+    @property
+    def thread(self) -> str:
+        """What the thread is known by."""
+        return self._layout.thread
+
     def committed(self, commit: Commit) -> None:
         """Log the pushed events."""
         for first, count, stamp, rows in commit[3]:

@@ -53,7 +53,7 @@ def test_subscribe_gives_what_is_kept(thread: eventq.Thread, handler: str | None
     first = thread.subscribe("w", handler)
     second = thread.subscribe("a", command, filter="id > 0", max_attempts=2, timeout=1.5)
     more: Any = {"directory": os.getcwd()} if handler else {"kind": "pull"}
-    assert first == Subscription("w", handler, None, 5, None, **more)
+    assert first == Subscription("w", handler, None, 21, None, **more)
     assert second == Subscription("a", command, "id > 0", 2, 1.5, **more)
     assert thread.subscriptions() == [first, second]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -292,8 +293,9 @@ def test_a_result_after_the_lease_does_not_count(
     clock.move(31)
     handlers.end(1, 0)
     assert (handlers.started, handlers.attempts) == ([[1], [1]], [1, 2])
-    (line,) = handlers.warnings
-    assert line.endswith("event=1 ended after its lease: the result does not count")
+    first, second = handlers.warnings
+    assert first.endswith("event=1 ended after its lease: the result does not count")
+    assert re.match(r"retry: consumer=w event=1 attempt=1/21: the lease of .+ ended; ", second)
 
 
 @pytest.mark.parametrize("code", [0, -15])
@@ -382,13 +384,16 @@ def test_dead_letters_that_are_retried_run_singly_and_beside_the_order(
 def test_an_attempt_that_does_not_count_is_made_again_after_a_wait(
     handlers: Handlers, thread: eventq.Thread, clock: Clock
 ) -> None:
-    """With exit code 75, as often as the handler asks for it; the wait does not grow."""
+    """With exit code 75, as often as the handler asks for it; the wait is doubled each time."""
     fill(thread, 1, max_attempts=1, concurrency=1, backoff=(10, 60))
     handlers.advance()
-    for runs in (2, 3):
+    for runs, wait in ((2, 10), (3, 20), (4, 40), (5, 60)):
         handlers.end(1, 75)
         assert len(handlers.started) == runs - 1
-        clock.move(10)
+        clock.move(wait / 2 - 0.1)
+        handlers.advance()
+        assert len(handlers.started) == runs - 1
+        clock.move(wait / 2 + 0.1)
         handlers.advance()
         assert (handlers.started, handlers.attempts) == ([[1]] * runs, [1] * runs)
 
@@ -532,7 +537,9 @@ def test_what_a_failed_run_has_left_is_ended_before_the_next_one(
     handlers.advance()
     assert len(list(thread.dead_letters())) == dead
     assert handlers.started == [[1]] * (2 - dead)
-    assert handlers.warnings == ["dispatch: consumer=w event=1 has left processes, which are ended"]
+    left, how = handlers.warnings
+    assert left == "dispatch: consumer=w event=1 has left processes, which are ended"
+    assert how.startswith(("retry: consumer=w event=1 ", "dead: consumer=w event=1 "))
 
 
 def test_what_a_run_that_succeeded_has_left_goes_on(

@@ -55,6 +55,10 @@ def test_info_says_where_each_consumer_stands(thread: Thread, clock: Clock) -> N
     assert info.mirror_bytes == os.path.getsize(os.path.join(thread.path, "events.jsonl"))
     assert info.db_bytes == os.path.getsize(os.path.join(thread.path, "events.db"))
     stamp = "2026-03-18T10:30:00.123Z"
+    next_step: Any = {
+        "waits_for": "a handler, and nobody runs it",
+        "advice": f"eventq dispatch --thread {thread.path}",
+    }
     assert info.subscriptions == (
         ConsumerInfo(
             "w",
@@ -71,6 +75,7 @@ def test_info_says_where_each_consumer_stands(thread: Thread, clock: Clock) -> N
             waiting_id=6,
             lag=0,
             unexamined=3,
+            **next_step,
         ),
         ConsumerInfo(
             "a",
@@ -82,11 +87,12 @@ def test_info_says_where_each_consumer_stands(thread: Thread, clock: Clock) -> N
             False,
             0,
             None,
-            5,
+            21,
             None,
             waiting_id=3,
             lag=0,
             unexamined=8,
+            **next_step,
         ),
     )
 

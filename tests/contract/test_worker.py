@@ -133,7 +133,11 @@ def test_what_a_function_raises(
         until(lambda: done(thread))
     assert sorted(got) == [(1, 1), (2, 1), (3, 1), (3, 1), (3, 1), (4, 1), (4, 2)]
     assert letters(thread) == [(2, 1, "no such user"), (4, 2, "ValueError: what is this")]
-    assert len([r for r in caplog.records if r.name == "eventq.worker"]) == 2
+    lines = [r.getMessage() for r in caplog.records if r.name == "eventq.worker"]
+    assert [line.partition(" event=")[2][:13] for line in lines if " event=" in line] == [
+        "2 attempt=1/2", "4 attempt=1/2", "4 attempt=2/2"
+    ]  # fmt: skip
+    assert len([line for line in lines if line.endswith(" failed")]) == 2
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -194,7 +198,7 @@ def test_a_call_that_takes_too_long_has_failed(
         until(lambda: ended)
     assert ended == ["returned" if kind == "sync" else "cancelled"]
     assert letters(thread) == [(1, 1, "TimeoutError: timed out after 0.2 seconds")]
-    assert levels(caplog) == ["ERROR"], "it is settled once"
+    assert levels(caplog) == ["ERROR", "WARNING"], "it is settled once"
 
 
 @pytest.mark.engines("sqlite")
@@ -526,7 +530,7 @@ def test_what_a_function_settled_and_undid_is_settled_by_the_worker(
     with running(worker):
         until(lambda: done(thread))
     assert letters(thread) == [(1, 1, "ValueError: no")]
-    assert levels(caplog) == ["ERROR"]
+    assert levels(caplog) == ["ERROR", "WARNING"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

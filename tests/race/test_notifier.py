@@ -234,7 +234,7 @@ def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
     box.patch.setattr(notifier, "DEFERRED_SECONDS", 0.01)
     box.patch.setenv("EVENTQ_BACKOFF", "1000")
     box.thread.push("self", "test", "x")
-    until(lambda: box.journal("retry attempt=2/5"), "the handler has run")
+    until(lambda: box.journal("retry: consumer=w event=1 attempt=1/21: "), "the handler has run")
     with open(found, encoding="utf-8") as file:
         text = file.read()
     assert "EVENTQ_CONSUMER=w" in text

@@ -147,7 +147,7 @@ def test_of_several_subscribes_one_wins(box: Box) -> None:
         name = f"w{number}"
         first, *others = race(
             box,
-            lambda n, name=name: [*words, name, "--handler", f"echo {n}"],  # type: ignore[misc]
+            lambda n, name=name: [*words, name, "--each", "--handler", f"echo {n}"],  # type: ignore[misc]
             4,
         )
         assert first == (0, f"Subscribed consumer '{name}'\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -77,7 +78,7 @@ def test_a_push_leaves_its_event_to_the_worker(box: Box, workers: list[Worker]) 
     assert got(box) == [(1, 1)]
     assert len(box.alive()) == 2  # it and its watchdog
     assert worker.end() == 0
-    assert worker.said()[-1] == "eventq work: stopped"
+    assert worker.said()[-1].endswith("] eventq work: stopped")
     assert locks.guards(box.thread.layout.guards) == []
 
 
@@ -141,11 +142,12 @@ def test_only_the_consumers_that_are_named(box: Box, workers: list[Worker]) -> N
 
 
 def test_a_failed_handler_is_reported(box: Box, workers: list[Worker]) -> None:
-    """The line names consumer, event and exit code."""
+    """The line has the time, and names consumer, event, attempt and exit code."""
     box.thread.subscribe("w", noting(box, "exit 65"), each=True)
     worker = start(box, workers)
     box.push()
-    worker.wait_for("consumer 'w': the handler of event 1 exited with code 65")
+    worker.wait_for("dead: consumer=w event=1 attempt=1/21: exited with code 65")
+    assert all(re.match(r"\[\d{4}-.+Z\] eventq work: /", line) for line in worker.said())
     worker.end()
 
 
@@ -154,9 +156,9 @@ def test_a_stall_is_reported(box: Box, workers: list[Worker]) -> None:
     box.thread.subscribe("w", noting(box, "exit 3"), each=True, max_attempts=1)
     worker = start(box, workers)
     box.push()
-    worker.wait_for("consumer 'w' stalled: ")
+    worker.wait_for("stall: consumer=w event=1 attempt=1/1: exited with code 3")
     box.thread.resume("w")
-    until(lambda: len(worker.said("stalled: ")) == 2, "it stalls again")
+    until(lambda: len(worker.said("stall: ")) == 2, "it stalls again")
     assert got(box) == [(1, 1), (1, 1)]
     assert len(box.alive()) == 2  # it and its watchdog
     worker.end()

@@ -13,7 +13,7 @@ from eventq.errors import (
     FencedError,
     UnknownConsumerError,
 )
-from eventq.event import ConsumerState, EventPage, LinePage, Popped, Settings
+from eventq.event import ORIGINAL, ConsumerState, EventPage, LinePage, Popped, Settings
 from eventq.storage import SLACK_MS
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
@@ -194,7 +194,7 @@ class Consumers:
     ) -> bool:
         """Store a subscription, with a clean state; return False when there is one of that name."""
         check_short(consumer, "consumer")
-        row = (handler, filter, attempts, timeout, *(settings or Settings()))
+        row = (handler, filter, attempts, timeout, *(settings or ORIGINAL))
         values = dict(zip(_FIELDS, row, strict=True))
         with self._db.joined():
             if not self._change(_PUT, consumer, **values):

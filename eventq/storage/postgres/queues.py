@@ -53,8 +53,9 @@ done = queue_counts.done + excluded.done, failed = queue_counts.failed + exclude
 dead = queue_counts.dead + excluded.dead"""
 TRIM_COUNTS = f"DELETE FROM eventq.queue_counts WHERE {_OF} AND minute < %(2)s"
 SET_BACK = f"due_at > %(2)s + span_ms + {SLACK_MS}"
-ENDED = f"""SELECT revived, event_id, attempts, group_value FROM eventq.unfinished
-WHERE {_OF} AND state = 0 AND (due_at <= %(2)s OR {SET_BACK}) ORDER BY revived, event_id"""
+ENDED = f"""SELECT revived, event_id, attempts, group_value, uncounted, worker
+FROM eventq.unfinished WHERE {_OF} AND state = 0 AND (due_at <= %(2)s OR {SET_BACK})
+ORDER BY revived, event_id"""
 WAKE = f"""UPDATE eventq.unfinished SET due_at = %(2)s
 WHERE {_OF} AND state = 1 AND {SET_BACK}"""
 NEXT_END = f"SELECT min(due_at) FROM eventq.unfinished WHERE {_OF} AND state = 0"
@@ -93,7 +94,7 @@ due_at = CASE WHEN state = 2 AND %(1)s = 1 THEN 0 ELSE due_at END
 WHERE {MINE} AND consumer = %(3)s AND revived = 0 AND event_id = %(4)s"""
 IS_BEHIND = f"""SELECT 1 FROM eventq.unfinished WHERE {_OF} AND group_value = %(2)s
 AND event_id < %(3)s AND revived = 0 LIMIT 1"""
-RESUME = """UPDATE eventq.unfinished u SET attempts = 0, due_at = 0, state = CASE
+RESUME = """UPDATE eventq.unfinished u SET attempts = 0, uncounted = 0, due_at = 0, state = CASE
 WHEN u.revived = 0 AND EXISTS (SELECT 1 FROM eventq.unfinished e WHERE e.bucket = %(b)s
 AND e.thread_id = %(t)s AND e.consumer = %(1)s AND e.revived = 0
 AND e.group_value = u.group_value AND e.event_id < u.event_id) THEN 2 ELSE 1 END
@@ -105,11 +106,12 @@ RETURNING event_id, group_value"""
 EXTEND = f"""UPDATE eventq.unfinished SET due_at = %(2)s + coalesce(%(6)s::bigint, span_ms),
 span_ms = coalesce(%(6)s::bigint, span_ms) WHERE {_HELD} AND event_id IN {_LISTED.format(5)}
 RETURNING event_id, due_at"""
-FIND = f"SELECT attempts, group_value FROM eventq.unfinished WHERE {_HELD} AND event_id = %(5)s"
+FIND = f"""SELECT attempts, group_value, uncounted FROM eventq.unfinished
+WHERE {_HELD} AND event_id = %(5)s"""
 PUT_BACK = f"""UPDATE eventq.unfinished SET state = %(1)s, attempts = %(2)s, due_at = %(3)s,
 span_ms = %(4)s, token = NULL, code = coalesce(%(5)s::bigint, code),
-error = coalesce(%(6)s::text, error)
-WHERE {MINE} AND consumer = %(7)s AND revived = %(8)s AND event_id = %(9)s"""
+error = coalesce(%(6)s::text, error), uncounted = %(7)s
+WHERE {MINE} AND consumer = %(8)s AND revived = %(9)s AND event_id = %(10)s"""
 DROP = f"DELETE FROM eventq.unfinished WHERE {_OF} AND revived = %(2)s AND event_id = %(3)s"
 REVIVE = f"""INSERT INTO eventq.unfinished (bucket, thread_id, consumer, revived, event_id, state,
 attempts, due_at, span_ms, code, error) SELECT d.bucket, d.thread_id, d.consumer, 1, d.event_id, 1,

@@ -16,7 +16,7 @@ from eventq.errors import (
     FilterError,
     UnknownConsumerError,
 )
-from eventq.event import ConsumerState, Popped, Settings
+from eventq.event import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.storage import SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
 
@@ -70,7 +70,7 @@ on_failure = excluded.on_failure, backoff_ms = excluded.backoff_ms,
 backoff_most_ms = excluded.backoff_most_ms, lease_ms = excluded.lease_ms,
 emit_dead = excluded.emit_dead"""
 _SET_PAUSED = """INSERT INTO consumer_settings (consumer_id, kind, batch, concurrency, backoff_ms,
-backoff_most_ms, lease_ms, emit_dead, paused) VALUES (?1, 'loop', 1, 0, 1000, 600000, 30000, 0, ?2)
+backoff_most_ms, lease_ms, emit_dead, paused) VALUES (?1, 'loop', 1, 0, 500, 60000, 30000, 0, ?2)
 ON CONFLICT DO UPDATE SET paused = excluded.paused"""
 # Whether a lease of the queue `n` holds now: ?2. A replay since then has ended it, an ack those of
 # the events up to it.
@@ -131,9 +131,6 @@ _NOTE_RUN = """UPDATE subscription_state SET
 attempts = coalesce(?1, attempts), attempts_at = iif(?1 IS NULL, attempts_at, ?3),
 stalled = iif(?2 IS NULL, stalled, nullif(?2, '')), stalled_at = iif(?2 IS NULL, stalled_at, ?3)
 WHERE consumer_id = ?4"""
-
-
-DEFAULTS = Settings()
 
 
 class _Position(NamedTuple):
@@ -545,7 +542,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     """Return a row as a record: what was noted for another acked event does not count."""
     consumer, handler, text, acked, updated_at, most, timeout = row[:7]
     attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
-    settings = DEFAULTS if row[14] is None else Settings._make((*row[14:24], bool(row[24])))
+    settings = ORIGINAL if row[14] is None else Settings._make((*row[14:24], bool(row[24])))
     # A handler that pops begins after the acked event, whatever claims have examined before.
     frontier = 0 if settings.kind == "loop" else row[26] or 0
     fits = after <= max(acked, frontier) and scanned_text == (text or "")

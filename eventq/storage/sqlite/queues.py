@@ -18,7 +18,7 @@ coalesce(q.unfinished, 0), expires_at, coalesce(seen_at, 0), q.stalled_at, coale
 coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), s.consumer_id IS NOT NULL,
 filter, coalesce(paused, 0), ordered_by, coalesce(max_attempts, 5),
 coalesce(on_failure, iif(c.kind = 'each' AND concurrency = 0, 'stall', 'dead')),
-coalesce(emit_dead, 0), coalesce(backoff_ms, 1000), coalesce(backoff_most_ms, 600000),
+coalesce(emit_dead, 0), coalesce(backoff_ms, 500), coalesce(backoff_most_ms, 60000),
 (SELECT min(due_at) FROM unfinished u WHERE u.queue_id = q.queue_id AND state = 1
 AND (revived >= (coalesce(c.kind, '') = 'each' AND concurrency = 0) OR event_id = (SELECT
 min(event_id) FROM unfinished f WHERE f.queue_id = q.queue_id AND revived = 0))),
@@ -36,7 +36,7 @@ COUNT = """INSERT INTO queue_counts (queue_id, minute, done, failed, dead) VALUE
 ON CONFLICT DO UPDATE SET done = done + excluded.done, failed = failed + excluded.failed,
 dead = dead + excluded.dead"""
 SET_BACK = f"due_at > ?2 + span_ms + {SLACK_MS}"
-ENDED = f"""SELECT revived, event_id, attempts, group_value FROM unfinished
+ENDED = f"""SELECT revived, event_id, attempts, group_value, uncounted, worker FROM unfinished
 WHERE queue_id = ?1 AND state = 0 AND (due_at <= ?2 OR {SET_BACK})"""  # noqa: S608
 WAKE = f"UPDATE unfinished SET due_at = ?2 WHERE queue_id = ?1 AND state = 1 AND {SET_BACK}"  # noqa: S608
 NEXT_END = "SELECT min(due_at) FROM unfinished WHERE queue_id = ? AND state = 0"
@@ -77,9 +77,10 @@ IS_BEHIND = """SELECT 1 FROM unfinished
 WHERE queue_id = ? AND group_value = ? AND event_id < ? AND revived = 0 LIMIT 1"""
 
 # One that stopped its queue may be behind its group: its order may be newer than its lease.
-RESUME = """UPDATE unfinished AS u SET attempts = 0, due_at = 0, state = iif(u.revived = 0
-AND EXISTS (SELECT 1 FROM unfinished e WHERE e.queue_id = u.queue_id AND e.revived = 0
-AND e.group_value = u.group_value AND e.event_id < u.event_id), 2, 1)
+RESUME = """UPDATE unfinished AS u SET attempts = 0, uncounted = 0, due_at = 0,
+state = iif(u.revived = 0 AND EXISTS (SELECT 1 FROM unfinished e
+WHERE e.queue_id = u.queue_id AND e.revived = 0 AND e.group_value = u.group_value
+AND e.event_id < u.event_id), 2, 1)
 WHERE queue_id = ? AND state IN (1, 3)"""
 
 # A lease that holds. One that has ended is nobody's, even if nobody else has the event yet.
@@ -90,9 +91,10 @@ RETURNING event_id, group_value"""  # noqa: S608
 EXTEND = f"""UPDATE unfinished SET due_at = ?2 + coalesce(?6, span_ms),
 span_ms = coalesce(?6, span_ms) WHERE {MINE} AND event_id IN (SELECT value FROM json_each(?5))
 RETURNING event_id, due_at"""  # noqa: S608
-FIND = f"SELECT attempts, group_value FROM unfinished WHERE {MINE} AND event_id = ?5"  # noqa: S608
+FIND = f"""SELECT attempts, group_value, uncounted FROM unfinished
+WHERE {MINE} AND event_id = ?5"""  # noqa: S608
 PUT_BACK = """UPDATE unfinished SET state = ?, attempts = ?, due_at = ?, span_ms = ?,
-token = NULL, code = coalesce(?, code), error = coalesce(?, error)
+token = NULL, code = coalesce(?, code), error = coalesce(?, error), uncounted = ?
 WHERE queue_id = ? AND revived = ? AND event_id = ?"""
 TRIM_COUNTS = "DELETE FROM queue_counts WHERE queue_id = ? AND minute < ?"
 DROP = "DELETE FROM unfinished WHERE queue_id = ? AND revived = ? AND event_id = ?"

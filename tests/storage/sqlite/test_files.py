@@ -12,6 +12,9 @@ import eventq
 from eventq.errors import DamagedError, ThreadExistsError
 from tests.contract.support import listing
 
+# It is tried as the older tool's consumers always were.
+OLD_SUBSCRIPTION = eventq.Subscription("w", "true", "id > 0", 5, backoff=(0.5, 60))
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -122,7 +125,7 @@ def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
             (2, "external:a:b:c:d:e", "message", None, "two"),
             (3, "self", "record", "", "3"),
         ]
-        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
+        assert thread.subscriptions() == [OLD_SUBSCRIPTION]
         assert thread.info().subscriptions[0].last_acked_id == 1
         assert [event.id for event in thread.pop("w", 1)] == [2, 3]
         assert thread.push("self", "note", "four", key="k") == thread.push(
@@ -144,7 +147,7 @@ def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
     before = listing(original)
     with eventq.open(original, read_only=True) as thread:
         assert [event.id for event in thread.peek(filter="type = 'record'")] == [1, 3]
-        assert thread.subscriptions() == [eventq.Subscription("w", "true", "id > 0")]
+        assert thread.subscriptions() == [OLD_SUBSCRIPTION]
         info = thread.info()
         assert (
             info.event_count,

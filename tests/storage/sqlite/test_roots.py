@@ -75,8 +75,11 @@ def aged(path: str, version: int) -> None:
     connection = apsw.Connection(os.path.join(path, "events.db"))
     for step, file in reversed(migrate.files()[version:]):
         with open(file, encoding="utf-8") as script:
-            made = re.findall(r"^CREATE (TABLE|TRIGGER) (\w+)", script.read(), re.MULTILINE)
-        assert made, step
+            text = script.read()
+        for table, column in re.findall(r"^ALTER TABLE (\w+) ADD COLUMN (\w+)", text, re.MULTILINE):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        made = re.findall(r"^CREATE (TABLE|TRIGGER) (\w+)", text, re.MULTILINE)
+        assert made or "ALTER" in text, step
         for kind, name in reversed(made):
             connection.execute(f"DROP {kind} {name}")
     connection.execute("DELETE FROM migrations WHERE number > ?", (version,))
