@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
     class Pushed(TypedDict):
-        """An event to be stored."""
+        """An event to be stored, without its content."""
 
         source: str
         type: str
-        content: str
         subtype: str | None
         key: str | None
 
@@ -36,23 +35,29 @@ def push(
     thread: Thread,
     *,
     event: Pushed,
+    content: str | None,
     content_file: str | None,
     batch: bool,
     key_strict: bool,
     json: bool,
 ) -> None:
-    """Store an event durably, and wake its consumers."""
+    """Store an event durably, and wake its consumers.
+
+    Without --content or --content-file, eventq reads the payload from stdin, to its end.
+    """
     if batch:
         _push_batch(thread, key_strict=key_strict, json=json)
         return
     if content_file is not None:
-        event["content"] = _read_content(content_file)
-    stored = thread.push(**event, key_strict=key_strict)
+        content = _read_content(content_file)
+    elif content is None:
+        content = _read_stdin()
+    stored = thread.push(**event, content=content, key_strict=key_strict)
     if json:
         show.say(line(stored))
     if event["key"] is None:
         return
-    if conflict := key_conflict(stored, NewEvent(**event)):
+    if conflict := key_conflict(stored, NewEvent(**event, content=content)):
         show.note(f"Note: {conflict.what}; nothing was stored")
 
 
@@ -92,17 +97,26 @@ class _Skipped:
             show.note(f"Note: {self._first.what}; nothing was stored for {more}")
 
 
-def _read_content(path: str) -> str:
+def _read_stdin() -> str:
+    """Return the text of stdin; raise UsageError if it is empty, as a failed program leaves it."""
+    if content := _read_content("-", "stdin"):
+        return content
+    fix = "give --content, pipe in some text, or accept an empty stdin with --content-file -"
+    raise UsageError("stdin is empty, and there is no --content", fix)
+
+
+def _read_content(path: str, name: str = "") -> str:
+    name = name or f"'{path}'"
     try:
         place = show.stdin() if path == "-" else path
         with open(place, "rb", buffering=0, closefd=path != "-") as file:
             return show.read_all(lambda: show.read(file.fileno()), limit_of_event()).decode()
     except UnicodeDecodeError as error:
-        what = f"'{path}' is not UTF-8 text (byte {error.start})"
+        what = f"{name} is not UTF-8 text (byte {error.start})"
         raise InputError(what, "encode it, for example as base64") from error
     except (OSError, ValueError) as error:
-        what = f"'{path}' could not be read: {error}"
-        raise LogicError(what, "check the path of --content-file") from error
+        what = f"{name} could not be read: {error}"
+        raise LogicError(what, "check the path, or give --content instead") from error
 
 
 def pop(
@@ -202,6 +216,17 @@ _OF_ONE_EVENT = [
 ]
 
 
+def _check_fields(raw: Raw) -> None:
+    """Require the fields under `thread`; otherwise require only that stdin can bring a content."""
+    if show.program() == "thread":
+        required("source", "type")(raw)
+        one_of("content", "content-file")(raw)
+    exclude("content", "content-file")(raw)
+    if raw["content"] is raw["content-file"] is None and not show.has_stdin():
+        fix = "give --content TEXT, or pipe the content into this command"
+        raise UsageError("there is no --content, and nothing is piped in", fix)
+
+
 def _check_batch(raw: Raw) -> None:
     """Refuse the fields of one event for a batch, except under `thread`, which ignores them."""
     if raw["batch"] and show.program() != "thread":
@@ -222,11 +247,13 @@ COMMANDS = {
                     "source ADDRESS",
                     "The sender, for example self or internal:dm:default:warden.",
                     default="",
-                ),
-                Option("type TYPE", "The type, for example message or record.", default=""),
+                ).or_assume("self"),
+                Option(
+                    "type TYPE", "The type, for example message or record.", default=""
+                ).or_assume("message"),
                 Option("subtype SUBTYPE", "The subtype, for example decision.", kinds.verbatim),
-                Option("content TEXT", "The payload.", kinds.verbatim, default=""),
             ),
+            Option("content TEXT", "The payload.", kinds.verbatim),
             Option(
                 "content-file FILE",
                 "Read the payload from a file, or from stdin for -.",
@@ -243,14 +270,10 @@ COMMANDS = {
             JSON,
         ],
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
+        "git diff | eventq push --thread ./inbox --type record --subtype diff",
         "eventq push --thread ./inbox --batch < events.ndjson",
         rules=[
-            unless(
-                "batch",
-                required("source", "type"),
-                one_of("content", "content-file"),
-                needs("key-strict", "key"),
-            ),
+            unless("batch", _check_fields, needs("key-strict", "key")),
             exclude("batch", "key", fix="give each line a key of its own, as the field key"),
             _check_batch,
         ],

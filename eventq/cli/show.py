@@ -163,6 +163,11 @@ def stdin() -> int:
     return 0
 
 
+def has_stdin() -> bool:
+    """Return whether stdin is open, and not a terminal, at which a person would have to type."""
+    return 0 not in _closed and not os.isatty(0)
+
+
 def read(fd: int) -> bytes:
     """Return the next bytes of a descriptor: what has arrived in a pipe, b"" at the end."""
     while True:

@@ -122,7 +122,7 @@ def test_a_hook_without_memory_exits_0(inbox: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("hook",), ("push", "--source", "s", "--type", "t", "--content-file", "-")]
+    "words", [("hook",), ("push",), ("push", "--source", "s", "--type", "t", "--content-file", "-")]
 )
 def test_a_stdin_that_does_not_block_is_waited_for(
     inbox: str, words: tuple[str, ...], until: Until
@@ -149,10 +149,12 @@ def test_a_stdin_that_does_not_block_is_waited_for(
 # --- push -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["-", "/dev/zero"])
-def test_content_without_end_is_refused_at_the_limit(inbox: str, file: str) -> None:
+@pytest.mark.parametrize(
+    "more", [["--content-file", "-"], ["--content-file", "/dev/zero"], []], ids=str
+)
+def test_content_without_end_is_refused_at_the_limit(inbox: str, more: list[str]) -> None:
     """What goes on beyond the limit of an event is not read any further."""
-    words = ["push", "--thread", inbox, "--source", "s", "--type", "t", "--content-file", file]
+    words = ["push", "--thread", inbox, "--source", "s", "--type", "t", *more]
     done, most = measured(*words, given="/dev/zero")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(

@@ -207,7 +207,7 @@ _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.m
 
 
 @pytest.mark.parametrize("words", [
-    ["push", "--source", "s", "--type", "t", "--content", "c", "--json"], ["push", "--batch"],
+    ["push", "--source", "s", "--type", "t", "--content", "c", "--json"], ["push", "--batch"], ["push"],
     ["pop", "--consumer", "w", "--last-event-id", "0"],
     ["peek", "--last-event-id", "0", "--filter", "type = 't'"],
     ["ack", "--consumer", "w", "--last-event-id", "0"], ["hook"],
