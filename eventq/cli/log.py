@@ -159,12 +159,21 @@ def _unfenced() -> bool:
 def peek(
     thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
 ) -> None:
-    """Print events without consuming them. One JSON object per line; no file changes."""
-    if last is not None:
-        _show_lines(thread.last(last, filter=filter))
+    """Print events without consuming them. One JSON object per line; no file changes.
+
+    Without --last-event-id or --last, eventq prints the newest 20.
+    """
+    if last_event_id is None:
+        _show_lines(thread.last(last or min(limit, _NEWEST), filter=filter))
         return
     for page in thread.log.lines(filter, last_event_id or 0, limit):
         show.lines(page.lines)
+
+
+def _check_peek(raw: Raw) -> None:
+    """Require a place to read from under `thread`, as ever."""
+    check = one_of if show.program() == "thread" else exclude
+    check("last-event-id", "last")(raw)
 
 
 def _show_lines(events: Sequence[Event]) -> None:
@@ -208,6 +217,7 @@ def hook(thread: Thread, *, source: str) -> None:
         thread.journal.warn(f"hook: {error or type(error).__name__}")
 
 
+_NEWEST = 20  # events that `peek` shows by itself
 _PROCESSED = "last-event-id N", "The last event that was processed"
 _REPLAY = Option("replay", "Go back to an event that was acked before; ends all claims.")
 _OF_ONE_EVENT = [
@@ -319,9 +329,10 @@ COMMANDS = {
             FILTER,
             JSON_ERRORS,
         ],
+        "eventq peek --thread ./inbox",
         "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
         "eventq peek --thread ./inbox --last 5",
-        rules=[one_of("last-event-id", "last")],
+        rules=[_check_peek],
     ),
     "tail": Command(
         tail,

@@ -63,7 +63,7 @@ def test_no_command_at_all_shows_help() -> None:
     (["completion", "tcsh"], "SHELL must be bash, zsh or fish, not 'tcsh'"),
     (["push", "--thread", "INBOX", "--content", "a", "--content-file", "b"], "exclude each other"),
     (["push", "--thread", "INBOX"], "stdin is empty"),
-    (["peek", "--thread", "INBOX"], "--last-event-id or --last"),
+    (["peek", "--thread", "INBOX", "--last", "1", "--last-event-id", "0"], "exclude each other"),
     (["prune", "--thread", "INBOX"], "--keep-last or --before-id"),
     (["pop", "--thread", "INBOX", "--consumer", "w", "--last-event-id", "1.5"], "whole number"),
     (["peek", "--thread", "INBOX", "--last-event-id", "0", "--limit", "0"], "from 1"),

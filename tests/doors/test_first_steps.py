@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import eventq
-from tests.doors.support import BIN, EVENTQ, contents, environ, ok, refused, run
+from tests.doors.support import BIN, EVENTQ, contents, environ, objects, ok, refused, run
 
 THREAD = os.path.join(BIN, "thread")
 
@@ -79,3 +79,23 @@ def test_thread_push_assumes_nothing(inbox: str, words: list[str], says: str) ->
     shown = run("push", "--help", program=THREAD).out
     assert "(default" not in shown
     assert contents(inbox) == []
+
+
+# --- peek without options -------------------------------------------------------------------------
+
+
+def test_peek_shows_the_newest_events(inbox: str) -> None:
+    """Without options those are 20, the oldest of them first; --limit and --filter still hold."""
+    with eventq.open(inbox) as thread:
+        thread.push_many({"source": "s", "type": "t", "content": str(n)} for n in range(1, 31))
+
+    def shown(*words: str) -> list[int]:
+        return [event["id"] for event in objects("peek", "--thread", inbox, *words)]
+
+    assert shown() == [*range(11, 31)]
+    assert shown("--limit", "3") == [28, 29, 30]
+    assert shown("--filter", "id % 10 = 0") == [10, 20, 30]
+    assert shown("--last", "25") == [*range(6, 31)]
+    assert shown("--last-event-id", "0") == [*range(1, 31)]
+    done = run("peek", "--thread", inbox, program=THREAD)
+    refused(2, "either --last-event-id or --last is needed", done)

@@ -209,7 +209,7 @@ _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.m
 @pytest.mark.parametrize("words", [
     ["push", "--source", "s", "--type", "t", "--content", "c", "--json"], ["push", "--batch"], ["push"],
     ["pop", "--consumer", "w", "--last-event-id", "0"],
-    ["peek", "--last-event-id", "0", "--filter", "type = 't'"],
+    ["peek", "--last-event-id", "0", "--filter", "type = 't'"], ["peek"],
     ["ack", "--consumer", "w", "--last-event-id", "0"], ["hook"],
 ], ids=lambda words: words[0])  # fmt: skip
 def test_the_quick_commands_import_nothing_slow(
