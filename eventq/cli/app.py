@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from eventq import __version__
 from eventq.cli import groups, kinds, show
 from eventq.cli.execute import execute
-from eventq.cli.table import VERBOSE
+from eventq.cli.table import VERBOSE, is_strict
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
@@ -110,7 +110,35 @@ def _completed(part: Option) -> dict[str, Any]:
     return {"type": click.Path(readable=False) if is_path else click.STRING}
 
 
-class _WithRest(click.Command):
+class _Mistake(click.UsageError):
+    """A usage error that brings its own suggestion."""
+
+    def __init__(self, what: str, fix: str, context: click.Context | None = None) -> None:
+        super().__init__(what, context)
+        self.fix = fix
+
+
+class _Command(click.Command):
+    """A command that refuses a second value for an option, which click would let win in silence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; raise UsageError for an option with two values."""
+        words = [*args]  # click consumes them
+        left = super().parse_args(ctx, args)
+        if is_strict() and not ctx.resilient_parsing:
+            given = self.make_parser(ctx).parse_args(words)[2]
+            for param in given:
+                if _takes_one(param) and given.count(param) > 1:
+                    fix = "give one, as only one of them would count"
+                    raise _Mistake(f"{param.opts[0]} has more than one value", fix, ctx)
+        return left
+
+
+def _takes_one(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option) and not param.is_flag and not param.multiple
+
+
+class _WithRest(_Command):
     """A command whose last argument is all the words after `--`, verbatim."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -158,7 +186,7 @@ def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
 
 def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
     has_rest = any(argument.is_rest for argument in command.arguments)
-    kind = _WithRest if has_rest else click.Command
+    kind = _WithRest if has_rest else _Command
     return kind(
         name,
         params=_params(command) + _anywhere(),
@@ -252,6 +280,8 @@ def run_click(argv: list[str]) -> int:
 
 def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
     """Return the suggestion for a usage error; it names a missing option's variable."""
+    if isinstance(error, _Mistake):
+        return error.fix
     path = error.ctx.command_path if error.ctx else _path(app, argv)
     param = error.param if isinstance(error, click.MissingParameter) else None
     if param is not None and isinstance(param.envvar, str):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SERVERS = ("eventq://", "unix:")  # how the address of a server begins
 _MOST = (1 << 63) - 1
+_DURATION = "give seconds, or a number and s, m, h or d, such as 10m"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -47,27 +48,31 @@ class Whole:
 
     def __call__(self, word: str, name: str) -> int:
         """Return the number."""
-        digits = word.strip().removeprefix("+")
-        plain = digits.isascii() and digits.isdigit() and len(digits) < 100
-        found = int(digits) if plain else -1
+        number = word.strip()
+        digits = number.removeprefix("+")
+        found = int(digits) if _is_whole(digits) and len(digits) < 100 else -1
         if not self.least <= found <= _MOST:
             what = f"{name} must be a whole number from {self.least} to 2^63-1, not '{word}'"
-            fix = f"give {self.least} or more" if plain and not found else "give plain digits"
+            is_low = found == 0 or (number[:1] == "-" and _is_whole(number[1:]))
+            fix = f"give {self.least} or more" if is_low else "give plain digits"
             raise UsageError(what, fix)
         return found
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 WHOLE, POSITIVE = Whole(0), Whole(1)
 
 
-def duration(word: str, name: str) -> float:
+def duration(word: str, name: str, fix: str = _DURATION) -> float:
     """Return the seconds of a duration such as 90, 90s, 10m, 2h or 7d."""
     digits = word.strip()
     unit = _UNITS.get(digits[-1:])
     found = _decimal(digits[:-1] if unit else digits)
     if found is None:
-        what = f"{name} must be a duration, not '{word}'"
-        raise UsageError(what, "give seconds, or a number and s, m, h or d, such as 10m")
+        raise UsageError(f"{name} must be a duration, not '{word}'", fix)
     return found * (unit or 1)
 
 
@@ -85,8 +90,12 @@ def seconds(word: str, name: str) -> float:
 def durations(word: str, name: str) -> tuple[float, float]:
     """Return the seconds of two durations, such as 1s..10m; one alone is both."""
     least, dots, most = word.partition("..")
-    first = duration(least, name)
-    return first, duration(most, name) if dots else first
+    fix = "give two durations such as 1s..10m, the shorter one first"
+    first = duration(least, name, fix)
+    last = duration(most, name, fix) if dots else first
+    if last < first:
+        raise UsageError(f"{name} ends with {most}, which is below its start, {least}", fix)
+    return first, last
 
 
 def _decimal(text: str) -> float | None:

@@ -230,6 +230,11 @@ class Command:
         return values
 
 
+def is_strict() -> bool:
+    """Return whether a second value for an option is refused; the last one wins for `thread`."""
+    return show.program() != "thread"
+
+
 def parse(command: Command, words: Sequence[str]) -> Raw | None:
     """Return the words of a plain command line by option, or None to leave it to click."""
     named = {option.spelled: option for option in command.options}
@@ -254,6 +259,8 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
         else:
             value = next(left, None)
             if value is None or (value.startswith("-") and value != "-"):
+                return None
+            if not option.repeats and raw[option.name] is not None and is_strict():
                 return None
             _add(raw, option, value)
     for option in command.options:

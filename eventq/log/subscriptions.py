@@ -44,11 +44,11 @@ def settings_of(new: Subscription) -> Settings:
         )
     base, most = (milliseconds(seconds, "backoff") for seconds in new.backoff)
     lease = milliseconds(new.lease, "lease")
-    if base > most or not lease:
-        raise UsageError(
-            "the back-off must not end below its start, and a lease must be above zero",
-            "give them as 1s..10m and 30s",
-        )
+    if base > most:
+        what = f"backoff must not end below its start, as {new.backoff!r} does"
+        raise UsageError(what, "give two durations, the shorter one first")
+    if not lease:
+        raise UsageError("a lease must be above zero", "give seconds, such as 30")
     if new.on_failure not in (None, "stall", "dead"):
         raise UsageError(f"on_failure is {new.on_failure!r:.50}", "give 'stall' or 'dead'")
     each = new.kind == "each"

@@ -104,7 +104,9 @@ def test_a_mistake_in_the_command_is_one_line_and_status_2(
     (["unsubscribe", "--thread", "INBOX", "--consumer", ""], "give a value"),
     (["push", "--thread", "INBOX", "--source", "", "--type", "b", "--content", "c"],
      "give a value, or leave --source out"),
-    (["tail", "--thread", "INBOX", "--lines", "-1"], "give plain digits"),
+    (["tail", "--thread", "INBOX", "--lines", "-1"], "give 0 or more"),
+    (["peek", "--thread", "INBOX", "--last", "-1"], "give 1 or more"),
+    (["peek", "--thread", "INBOX", "--last", "1.5"], "give plain digits"),
     (["peek", "--thread", "INBOX", "--last", "0"], "give 1 or more"),
 ])  # fmt: skip
 def test_a_hint_fits_the_mistake(inbox: str, words: list[str], hint: str) -> None:

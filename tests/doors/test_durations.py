@@ -54,8 +54,15 @@ def test_a_back_off_is_two_durations() -> None:
     """The least and the most."""
     backoff = TIMES["subscribe --backoff"]
     assert backoff.convert("0.5s..2h") == (0.5, 7200)
-    with pytest.raises(UsageError, match="must be a duration, not 'x'"):
-        backoff.convert("1..x")
+    fix = "give two durations such as 1s..10m, the shorter one first"
+    for text, says in {
+        "1..x": "--backoff must be a duration, not 'x'",
+        "1..": "--backoff must be a duration, not ''",
+        "1d..2": "--backoff ends with 2, which is below its start, 1d",
+    }.items():
+        with pytest.raises(UsageError) as caught:
+            backoff.convert(text)
+        assert (caught.value.what, caught.value.fix) == (says, fix)
 
 
 @pytest.mark.parametrize("name", ["pop --wait", "subscribe --timeout"])

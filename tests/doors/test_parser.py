@@ -188,16 +188,47 @@ def test_the_quick_parser_takes_verbose() -> None:
     assert quickly([*argv, "--limit", "--verbose"]) is None
 
 
-def test_the_quick_parser_takes_plain_pairs_and_the_last_of_a_repeated_one() -> None:
+def test_the_quick_parser_takes_plain_pairs() -> None:
     """What agents write is not left to click."""
-    argv = [
-        "pop", "--thread", "a", "--consumer", "b", "--last-event-id", "1", "--last-event-id", "2",
-        "--json",
-    ]  # fmt: skip
+    argv = ["pop", "--thread", "a", "--consumer", "b", "--last-event-id", "1", "--json"]
     raw = quickly(argv)
     assert raw == by_click(argv, pytest.MonkeyPatch())
     assert raw is not None
-    assert raw["last-event-id"] == "2"
+    assert raw["last-event-id"] == "1"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "hook"])
+def test_a_second_value_for_an_option_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """No value is dropped in silence, whichever way it is spelled; for `thread` the last one wins.
+
+    Options that collect their values take many, and a flag may be repeated.
+    """
+    command = COMMANDS[name]
+    argv = [*name.split(), *("word" for part in command.arguments if not part.is_rest)]
+    for option in command.options:
+        argv += [f"--{option.name}", *(["first"] if option.value else [])]
+    rest = ["--", "do"] if any(part.is_rest for part in command.arguments) else []
+    for option in command.options:
+        twice = [*argv, f"--{option.name}", *(["second"] if option.value else []), *rest]
+        monkeypatch.setattr(sys, "argv", ["eventq"])
+        if not option.value or option.repeats:
+            assert quickly(twice) == by_click(twice, monkeypatch) is not None
+            continue
+        what = f"--{option.name} has more than one value"
+        equals = [*argv, f"--{option.name}=second", *rest]
+        for words in (twice, equals):
+            assert quickly(words) is None
+            done = run(*words)
+            fix = "give one, as only one of them would count"
+            assert (done.code, done.out) == (2, "")
+            assert what in done.err
+            assert fix in done.err
+        monkeypatch.setattr(sys, "argv", ["thread"])
+        for raw in (quickly(twice), by_click(twice, monkeypatch), by_click(equals, monkeypatch)):
+            assert raw is not None
+            assert raw[option.name] == "second"
 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
