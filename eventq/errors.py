@@ -60,6 +60,11 @@ class EventqError(Exception):
         self.what = what
         self.fix = fix
 
+    @property
+    def advice(self) -> str:
+        """The fix as the command line prints it: a command, where Python has a call."""
+        return self.fix
+
     def __str__(self) -> str:
         """Return both halves in one line."""
         return f"{self.what} - {self.fix}"
@@ -130,20 +135,38 @@ class NotAThreadError(LogicError):
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        from shlex import quote
+        call, self._command = _ways_to_a_thread(path)
+        super().__init__(f"'{path}' is not a thread", call)
 
-        fix = f"run 'eventq init {quote(path)}' first"
-        if os.path.isfile(path) and os.path.exists(
-            os.path.join(os.path.dirname(path), "events.db")
-        ):
-            fix = f"give its directory: --thread {os.path.dirname(path)}"
-        elif os.path.isfile(path):
-            fix = "it is a file: give the directory of a thread"
-        elif path.startswith("postgresql://"):
-            fix = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
-        elif ":/" in path:  # a URL that was taken for a path
-            fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
-        super().__init__(f"'{path}' is not a thread", fix)
+    @property
+    def advice(self) -> str:
+        """The command that creates the thread, or names the right one."""
+        return self._command
+
+
+def _ways_to_a_thread(path: str) -> tuple[str, str]:
+    """Return what to do about a path that is no thread: in Python, and at the command line."""
+    from shlex import quote
+
+    folder, name = os.path.split(path)
+    host, _, port = name.rpartition(":")
+    if os.path.isfile(path) and os.path.exists(os.path.join(folder, "events.db")):
+        return f"open its directory, {folder!r}", f"give its directory: --thread {folder}"
+    if os.path.isfile(path):
+        return ("it is a file: give the directory of a thread",) * 2
+    call = f"create it with eventq.open({path!r}, create=True)"
+    if path.startswith("postgresql://"):
+        command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
+        return call, command
+    if ":/" in path:  # a URL that was taken for a path
+        fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
+        return fix, fix
+    if host and port.isdigit():
+        url = f"eventq://{name}"
+        return f"reach a server with eventq.connect({url!r})", (
+            f"if it is a server, give {url} to context, turn or blob; others take a directory"
+        )
+    return call, f"run 'eventq init {quote(path)}' first"
 
 
 class ThreadExistsError(LogicError):

@@ -245,7 +245,7 @@ class Work:
         """Report a thread that is gone or damaged, once, and go on with the others."""
         directory = station.directory
         self._first_error = self._first_error or error
-        self._say(f"{error.what}: it is given up until it changes ({error.fix})")
+        self._say(f"{error.what}: it is given up until it changes ({error.advice})")
         station.release()
         station.close()
         self._bells.remove(directory)

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from eventq import __version__
-from eventq.cli import groups, kinds, show
+from eventq.cli import groups, hints, kinds, show
 from eventq.cli.execute import execute
 from eventq.cli.table import VERBOSE, is_strict
 from eventq.errors import LogicError
@@ -111,7 +111,7 @@ def _completed(part: Option) -> dict[str, Any]:
 
 
 class _Mistake(click.UsageError):
-    """A usage error that brings its own suggestion."""
+    """A usage error that may bring its own suggestion."""
 
     def __init__(self, what: str, fix: str, context: click.Context | None = None) -> None:
         super().__init__(what, context)
@@ -119,13 +119,20 @@ class _Mistake(click.UsageError):
 
 
 class _Command(click.Command):
-    """A command that refuses a second value for an option, which click would let win in silence."""
+    """A command that has advice for words which click refuses or ignores."""
+
+    allow_extra_args = True  # they are refused below
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; raise UsageError for an option with two values."""
+        """Parse the words; raise UsageError for a word too many, or an option with two values."""
         words = [*args]  # click consumes them
         left = super().parse_args(ctx, args)
-        if is_strict() and not ctx.resilient_parsing:
+        if ctx.resilient_parsing:
+            return left
+        if left:
+            what = f"Got unexpected extra argument{'s' * (len(left) > 1)} ({' '.join(left)})"
+            raise _Mistake(what, _for_stray(ctx, left[0]), ctx)
+        if is_strict():
             given = self.make_parser(ctx).parse_args(words)[2]
             for param in given:
                 if _takes_one(param) and given.count(param) > 1:
@@ -134,8 +141,39 @@ class _Command(click.Command):
         return left
 
 
+def _for_stray(ctx: click.Context, word: str) -> str:
+    """Return the suggestion for a word beside the options."""
+    name = ctx.command_path.partition(" ")[2]
+    option = hints.stray(name, _long_options(ctx), word) if is_strict() else None
+    return f"give it as {option}, or run '{ctx.command_path} --help'" if option else ""
+
+
+def _long_options(ctx: click.Context) -> list[str]:
+    """Return the options of a command that its help lists, without --help."""
+    options = [param for param in ctx.command.params if isinstance(param, click.Option)]
+    return [name for param in options if not param.hidden for name in param.opts]
+
+
 def _takes_one(param: click.Parameter) -> bool:
     return isinstance(param, click.Option) and not param.is_flag and not param.multiple
+
+
+class _Group(click.Group):
+    """A group that knows the words of other programs for its commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that a word names; raise UsageError with the nearest one."""
+        word = args[0]
+        if word in self.commands or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        what = f"No such command '{word}'"
+        meant = hints.MEANT.get(word) if is_strict() and ctx.parent is None else None
+        if meant is None:
+            raise _Mistake(what + hints.near(word, self.commands), "", ctx)
+        fix = f"run '{ctx.command_path} {meant.partition(' --')[0]} --help'"
+        raise _Mistake(f"{what}. Did you mean '{meant}'?", fix, ctx)
 
 
 class _WithRest(_Command):
@@ -199,7 +237,7 @@ def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
 
 def build(*, verbose: bool = False) -> click.Group:
     """Return the application; `verbose` adds MORE to its help."""
-    app = click.Group(
+    app = _Group(
         "eventq",
         params=_anywhere(hidden=False),
         help="A durable inbox and memory for agents: one directory, no server.",
@@ -219,9 +257,7 @@ def build(*, verbose: bool = False) -> click.Group:
 
 def _group(name: str, *, verbose: bool) -> click.Group:
     help, example = groups.about(name)  # noqa: A001 (click's word)
-    return click.Group(
-        name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose)
-    )
+    return _Group(name, params=_anywhere(), help=help, epilog=_epilog([example], verbose=verbose))
 
 
 def _help(app: click.Group) -> click.Command:
@@ -259,7 +295,7 @@ def run_click(argv: list[str]) -> int:
         return 0 if silent else 2
     except click.UsageError as error:
         if not silent:
-            show.error(error.format_message().rstrip("."), _fix(error, app, argv), as_json=as_json)
+            show.error(_what(error), _fix(error, app, argv), as_json=as_json)
         return 0 if silent else 2
     except click.ClickException as error:
         show.error(
@@ -278,15 +314,31 @@ def run_click(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _what(error: click.UsageError) -> str:
+    """Return the message of a usage error; click's own names options that are far from the word."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        name = error.option_name
+        return f"No such option '{name}'" + hints.option(name, _long_options(error.ctx))
+    return error.format_message().rstrip(".")
+
+
 def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
     """Return the suggestion for a usage error; it names a missing option's variable."""
-    if isinstance(error, _Mistake):
+    if isinstance(error, _Mistake) and error.fix:
         return error.fix
     path = error.ctx.command_path if error.ctx else _path(app, argv)
+    if isinstance(error, click.NoSuchOption) and path == "eventq" and _takes(app, error):
+        return f"give it after the command; run '{path} --help' for the commands"
     param = error.param if isinstance(error, click.MissingParameter) else None
     if param is not None and isinstance(param.envvar, str):
         return f"give {param.opts[0]}, set {param.envvar}, or run '{path} --help'"
     return f"run '{path} --help'"
+
+
+def _takes(app: click.Group, error: click.NoSuchOption) -> bool:
+    """Return whether a command takes the option that was given before any command."""
+    params = (param for command in app.commands.values() for param in command.params)
+    return any(error.option_name in param.opts for param in params)
 
 
 def _path(app: click.Group, argv: Sequence[str]) -> str:

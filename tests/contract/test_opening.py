@@ -179,13 +179,13 @@ def test_a_half_made_thread_is_finished_by_the_next_init(tmp_path: Path, left: l
 
 
 def test_open_needs_a_thread_unless_told_to_make_one(tmp_path: Path) -> None:
-    """`open` raises NotAThreadError with the command to run; `create=True` creates the thread."""
+    """`open` raises NotAThreadError, which names `create=True`; the command line has a command."""
     path = tmp_path / "thread"
-    with pytest.raises(
-        NotAThreadError, match=r"is not a thread - run 'eventq init .*thread' first"
-    ):
+    with pytest.raises(NotAThreadError, match="is not a thread - create it with ") as caught:
         eventq.open(path)
     assert not path.exists()
+    assert caught.value.fix == f"create it with eventq.open({str(path)!r}, create=True)"
+    assert caught.value.advice == f"run 'eventq init {path}' first"
     with eventq.open(path, create=True) as thread:
         thread.push("self", "note", "x")
     with eventq.open(path, create=True) as thread:
@@ -198,6 +198,16 @@ def test_a_url_that_is_no_server_is_not_advised_to_be_created(url: str) -> None:
     hint = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
     with pytest.raises(NotAThreadError, match=f"is not a thread - {hint}$"):
         eventq.open(url)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9009", "[::1]:9009", "localhost:9009"])
+def test_the_bare_address_of_a_server_is_not_advised_to_be_created(place: str) -> None:
+    """The hint is the URL of the server, and who takes it."""
+    with pytest.raises(NotAThreadError) as caught:
+        eventq.open(place)
+    assert caught.value.fix == f"reach a server with eventq.connect('eventq://{place}')"
+    start = f"if it is a server, give eventq://{place} to context, turn or blob"
+    assert caught.value.advice.startswith(start)
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "file", "below a file"])

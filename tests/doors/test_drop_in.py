@@ -388,7 +388,7 @@ def test_a_file_of_a_thread_leads_to_the_thread(inbox: str, name: str) -> None:
         assert (done.code, done.out) == (1, "")
         wanted = f"Error: '{inbox}/{name}' is not a thread - give its directory: --thread {inbox}\n"
         assert done.err == wanted
-    with pytest.raises(eventq.LogicError, match="give its directory: --thread"):
+    with pytest.raises(eventq.LogicError, match=f"open its directory, {inbox!r}"):
         eventq.open(f"{inbox}/{name}")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 import pytest
 
 import eventq
-from tests.doors.support import BIN, EVENTQ, contents, environ, objects, ok, refused, run
+from eventq.cli import groups, hints
+from tests.doors.support import BIN, EVENTQ, Done, contents, environ, objects, ok, refused, run
 
 THREAD = os.path.join(BIN, "thread")
 
@@ -99,3 +101,120 @@ def test_peek_shows_the_newest_events(inbox: str) -> None:
     assert shown("--last-event-id", "0") == [*range(1, 31)]
     done = run("peek", "--thread", inbox, program=THREAD)
     refused(2, "either --last-event-id or --last is needed", done)
+
+
+# --- words that are no commands -------------------------------------------------------------------
+
+COMMANDS = groups.every()
+
+
+def suggested(done: Done) -> str:
+    """Return the command that the hint of an error says to run."""
+    found = re.search(r"run 'eventq (.*?)'", done.err)
+    assert found is not None
+    return found[1]
+
+
+def test_the_words_of_other_programs_lead_to_a_command() -> None:
+    """Each is answered with what does it here, and the help that the hint names exists."""
+    known = {word for name in COMMANDS for word in (name, name.split()[0])}
+    assert {
+        "list", "ls", "status", "stats", "log", "consumers", "send", "publish", "emit", "add",
+        "get", "read", "show", "watch", "follow", "start", "create", "new", "delete", "rm",
+        "enqueue", "receive",
+    } <= set(hints.MEANT)  # fmt: skip
+    for word, meant in hints.MEANT.items():
+        assert word not in known
+        command, _, option = meant.partition(" --")
+        done = run(word)
+        refused(2, f"No such command '{word}'. Did you mean '{meant}'? - run 'eventq ", done)
+        assert suggested(done) == f"{command} --help"
+        shown = ok(suggested(done))
+        assert shown.startswith("Usage: eventq")
+        assert not option or f"--{option}" in shown
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ("pus", "No such command 'pus'. Did you mean 'pause' or 'push'? - run 'eventq --help'"),
+    ("pish", "No such command 'pish'. Did you mean 'push'? - run 'eventq --help'"),
+    ("xyzzy", "No such command 'xyzzy' - run 'eventq --help'"),
+    ("context list", "No such command 'list'. Did you mean 'ls'? - run 'eventq context --help'"),
+    ("push --delay 3", "No such option '--delay' - run 'eventq push --help'"),
+    ("push --contnt x", "No such option '--contnt'. Did you mean '--content' or '--content-file'?"),
+    ("push --message x", "No such option '--message'. Did you mean '--content'? - run 'eventq p"),
+    ("peek --max 3", "No such option '--max'. Did you mean '--limit'? - run 'eventq peek --help'"),
+    ("info --max 3", "No such option '--max' - run 'eventq info --help'"),
+    ("--thread x push", "No such option '--thread' - give it after the command; run 'eventq --h"),
+    ("--nothing", "No such option '--nothing' - run 'eventq --help'"),
+])  # fmt: skip
+def test_a_misspelt_word_is_answered_with_near_ones_only(words: str, says: str) -> None:
+    """An option that is like no other is answered with the help of its command."""
+    done = run(words)
+    refused(2, f"Error: {says}", done)
+    assert ok(suggested(done)).startswith("Usage: eventq")
+
+
+def test_every_option_of_other_programs_has_a_meaning_here() -> None:
+    """Each of them leads to an option that some command has."""
+    known = {option.name for command in COMMANDS.values() for option in command.options}
+    for word in ["message", "body", "data", "group", "since", "max", "where"]:
+        assert hints.option(f"--{word}", [f"--{name}" for name in known]).startswith(". Did you")
+    for name in known:
+        assert hints.option(f"--{name}", [f"--{name}"]) == f". Did you mean '--{name}'?"
+
+
+@pytest.mark.parametrize(
+    "words", ["info --json", "unsubscribe --json", "dispatch --json", "--json"]
+)
+def test_thread_suggests_no_option_that_is_far_off(words: str) -> None:
+    """`--json`, where `thread` does not know it, is not answered with `--version`."""
+    done = run(*words.split(), program=THREAD)
+    assert done.code == 2
+    assert "Did you mean" not in done.err
+    assert "eventq" not in done.err
+
+
+def test_thread_keeps_its_words() -> None:
+    """Under the name `thread`, a word is answered with what is spelled nearly alike."""
+    done = run("publish", program=THREAD)
+    refused(2, "No such command 'publish'. Did you mean 'push'? - run 'thread --help'", done)
+    refused(2, "No such command 'send'. Did you mean 'extend'? -", run("send", program=THREAD))
+
+
+# --- words that have no place ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "option"), [
+    ("context create main", "name"), ("push hello", "content"), ("subscribe w", "consumer"),
+    ("turn append main hello", "content"), ("pop w", "consumer"),
+])  # fmt: skip
+def test_a_word_too_many_is_told_its_option(inbox: str, words: str, option: str) -> None:
+    """The hint names an option that takes the word, and it works."""
+    *command, word = words.split()
+    ok("context create --thread", inbox, "--name", "main" if command[0] == "turn" else "other")
+    with eventq.open(inbox) as thread:
+        thread.subscribe("w")
+    more = {"EVENTQ_THREAD": inbox, "EVENTQ_CONSUMER": "w"}
+    done = run(*command, word, **more)
+    name = " ".join(part for part in command if part != "main")
+    fix = f"give it as --{option}, or run 'eventq {name} --help'"
+    refused(2, f"Error: Got unexpected extra argument ({word}) - {fix}", done)
+    assert run(*command, f"--{option}", word, **more).code == 0
+
+
+def test_a_thread_beside_the_options_is_told_its_option(inbox: str) -> None:
+    """`eventq info ./inbox`, with the variable set for another thread."""
+    done = run("check", inbox, EVENTQ_THREAD="elsewhere")
+    refused(2, "give it as --thread, or run 'eventq check --help'", done)
+    done = run("check", "elsewhere", EVENTQ_THREAD=inbox)
+    refused(2, "Got unexpected extra argument (elsewhere) - run 'eventq check --help'", done)
+
+
+@pytest.mark.parametrize("words", ["context ls", "info"])
+def test_the_bare_address_of_a_server_is_answered_with_its_url(words: str) -> None:
+    """It is no directory to be created: some commands take it as a URL."""
+    done = run(f"{words} --thread", "127.0.0.1:9")
+    fix = "if it is a server, give eventq://127.0.0.1:9 to context, turn or blob; others take a dir"
+    refused(1, fix, done)
+    followed = run("context ls --thread", "eventq://127.0.0.1:9")
+    refused(1, "no server answers at eventq://127.0.0.1:9 ", followed)

@@ -1,0 +1,92 @@
+"""What somebody means who types a word that is no command, no option, or has no place."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# The words of other queues, logs and stores, by the command that does it here.
+_COMMANDS = {
+    "init": "create new setup",
+    "push": "send publish emit add put enqueue produce post write",
+    "peek": "list ls get read show events history messages query search",
+    "tail": "log logs",
+    "tail --follow": "watch follow monitor stream",
+    "pop": "receive consume dequeue poll fetch next pull",
+    "info": "status stats consumers consumer subscriptions subscribers describe inspect count size"
+    " length lag queues health",
+    "subscribe": "listen register on",
+    "unsubscribe": "unregister off",
+    "dispatch": "trigger wake",
+    "pause": "stop disable suspend",
+    "resume": "unpause continue enable",
+    "work": "start worker workers daemon",
+    "claim": "lease reserve",
+    "done": "complete finish",
+    "retry": "nack reject release requeue",
+    "extend": "heartbeat renew touch",
+    "dead add": "fail bury",
+    "dead ls": "dlq dead-letter dead-letters deadletters failed failures",
+    "dead retry": "redrive replay",
+    "prune": "delete rm remove drop purge trim truncate clear clean expire",
+    "check": "verify validate doctor fsck",
+    "gc": "vacuum",
+    "service systemd": "install systemd",
+    "pack export": "export backup dump",
+    "pack import": "import restore",
+    "thread-copy": "copy cp clone",
+    "thread ls": "threads inboxes",
+    "serve": "server",
+    "context ls": "contexts",
+    "run ls": "runs",
+    "artifact ls": "artifacts",
+    "output ls": "outputs",
+    "help": "man usage",
+}
+MEANT = {word: command for command, words in _COMMANDS.items() for word in words.split()}
+
+# The words for options, where a command has these options.
+_OPTIONS = {
+    "content": "message body data payload text",
+    "thread": "inbox queue topic path dir directory",
+    "consumer": "group worker subscriber",
+    "last-event-id": "since after offset cursor",
+    "limit": "max count size",
+    "filter": "where query",
+    "max-attempts": "retries attempts",
+    "lease": "visibility-timeout",
+}
+_MEANT_OPTION = {word: option for option, words in _OPTIONS.items() for word in words.split()}
+
+# The option that a word beside the options was meant for, by command.
+_STRAY = {"push": "content", "turn append": "content", "context create": "name"} | dict.fromkeys(
+    ("subscribe", "unsubscribe", "pop", "ack", "claim", "pause", "resume"), "consumer"
+)
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return a question that names what is spelled nearly alike, or nothing."""
+    return _question(sorted(get_close_matches(word, [*known])))
+
+
+def option(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the option that was meant, or nothing."""
+    names = [name.removeprefix("--") for name in known if name.startswith("--")]
+    meant = _MEANT_OPTION.get(word.lstrip("-"))
+    found = [meant] if meant in names else sorted(get_close_matches(word.lstrip("-"), names))
+    return _question([f"--{name}" for name in found if name])
+
+
+def _question(found: Sequence[str]) -> str:
+    return f". Did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def stray(command: str, options: Iterable[str], word: str) -> str | None:
+    """Return the option that a word beside the options of a command was meant for."""
+    if "--thread" in options and os.path.exists(os.path.join(word, "events.db")):
+        return "--thread"
+    return f"--{_STRAY[command]}" if command in _STRAY else None
