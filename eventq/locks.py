@@ -11,8 +11,10 @@ The guard contains the identity of its holder until the holder's last look for e
 nobody holds belongs to a consumer that lost its supervisor, and identifies the handler that may
 have survived it.
 
-Push and dispatch call `flock` directly: `portalocker`, which makes the same call, takes 45 ms to
-import. Long-lived processes and rare operations use `portalocker` through `lock_whole`.
+`portalocker` takes the locks of consumers, and those of rare operations. It calls `flock`, so its
+locks exclude bare calls. Push makes bare calls only, as its queue slot, the mirror's lock and looks
+at who holds a lock need no import, and even the part of `portalocker` that locks takes 15 ms.
+Releases are bare calls too: releases of `portalocker` before 3.2 accept no descriptors.
 """
 
 from __future__ import annotations
@@ -99,15 +101,14 @@ def lock_whole(fd: int, *, wait: bool) -> None:
     Raises BlockingIOError when somebody holds it, unless that is waited for, and OSError where the
     file system has no locks.
     """
-    import portalocker
+    from eventq.portable import AlreadyLocked, LockException, LockFlags, lock
 
-    flags = portalocker.LockFlags.EXCLUSIVE
+    flags = LockFlags.EXCLUSIVE
     try:
-        portalocker.lock(fd, flags if wait else flags | portalocker.LockFlags.NON_BLOCKING)
-    except portalocker.AlreadyLocked as error:
-        raise BlockingIOError(*error.args) from error
-    except portalocker.LockException as error:
-        raise OSError(*error.args) from error
+        lock(fd, flags if wait else flags | LockFlags.NON_BLOCKING)
+    except LockException as error:
+        kind = BlockingIOError if isinstance(error, AlreadyLocked) else OSError
+        raise kind(*(error.__cause__ or error).args) from error
 
 
 class ConsumerFiles:
@@ -350,7 +351,7 @@ def _locks(fd: int) -> bool:
     deadline = system.monotonic() + _LOOK_SECONDS
     while system.monotonic() < deadline:
         try:
-            flock(fd, LOCK_EX | LOCK_NB)
+            lock_whole(fd, wait=False)
         except BlockingIOError:
             pass
         else:
@@ -496,7 +497,7 @@ def _remove_lost_hold(path: str) -> None:
     except OSError:
         return
     try:
-        flock(fd, LOCK_EX | LOCK_NB)
+        lock_whole(fd, wait=False)
         os.unlink(path)
     except OSError:
         pass  # a worker has it

@@ -52,6 +52,7 @@ LEVELS = {
     "eventq.storage": 1.5,
     "eventq.filters": 2,
     "eventq.locks": 2,
+    "eventq.portable": 1.5,
     "eventq.memory": 2,
     "eventq.processes": 1.2,
     "eventq.system": 1,

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,9 @@ from eventq import event, frozen, named, records, zstd
 from eventq.dag import nodes
 from eventq.jsontext import Reader, writer
 from eventq.storage import rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KINDS = [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
 KINDS += [nodes.StartNode, nodes.StateNode, nodes.ContentNode]
@@ -222,6 +225,47 @@ def test_without_the_c_part_the_package_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+BOTH = """
+import fcntl, os, sys, portalocker
+from eventq.locks import lock_whole
+portalocker.portalocker.LOCKER = fcntl.lockf  # as a program may
+one, other = (os.open(sys.argv[1], os.O_RDWR | os.O_CREAT) for _ in range(2))
+lock_whole(one, wait=False)
+try:
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("excluded")
+"""
+
+
+def test_the_part_that_locks_is_not_that_of_other_users(tmp_path: Path) -> None:
+    """A program that makes portalocker call `lockf` gets locks of eventq that `flock` respects."""
+    words = [sys.executable, "-c", BOTH, str(tmp_path / "file")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("excluded\n", "")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "used"),
+    [
+        ("nothing", "eventq.portable.portalocker"),
+        ("portalocker", "portalocker.portalocker"),
+        ("eventq.portable.portalocker", "portalocker.portalocker"),
+    ],
+)
+def test_without_the_part_that_locks_the_package_is_used(hidden: str, used: str) -> None:
+    """A package that is found in another way, or has other modules, is imported as usual."""
+    code = (
+        "import sys; from _frozen_importlib_external import PathFinder as P; find = P.find_spec;"
+        "hidden = sys.argv[1:];"
+        "P.find_spec = lambda name, *more: hidden.clear() if name in hidden else find(name, *more);"
+        "from eventq.portable import lock; print(lock.__module__, 'portalocker' in sys.modules)"
+    )
+    words = [sys.executable, "-c", code, hidden]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == (f"{used} {used == 'portalocker.portalocker'}\n", "")
 
 
 def test_blobs_are_compressed_by_many_threads_at_once() -> None:

@@ -211,19 +211,32 @@ class Play:
 
     # --- what takes the place of the system -------------------------------------------------------
 
-    def _patch(self, patch: pytest.MonkeyPatch) -> None:
-        real_flock, real_close, real_release = fcntl.flock, ConsumerLock.close, ConsumerLock.release
-        real_forget, real_keep = ConsumerLock.forget, ConsumerLock.renew
-        play = self
+    def _patch_system_locks(self, patch: pytest.MonkeyPatch) -> None:
+        real_flock, real_lock = fcntl.flock, locks.lock_whole
+
+        def locking(how: int, lock: Callable[[], object]) -> None:
+            self.stage.step(f"flock{how}")
+            try:
+                lock()
+            except BlockingIOError:
+                self.stage.step(f"taken{how}", give_way=True)
+                raise
+            self.stage.step(f"flocked{how}")
 
         def flock(fd: int, how: int) -> None:
-            play.stage.step(f"flock{how}")
-            try:
-                real_flock(fd, how)
-            except BlockingIOError:
-                play.stage.step(f"taken{how}", give_way=True)
-                raise
-            play.stage.step(f"flocked{how}")
+            locking(how, lambda: real_flock(fd, how))
+
+        def lock_whole(fd: int, *, wait: bool) -> None:
+            how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+            locking(how, lambda: real_lock(fd, wait=wait))
+
+        patch.setattr(locks, "flock", flock)
+        patch.setattr(locks, "lock_whole", lock_whole)
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        real_close, real_release = ConsumerLock.close, ConsumerLock.release
+        real_forget, real_keep = ConsumerLock.forget, ConsumerLock.renew
+        play = self
 
         def close(lock: ConsumerLock) -> None:
             play.stage.step("letting go")
@@ -249,7 +262,7 @@ class Play:
         patch.setattr(ConsumerLock, "release", release)
         patch.setattr(ConsumerLock, "forget", forget)
         patch.setattr(ConsumerLock, "renew", keep)
-        patch.setattr(locks, "flock", flock)
+        self._patch_system_locks(patch)
         patch.setattr(ConsumerLock, "close", close)
         for owner, name in (
             (Subscriptions, "due"),

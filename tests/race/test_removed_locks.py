@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import portalocker
 import pytest
 
 import eventq
@@ -149,14 +152,15 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
 ) -> None:
     """A lock on a file that nobody finds any more is no lock: it is begun again, for both files."""
     take(thread).close()
-    real, paths = fcntl.flock, [thread.layout.consumer("w").guard, thread.layout.consumer("w").lock]
+    real, files = locks.lock_whole, thread.layout.consumer("w")
+    paths = [files.guard, files.lock]
 
-    def flock(fd: int, how: int) -> None:
+    def lock_whole(fd: int, *, wait: bool) -> None:
         if paths and os.path.samestat(os.fstat(fd), os.stat(paths[0])):
             os.unlink(paths.pop(0))
-        real(fd, how)
+        real(fd, wait=wait)
 
-    monkeypatch.setattr(locks, "flock", flock)
+    monkeypatch.setattr(locks, "lock_whole", lock_whole)
     lock = take(thread)
     assert paths == []
     assert os.path.samestat(os.fstat(lock.guard), os.stat(thread.layout.consumer("w").guard))
@@ -311,3 +315,77 @@ def test_a_lock_of_the_library_excludes_one_of_the_system(first: str, tmp_path: 
         os.close(fds[0])
         other(fds[1])
         os.close(fds[1])
+
+
+def test_a_lock_that_fails_says_why(tmp_path: Path) -> None:
+    """The error of the library has the number of the system's error."""
+    (tmp_path / "file").touch()
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    os.close(fd)
+    with pytest.raises(OSError, match="descriptor") as failed:
+        locks.lock_whole(fd, wait=False)
+    assert failed.value.errno == errno.EBADF
+
+
+def test_the_library_takes_the_locks_of_consumers(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatch, supervisor and worker leave every exclusive lock to portalocker."""
+
+    def only_look(fd: int, flags: int) -> None:
+        assert not flags & fcntl.LOCK_EX
+        fcntl.flock(fd, flags)
+
+    monkeypatch.setattr(locks, "flock", only_look)
+    lock = take(thread)
+    os.unlink(thread.layout.consumer("w").guard)
+    os.unlink(thread.layout.consumer("w").lock)
+    assert lock.renew()
+    lock.release()
+    lock.forget()
+    hold = locks.Hold(thread.path, "w")
+    assert locks.Leases(thread.path).is_worked("w")
+    os.close(hold._fd)  # as if it was killed
+    leases = locks.Leases(thread.path)
+    assert leases.is_lost("w")
+    leases.forget_lost("w")
+    assert not locks.Leases(thread.path).is_lost("w")
+
+
+@pytest.mark.parametrize("taker", [fcntl.flock, portalocker.lock], ids=["system", "library"])
+@pytest.mark.parametrize("kind", ["guard", "lock"])
+def test_a_lock_of_another_program_excludes_one_of_a_consumer(
+    thread: eventq.Thread, kind: str, taker: Callable[[int, Any], object]
+) -> None:
+    """So it is the other way round, and pushes see either as held."""
+    files = thread.layout.consumer("w")
+    lock = take(thread)
+    fd = os.open(getattr(files, kind), os.O_RDWR)
+    flags = portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING
+    with pytest.raises((BlockingIOError, portalocker.AlreadyLocked)):
+        taker(fd, flags)
+    assert locks.held(files)
+    lock.release()
+    taker(fd, flags)
+    assert locks.held(files)
+    assert ConsumerLock.take(files) is None
+    os.close(fd)
+    lock.forget()
+    assert not locks.held(files)
+
+
+def test_dispatch_loads_the_part_of_the_library_that_locks(thread: eventq.Thread) -> None:
+    """Only that part, and only once a consumer is due."""
+    words = [sys.executable, "-X", "importtime", "-m", "eventq", "dispatch", "--thread"]
+
+    def imported() -> set[str]:
+        done = subprocess.run(
+            [*words, thread.path], capture_output=True, text=True, timeout=300, check=True
+        )
+        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+    thread.subscribe("w", "true")
+    part = {"eventq.portable", "eventq.portable.portalocker", "portalocker"}
+    assert not imported() & part
+    thread.push("self", "test", "x")
+    assert imported() & part == {"eventq.portable", "eventq.portable.portalocker"}

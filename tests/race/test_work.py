@@ -106,6 +106,17 @@ def test_a_loop_handler_runs_too(box: Box, workers: list[Worker]) -> None:
     assert worker.end(signal.SIGINT) == 130
 
 
+def test_a_worker_loads_the_part_of_portalocker_that_locks(box: Box, workers: list[Worker]) -> None:
+    """It takes the consumer's lock with that, and does not load the whole package."""
+    box.patch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    box.thread.subscribe("w", box.handler())
+    worker = start(box, workers)
+    worker.end(signal.SIGINT)
+    imported = {line.rpartition("|")[2].strip() for line in worker.said("|")}
+    assert "eventq.portable.portalocker" in imported
+    assert "portalocker" not in imported
+
+
 def test_what_waits_at_the_start_is_handled(box: Box, workers: list[Worker]) -> None:
     """So is what was pushed while nobody was woken."""
     fill(box, 3)
