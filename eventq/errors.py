@@ -188,11 +188,12 @@ class UnknownConsumerError(LogicError):
 
 
 class ConsumerExistsError(LogicError):
-    """A subscription has this consumer id already, with other values where it `differs`."""
+    """A subscription has this consumer id already; `differs` says which values would change."""
 
-    def __init__(self, consumer: str, *, differs: bool = False) -> None:
+    def __init__(self, consumer: str, differs: str = "") -> None:
         super().__init__(
-            f"consumer '{consumer}' is already subscribed" + ", differently" * differs,
+            f"consumer '{consumer}' is already subscribed"
+            + (differs and f", differently: {differs}"),
             "add --replace to change it, which keeps its place"
             if differs
             else "run 'eventq unsubscribe' first, then subscribe again",

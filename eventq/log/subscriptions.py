@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database, Hold, Lease, Leases, Watcher
     from eventq.workspace.journal import Journal
 
+_AROUND = 20  # characters of a long value that an error shows before the first that differs
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
 
 
@@ -108,11 +109,36 @@ def _is_path(text: str) -> bool:
     return re.fullmatch(rf"\$(?:{name}|{index})*", text) is not None
 
 
-def _is_same(state: ConsumerState, terms: tuple[object, ...], settings: Settings) -> bool:
-    """Return whether a subscription has these values; where it was made does not count."""
-    before = (state.handler, state.filter, state.max_attempts, state.timeout)
-    place = settings.directory
-    return before == terms and state.settings._replace(directory=place) == settings
+def _changes(state: ConsumerState, new: Subscription, settings: Settings) -> list[str]:
+    """Return what another subscription would change; where it was made does not count."""
+    fresh = state._replace(
+        handler=new.handler_cmd or "", filter=new.filter, max_attempts=new.max_attempts,
+        timeout=new.timeout, settings=settings._replace(directory=state.settings.directory),
+    )  # fmt: skip
+    old, given = subscription_of(state), subscription_of(fresh)
+    found = []
+    for name in old.__slots__:
+        was, value = getattr(old, name), getattr(given, name)
+        if was != value:
+            word = name.removesuffix("_cmd").replace("_", " ")
+            found.append(f"{word} {_shown(was, value)} -> {_shown(value, was)}")
+    return found
+
+
+def _shown(value: object, other: object) -> str:
+    """Return a value for an error; of a long text the part where it differs from another one."""
+    if isinstance(value, tuple):
+        return "..".join(f"{seconds:g}" for seconds in value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return f"{value:g}"
+    text = str(other)
+    differing = (at for at, (a, b) in enumerate(zip(value, text, strict=False)) if a != b)
+    start = max(0, next(differing, min(len(value), len(text))) - _AROUND)
+    part = value[start : start + 3 * _AROUND]
+    end = start + len(part) < len(value)
+    return f"{'…' * bool(start)}{part!r}{'…' * end}"
 
 
 class Subscriptions:
@@ -183,13 +209,14 @@ class Subscriptions:
         consumer = new.consumer_id
         with db.write():
             state = db.consumers.get(consumer)
-            if state is not None and _is_same(state, terms, settings):
-                return False
-            if state is not None and not replace:
-                raise ConsumerExistsError(consumer, differs=True)
             if state is None:
                 db.consumers.put(consumer, *terms, settings=settings, from_now=from_now)
             else:
+                changes = _changes(state, new, settings)
+                if not changes:
+                    return False
+                if not replace:
+                    raise ConsumerExistsError(consumer, ", ".join(changes))
                 db.consumers.change(consumer, *terms, settings)
                 db.claims.resume(consumer)
             db.claims.refilter(consumer)

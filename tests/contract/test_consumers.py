@@ -62,11 +62,35 @@ def test_subscribe_twice_is_refused(thread: eventq.Thread, handler: str | None) 
     """A consumer id is taken once; the first subscription stays as it was."""
     first = thread.subscribe("w", handler)
     with pytest.raises(
-        ConsumerExistsError, match="'w' is already subscribed, differently - add --replace"
+        ConsumerExistsError, match=r"'w' is already subscribed, differently: .* - add --replace"
     ):
         thread.subscribe("w", handler and "other", filter="id > 3", from_now=True)
     assert thread.subscriptions() == [first]
     assert acked(thread) == (0, None)
+
+
+@pytest.mark.engines("sqlite")
+def test_the_refusal_of_another_subscription_names_each_value(thread: eventq.Thread) -> None:
+    """Every value that differs is named, as it is and as it would be; a long text in part."""
+    long = "echo " + "x" * 500
+    thread.subscribe("w", f"{long} one", each=True, timeout=1.5, lease=60, directory="/tmp")
+    with pytest.raises(ConsumerExistsError) as refused:
+        thread.subscribe(
+            "w", f"{long} two and more", filter="id > 1", each=True, timeout=3, max_attempts=2,
+            concurrency=4, ordered_by="source", on_failure="dead", backoff=(2, 90), emit_dead=True,
+        )  # fmt: skip
+    assert refused.value.what == (
+        "consumer 'w' is already subscribed, differently:"
+        " handler …'xxxxxxxxxxxxxxxxxxx one' -> …'xxxxxxxxxxxxxxxxxxx two and more',"
+        " filter none -> 'id > 1', max attempts 5 -> 2, timeout 1.5 -> 3, concurrency 0 -> 4,"
+        " ordered by none -> 'source', on failure none -> 'dead', backoff 1..600 -> 2..90,"
+        " lease 60 -> 30, emit dead false -> true"
+    )
+    assert refused.value.fix is not None
+    assert "--replace" in refused.value.fix
+    thread.subscribe("p", None)
+    with pytest.raises(ConsumerExistsError, match=r"handler none -> 'a+'…, kind 'pull' -> 'loop' "):
+        thread.subscribe("p", "a" * 70_000)
 
 
 @pytest.mark.engines("sqlite")
