@@ -186,7 +186,8 @@ class Window:
     """The bounded view of a stream: all of it, or its head, a mark and its tail.
 
     `spill` is the budget in bytes. If the stream exceeds it, `head` of them, at most half, show
-    its start; with 0, or without room for the mark, only a tail is shown. A line longer than
+    its start; with 0, only a tail is shown. A budget below 80 bytes has no room for the mark, which
+    then comes on top of it, as the view would hide that something is left out. A line longer than
     `columns` bytes (0: no limit) is cut, with the mark `…` included in `columns`. The stream must
     be valid UTF-8 in whole characters. `capped` counts the bytes cut from lines, `total_bytes` all
     bytes.
@@ -194,7 +195,8 @@ class Window:
 
     def __init__(self, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS) -> None:
         self._spill = _check_count("spill", spill)
-        self._head = min(_check_count("head", head), spill // 2) if spill >= 2 * _MARK_ROOM else 0
+        self._head = min(_check_count("head", head), spill // 2)
+        self._mark_room = _MARK_ROOM if spill >= 2 * _MARK_ROOM else 0
         self._columns = _check_columns(columns)
         self._room = columns - len(_CUT)  # bytes that are shown of a line however long it gets
         self._used = 0  # bytes of the last line that are already passed on
@@ -300,13 +302,13 @@ class Window:
         return taken
 
     def text(self) -> bytes:
-        """Return the view of the ended stream: at most `spill` bytes."""
+        """Return the view of the ended stream: at most `spill` bytes, or 40 more below 80."""
         if not self.overflowed:
             return bytes(self._kept)
         if not self._head:
             return self._tail(self._spill)
         head = bytes(self._start[: self._head_end()])
-        tail = self._tail(self._spill - len(head) - _MARK_ROOM)
+        tail = self._tail(self._spill - len(head) - self._mark_room)
         return b"".join(
             (head, b"\n" if head and head[-1] != _NEWLINE else b"", self._mark(head, tail), tail)
         )

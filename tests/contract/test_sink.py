@@ -201,12 +201,12 @@ def model_view(data: bytes, spill: int, head: int) -> bytes:
     """Return what is shown of a stream whose lines are cut."""
     if len(data) <= spill:
         return data
-    limit = min(head, spill // 2) if spill >= 80 else 0
+    limit = min(head, spill // 2)
     if not limit:
         return model_tail(data, spill)
     first = data[:limit]
     first = first[: first.rindex(b"\n") + 1] if b"\n" in first else shorten_head(data, limit)
-    last = model_tail(data, spill - len(first) - 40)
+    last = model_tail(data, spill - len(first) - (40 if spill >= 80 else 0))
     gone = data[len(first) : len(data) - len(last)]
     lines = len(gone.decode().removesuffix("\n").split("\n"))
     mark = f"[…{lines}ln elided…]\n" if lines > 1 else f"[…{len(gone)}B elided…]\n"
@@ -257,7 +257,7 @@ def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, kee
         early += sink.take_head()
     done = sink.dump()
     assert done.text.encode().startswith(early + sink.take_head())
-    assert not done.truncated or len(done.text.encode()) <= spill
+    assert not done.truncated or len(done.text.encode()) <= spill + (0 if spill >= 80 else 40)
     assert done.error is None
     assert (kept.story == ["open", "write", "seal"]) == (done.artifact_id == "7")
     assert "" not in seen
@@ -516,8 +516,10 @@ FOUR = b"aaaa\nbbbb\ncccc\ndddd\n"
     (FOUR, (10, 0), "cccc\ndddd\n"), (FOUR, (14, 0), "cccc\ndddd\n"),
     (FOUR, (15, 0), "bbbb\ncccc\ndddd\n"), (b"0123456789\n", (6, 0), "56789\n"),
     ("ééé\n".encode(), (4, 0), "é\n"), (b"abc", (0, 0), ""),
-    # a budget without room for the mark has a tail alone, whatever head was asked for
-    (LINES, (79, 40), "line\n" * 15), (LINES, (80, 40), "line\n" * 8 + "[…42ln elided…]\n"),
+    # a mark that has no room in the budget comes on top of it
+    (LINES, (79, 40), "line\n" * 7 + "[…35ln elided…]\n" + "line\n" * 8),
+    (LINES, (80, 40), "line\n" * 8 + "[…42ln elided…]\n"),
+    (b"one\n" * 9, (10, 4), "one\n[…7ln elided…]\none\n"), (b"ab", (1, 1), "b"),
     # a head takes half of the budget at most
     (b"a\n" * 500, (200, 199), "a\n" * 50 + "[…420ln elided…]\n" + "a\n" * 30),
     # where one line at most is left out, or a part of one, the mark counts bytes
