@@ -18,7 +18,7 @@ from eventq.log.supervisor import Waker, milliseconds_to
 from eventq.station import Station
 from eventq.storage.engines import bells
 from eventq.watchdog import Watchdog
-from eventq.workspace.layout import Layout, resolve
+from eventq.workspace.layout import Layout, resolve, resolve_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Work:
         for path in threads:
             check_handlers(path)
         self._threads = [resolve(path) for path in threads]
-        self._folders = [resolve(path) for path in folders]
+        self._folders = [resolve_folder(path) for path in folders]
         self._consumers = frozenset(consumers)
         self._grace, self._hands_over, self._say = grace, hands_over, say
         self._bells = bells()
@@ -88,9 +88,6 @@ class Work:
         self._watchdog = Watchdog(self._say, hands_over=self._hands_over)
         ended = False
         try:
-            for folder in self._folders:
-                if not os.path.isdir(folder):
-                    self._say(f"{folder}: there is no such folder yet")
             self._find()
             while not self._signals:
                 self.advance()

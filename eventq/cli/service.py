@@ -9,7 +9,7 @@ from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS
 from eventq.cli.table import Command, Option
 from eventq.cli.work import choose_threads
-from eventq.errors import LogicError, NotAThreadError
+from eventq.errors import NotAThreadError
 from eventq.log.claims import milliseconds
 
 _GRACE_SECONDS = 30  # unless it is given
@@ -95,12 +95,9 @@ def _threads(paths: list[str]) -> list[tuple[str, str]]:
 
 
 def _folders(paths: list[str]) -> list[tuple[str, str]]:
-    from eventq.workspace.layout import resolve
+    from eventq.workspace.layout import resolve_folder
 
-    for path in paths:
-        if not os.path.isdir(path):
-            raise LogicError(f"'{path}' is no folder", "give the folder that holds the threads")
-    return [("--all", resolve(path)) for path in paths]
+    return [("--all", resolve_folder(path)) for path in paths]
 
 
 def _digits(seconds: float) -> str:

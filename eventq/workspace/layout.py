@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq import system
-from eventq.errors import InputError
+from eventq.errors import InputError, LogicError
 from eventq.locks import ConsumerFiles, encode, files_of
 
 LINK = "thread.url"  # the file in a directory that names a thread in PostgreSQL
@@ -109,6 +109,14 @@ def resolve(path: str) -> str:
     except FileNotFoundError as error:
         raise InputError("the current directory is gone", "give an absolute path") from error
     return full[1:] if full.startswith("//") else full
+
+
+def resolve_folder(path: str) -> str:
+    """Return the absolute path of a folder with threads in it; raise LogicError if it is none."""
+    full = resolve(path)
+    if not os.path.isdir(full):
+        raise LogicError(f"'{full}' is no folder", "give the folder that holds the threads")
+    return full
 
 
 def rotate(path: str) -> str:

@@ -320,6 +320,34 @@ def test_all_threads_below_a_folder(box: Box, workers: list[Worker], tmp_path: P
     worker.end()
 
 
+def test_a_folder_that_is_missing_at_the_start_is_an_error(
+    box: Box, workers: list[Worker], tmp_path: Path
+) -> None:
+    """So is a file in its place, or one of several; a worker would wait for nothing."""
+    (tmp_path / "file").touch()
+    for wrong in ("typo", "file"):
+        path = str(tmp_path / wrong)
+        worker = Worker(box.folder, "--all", str(tmp_path), "--all", path)
+        workers.append(worker)
+        assert worker.process.wait(DEADLINE) == 1
+        assert worker.said() == [
+            f"Error: '{path}' is no folder - give the folder that holds the threads"
+        ]
+
+
+def test_a_folder_that_disappears_is_no_error(
+    box: Box, workers: list[Worker], tmp_path: Path
+) -> None:
+    """The worker goes on, and ends as ever."""
+    eventq.init(tmp_path / "all" / "thread")
+    worker = Worker(box.folder, "--all", str(tmp_path / "all"))
+    workers.append(worker)
+    worker.wait_for("has no consumer")
+    shutil.rmtree(tmp_path / "all")
+    worker.wait_for("it is given up until it changes")
+    assert worker.end() == 0
+
+
 def test_a_deleted_thread_does_not_end_the_others(
     box: Box, workers: list[Worker], tmp_path: Path
 ) -> None:
