@@ -200,14 +200,19 @@ def prune(
     thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool
 ) -> None:
     """Delete old events that every consumer has acked. Their disk space is freed."""
-    count = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
-    show.result({"count": count}, f"Pruned {count} events", json=json)
+    from eventq.cli.render import count
+
+    number = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
+    show.result({"count": number}, f"Pruned {count(number, 'event')}", json=json)
 
 
 def mirror_rebuild(thread: Thread, *, json: bool) -> None:
     """Rewrite events.jsonl from the database, in one file."""
-    count = thread.rebuild_mirror()
-    show.result({"count": count}, f"Rebuilt events.jsonl with {count} events", json=json)
+    from eventq.cli.render import count
+
+    number = thread.rebuild_mirror()
+    what = f"Rebuilt events.jsonl with {count(number, 'event')}"
+    show.result({"count": number}, what, json=json)
 
 
 def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
@@ -215,7 +220,8 @@ def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
     from eventq.cli.render import count, fields
 
     found = thread.gc(apply=apply, grace=grace)
-    what = f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')} ({found.stored:,} bytes)"
+    what = f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')}"
+    what += f" ({count(found.stored, 'byte')})"
     text = f"Deleted {what}" if apply else f"Would delete {what}; run with --apply"
     show.result(fields(found), text, json=json)
 

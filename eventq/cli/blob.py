@@ -62,7 +62,8 @@ def _ref(name: str) -> str:
 def stat(thread: Memory, *, ref: str, json: bool) -> None:
     """Show the sizes of a blob without reading its bytes."""
     found = thread.blobs.stat(ref)
-    sizes = f"size: {found.size:,} bytes\nstored: {found.stored:,} bytes ({found.codec})"
+    size, stored = (render.count(number, "byte") for number in (found.size, found.stored))
+    sizes = f"size: {size}\nstored: {stored} ({found.codec})"
     show.result(render.blob(found), f"{found.ref}\n{sizes}", json=json)
 
 
@@ -71,7 +72,7 @@ def ls(thread: Memory, *, json: bool) -> None:
     render.show_all(
         thread.blobs,
         render.blob,
-        lambda one: f"{one.ref}  {one.size:,} bytes  {one.codec}",
+        lambda one: f"{one.ref}  {render.count(one.size, 'byte')}  {one.codec}",
         json=json,
     )
 

@@ -125,7 +125,7 @@ def head(one: Turn) -> str:
     marks = " [tombstone]" if one.tombstone else " [patched]" if one.patch else ""
     kind = show.readable(one.type_id) or "(no type)"
     return (
-        f"#{one.turn_id} depth {one.depth} {kind} v{one.type_version} {one.size:,} bytes"
+        f"#{one.turn_id} depth {one.depth} {kind} v{one.type_version} {count(one.size, 'byte')}"
         f" {stamp(one.created_at_ms)}{marks}"
     )
 
@@ -137,11 +137,11 @@ def readable(one: Turn) -> Iterator[str]:
         return
     shown, more = beginning(one.payload)
     if shown is None:
-        yield f"  (binary, {one.size:,} bytes)"
+        yield f"  (binary, {count(one.size, 'byte')})"
         return
     yield from (f"  {show.readable(line)}" for line in shown)
     if more:
-        yield f"  … ({more:,} bytes more; {show.program()} blob get {one.ref})"
+        yield f"  … ({count(more, 'byte')} more; {show.program()} blob get {one.ref})"
 
 
 def beginning(data: bytes) -> tuple[list[str] | None, int]:
@@ -205,22 +205,23 @@ def opened(one: OpenInfo) -> str:
     """Return the line that describes an open turn."""
     kind = show.readable(one.type_id) or "(no type)"
     return (
-        f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}  {one.size:,} bytes"
-        f"  begun {stamp(one.created_at_ms)}, written to {stamp(one.updated_at_ms)}"
+        f"{one.open_id}  context {one.context_id}  {kind} v{one.type_version}"
+        f"  {count(one.size, 'byte')}  begun {stamp(one.created_at_ms)},"
+        f" written to {stamp(one.updated_at_ms)}"
     )
 
 
 def artifact(one: ArtifactInfo) -> str:
     """Return the line that describes an artifact."""
     return (
-        f"{one.url}  {one.status}  {one.size:,} bytes  {count(one.lines, 'line')}  {one.tool}"
-        f"  {stamp(one.created_at_ms)}"
+        f"{one.url}  {one.status}  {count(one.size, 'byte')}  {count(one.lines, 'line')}"
+        f"  {one.tool}  {stamp(one.created_at_ms)}"
     )
 
 
 def output(one: OutputInfo) -> str:
     """Return the line that describes a version of an output."""
-    return f"{one.url}  {one.size:,} bytes  {stamp(one.created_at_ms)}"
+    return f"{one.url}  {count(one.size, 'byte')}  {stamp(one.created_at_ms)}"
 
 
 def count(number: int, noun: str) -> str:

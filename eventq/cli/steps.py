@@ -81,7 +81,7 @@ def _beginning(text: str, ref: str) -> Iterator[str]:
     yield from (f"  {show.readable(line)}" for line in shown or ())
     if more:
         how = f"{show.program()} blob get {ref}" if ref else "all with --json"
-        yield f"  … ({more:,} bytes more; {how})"
+        yield f"  … ({render.count(more, 'byte')} more; {how})"
 
 
 def messages(found: Iterable[dict[str, str]]) -> Iterator[str]:

@@ -573,3 +573,23 @@ def test_python_m_eventq_is_the_command() -> None:
         [sys.executable, "-m", "eventq", "--version"], capture_output=True, text=True, env=environ()
     )
     assert (done.returncode, done.stdout) == (0, f"eventq {eventq.__version__}\n")
+
+
+def test_one_of_a_thing_is_singular(inbox: str) -> None:
+    """There is no "1 bytes" and no "1 events", wherever a number is shown."""
+    run("prune --keep-last 2 --force --thread", inbox)
+    assert run("prune --keep-last 1 --force --thread", inbox).out == "Pruned 1 event\n"
+    assert run("mirror rebuild --thread", inbox).out == "Rebuilt events.jsonl with 1 event\n"
+    source = Path(inbox, "source")
+    source.write_text("x")
+    ref = run("blob put --thread", inbox, str(source)).out.strip()
+    run("context create --name main --thread", inbox)
+    run("turn append main --content x --thread", inbox)
+    run("artifact put --tool t --thread", inbox, str(source))
+    run("output put --id 0-a --file", str(source), "--thread", inbox)
+    for words in (
+        ["blob stat", ref], ["blob ls"], ["turn last main"], ["artifact ls"], ["output ls"],
+    ):  # fmt: skip
+        done = run(*words, "--thread", inbox)
+        assert " 1 byte" in done.out, words
+        assert "1 bytes" not in done.out

@@ -523,16 +523,16 @@ def turn_of(payload: bytes | None, **more: Any) -> Turn:
 
 def test_a_turn_is_readable(box: str) -> None:
     """Text shows a head line and the escaped payload; binary and long ones only by size."""
-    head = "#12 depth 11 message v1 {} bytes 2026-03-18T10:30:00.123Z"
+    head = "#12 depth 11 message v1 {} 2026-03-18T10:30:00.123Z"
 
     def lines(payload: bytes | None, **more: Any) -> list[str]:
         first, *rest = render.readable(turn_of(payload, **more))
-        assert first.startswith(head.format(f"{len(payload or b''):,}"))
+        assert first.startswith(head.format(render.count(len(payload or b""), "byte")))
         return rest
 
     assert lines(None) == lines(b"") == []
-    assert next(render.readable(turn_of(None, patch=3))) == head.format(0) + " [patched]"
-    expected = head.format(0) + " [tombstone]"
+    assert next(render.readable(turn_of(None, patch=3))) == head.format("0 bytes") + " [patched]"
+    expected = head.format("0 bytes") + " [tombstone]"
     assert next(render.readable(turn_of(None, patch=3, tombstone=True))) == expected
     assert lines(b"a\n\nb\x1b[2J\t\r\n") == ["  a", "  ", "  b\\x1b[2J\\t\\r"]
     assert lines(b"\n") == ["  "]

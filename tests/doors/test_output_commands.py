@@ -468,7 +468,7 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
     lines = [
         f"agent://0-Scout  {len(FINDINGS.encode())} bytes", "agent://0-Scout?version=2  9 bytes",
         "agent://0-Scout?version=3  5 bytes", "agent://0-Scout.0-sub  771 bytes",
-        "agent://1-He_lper  1 bytes", "agent://2-piped  2 bytes", "agent://7-new  0 bytes",
+        "agent://1-He_lper  1 byte", "agent://2-piped  2 bytes", "agent://7-new  0 bytes",
     ]  # fmt: skip
     assert bare(ok("output ls --thread", box)) == lines
     listed = objects("output ls --thread", box)
