@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
 from tests import reference
+from tests.docs.support import (
+    FENCED,
+    ROOT,
+    anchors,
+    blocks,
+    environ,
+    read,
+    same,
+    section,
+    steps,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Until
 
-ROOT = Path(__file__).parent.parent.parent
 PROSE = [
     "README.md", "USAGE.md", "SPEC.md", "CONTRIBUTING.md", "CHANGELOG.md",
     "docs/reference.md", "docs/decisions.md", "docs/glossary.md", "eventq/skill/eventq/SKILL.md",
@@ -26,60 +36,8 @@ PROSE = [
 ]  # fmt: skip
 COLUMNS = 100
 INTERNAL = {"EVENTQ_COMPLETE", "EVENTQ_DISPATCH_AFTER", "EVENTQ_DISPATCH_FD", "EVENTQ_JSON_"}
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-_FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-
-
-def read(name: str) -> str:
-    """Return the text of a document."""
-    return (ROOT / name).read_text()
-
-
-def environ(**more: str) -> dict[str, str]:
-    """Return an environment in which `eventq` and `python` are those under test."""
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "EVENTQ_NOTIFIER": "builtin", **more}
-
-
-def blocks(language: str, text: str) -> list[str]:
-    """Return the fenced blocks of a document in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-
-
-def steps(block: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of a console block, each with the lines that it should print."""
-    found: list[tuple[str, list[str]]] = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        elif line.startswith("> "):
-            found[-1] = (f"{found[-1][0]}\n{line[2:]}", found[-1][1])
-        else:
-            found[-1][1].append(line)
-    return found
-
-
-def same(expected: list[str], actual: list[str]) -> bool:
-    """Compare output line by line; `…` stands for any text, and all times are equal."""
-    if len(expected) != len(actual):
-        return False
-    pairs = zip(
-        expected, (_TIME.sub("2026-01-01T00:00:00.000Z", line) for line in actual), strict=True
-    )
-    return all(re.fullmatch(".*".join(map(re.escape, want.split("…"))), got) for want, got in pairs)
-
-
-def section(text: str, title: str) -> str:
-    """Return the part of a document under one heading of the second level."""
-    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-
-
-def anchors(text: str) -> list[str]:
-    """Return the anchors that GitHub gives the headings of a document."""
-    titles = re.findall(r"^#+ (.*)$", _FENCED.sub("", text), re.MULTILINE)
-    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 @pytest.mark.parametrize("name", reference.documents())
@@ -127,15 +85,6 @@ def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "run `python main.py`, which prints `hello`." in " ".join(start.split())
     assert done.stdout == "hello\n"
-
-
-def test_the_demo_finds_and_retries_a_dead_letter() -> None:
-    """It ends by itself, and what could not be answered at first is answered then."""
-    command = ["sh", str(ROOT / "examples/demo.sh")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ(), check=True)
-    bob = "external:telegram:main:dm:bob:bob"
-    found = [line.strip() for line in done.stdout.splitlines() if line.endswith(bob)]
-    assert found[-3:] == [f"no contact: {bob}", f"no contact: {bob}", f"answered {bob}"]
 
 
 def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
@@ -203,7 +152,7 @@ def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("name", PROSE)
 def test_links_resolve(name: str) -> None:
     """Every relative link leads to a file that exists, and to a heading in it."""
-    for link in _LINK.findall(_FENCED.sub("", read(name))):
+    for link in _LINK.findall(FENCED.sub("", read(name))):
         if "://" in link:
             continue
         file, _, anchor = link.partition("#")
@@ -215,7 +164,7 @@ def test_links_resolve(name: str) -> None:
 @pytest.mark.parametrize("name", PROSE)
 def test_prose_is_at_most_100_columns_wide(name: str) -> None:
     """Lines of prose fit; tables, output and other fenced blocks may be wider."""
-    lines = _FENCED.sub("", _FRONT.sub("", read(name))).splitlines()
+    lines = FENCED.sub("", _FRONT.sub("", read(name))).splitlines()
     wide = [line for line in lines if len(line) > COLUMNS and not line.lstrip().startswith("|")]
     assert wide == []
 
@@ -233,7 +182,7 @@ def test_glossary_defines_each_term_once() -> None:
 
 def test_promises_are_numbered_without_gaps() -> None:
     """Sections and promises of SPEC.md are numbered 1, 2, 3, …, and references exist."""
-    text = _FENCED.sub("", read("SPEC.md"))
+    text = FENCED.sub("", read("SPEC.md"))
     parts = re.split(r"^## (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
     promises = {
         number: re.findall(r"^(\d+)\. ", body, re.MULTILINE)
@@ -244,7 +193,7 @@ def test_promises_are_numbered_without_gaps() -> None:
         assert items == [str(n) for n in range(1, len(items) + 1)], number
     for name in ("SPEC.md", "docs/glossary.md"):
         for group in re.findall(
-            r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", _FENCED.sub("", read(name))
+            r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", FENCED.sub("", read(name))
         ):
             for number, _, item in (one.partition(".") for one in group.split(", ")):
                 assert not item or item in promises[number], group

@@ -1,0 +1,105 @@
+"""The programs in examples/ do what they say, run as a reader runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import eventq
+from tests.docs.support import ROOT, environ
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Until
+
+AGENT = [sys.executable, str(ROOT / "examples/agent_inbox.py")]
+# The agent dies within its transaction, after it has written both turns.
+DIES_AT_PUSH = """
+import os, runpy, signal, sys
+import eventq
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+eventq.Thread.push = die
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_the_demo_finds_and_retries_a_dead_letter() -> None:
+    """It ends by itself, and what could not be answered at first is answered then."""
+    command = ["sh", str(ROOT / "examples/demo.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ(), check=True)
+    bob = "external:telegram:main:dm:bob:bob"
+    found = [line.strip() for line in done.stdout.splitlines() if line.endswith(bob)]
+    assert found[-3:] == [f"no contact: {bob}", f"no contact: {bob}", f"answered {bob}"]
+
+
+def push(inbox: Path, content: str) -> None:
+    """Push a message in a shell of its own."""
+    command = ["eventq", "push", "--thread", str(inbox), "--source", "alice", "--type", "message"]
+    subprocess.run([*command, "--content", content], env=environ(), check=True)
+
+
+def run_agent(inbox: Path, wanted: int, until: Until) -> None:
+    """Run the agent until there are so many replies, then kill it."""
+    with subprocess.Popen([*AGENT, str(inbox)], env=environ()) as agent:
+        until(lambda: len(replies(inbox)) == wanted, "the reply")
+        agent.kill()
+
+
+def replies(inbox: Path) -> list[str]:
+    """Return what the agent has pushed."""
+    with eventq.open(inbox) as thread:
+        return [json.loads(event.content)["text"] for event in thread.last(filter="type = 'reply'")]
+
+
+def turns(inbox: Path) -> list[str]:
+    """Return the conversation that the agent remembers."""
+    with eventq.open(inbox) as thread:
+        memory = thread.contexts.get("agent")
+        return [json.loads(turn.payload or "")["content"] for turn in memory.replay()]
+
+
+def test_the_agent_goes_on_where_it_was_killed(tmp_path: Path, until: Until) -> None:
+    """It answers what is pushed, and after `kill -9` it remembers the conversation."""
+    inbox = tmp_path / "inbox"
+    eventq.init(inbox)
+    for count, content in enumerate(("Hello", "Still there?"), start=1):
+        push(inbox, content)
+        run_agent(inbox, count, until)
+    answered = replies(inbox)
+    assert answered == [
+        "You said 'Hello'; I remember 0 messages.",
+        "You said 'Still there?'; I remember 2 messages.",
+    ]
+    assert turns(inbox) == ["Hello", answered[0], "Still there?", answered[1]]
+
+
+def test_the_agent_neither_loses_nor_doubles_a_turn(tmp_path: Path, until: Until) -> None:
+    """Killed between the turns and the reply of an event, it answers once, after a restart."""
+    inbox = tmp_path / "inbox"
+    eventq.init(inbox)
+    push(inbox, "Hello")
+    died = subprocess.run(
+        [sys.executable, "-c", DIES_AT_PUSH, AGENT[1], str(inbox)], env=environ(), timeout=120
+    )
+    assert died.returncode == -9
+    assert turns(inbox) == []
+    run_agent(inbox, 1, until)
+    assert turns(inbox) == ["Hello", *replies(inbox)]
+    assert len(replies(inbox)) == 1
+
+
+def test_the_pool_does_every_job(tmp_path: Path) -> None:
+    """Workers are killed, and every job is done."""
+    command = [sys.executable, str(ROOT / "examples/pool.py")]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = r"jobs: 30, kills: 5, repeats: \d+\nevery job was done\n"
+    assert re.fullmatch(wanted, done.stdout), done.stdout
