@@ -88,7 +88,7 @@ def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
 
 
 def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
-    """The console examples of USAGE.md print what is shown below them, and the Python ones run."""
+    """The console examples of USAGE.md print what is shown below them."""
     usage = read("USAGE.md")
     count = 0
     for block in blocks("console", usage):
@@ -107,11 +107,23 @@ def test_examples_of_usage_do_what_they_show(tmp_path: Path) -> None:
             assert same(expected, actual), f"{command}\nprinted\n" + "\n".join(actual)
             count += 1
     assert count > 30
-    script = "\n".join(blocks("python", usage))
+
+
+@pytest.mark.parametrize("block", blocks("python", read("USAGE.md")))
+def test_each_python_block_of_usage_runs_alone(tmp_path: Path, block: str) -> None:
+    """A block that is pasted into a new file, in an empty directory, is a whole program."""
+    (tmp_path / "pasted.py").write_text(block)
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environ(), capture_output=True, text=True
+        [sys.executable, "pasted.py"], cwd=tmp_path, env=environ(), capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_contents_of_usage_are_its_sections() -> None:
+    """USAGE.md lists every section, in the order in which they follow, under its heading."""
+    text = FENCED.sub("", read("USAGE.md"))
+    listed = re.findall(r"^- \[(.*)\]\(#.*\)$", text.split("\n## ", 1)[0], re.MULTILINE)
+    assert listed == re.findall(r"^## (.*)$", text, re.MULTILINE)
 
 
 def handler(name: str) -> str:
