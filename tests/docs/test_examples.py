@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import eventq
 from tests.docs.support import ROOT, environ
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Until
 
+COMMAND = re.compile("^\033\\[1m\\$ (.*?)\033\\[0m$", re.DOTALL | re.MULTILINE)
+HEADING = re.compile("\033\\[1m.*?\033\\[0m", re.DOTALL)
 AGENT = [sys.executable, str(ROOT / "examples/agent_inbox.py")]
 # The agent dies within its transaction, after it has written both turns.
 DIES_AT_PUSH = """
@@ -29,13 +31,49 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+def run_shell(*words: str, env: dict[str, str], **more: Any) -> str:
+    """Return what a shell script prints, on stdout and stderr; it must succeed."""
+    done = subprocess.run(
+        ["sh", *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        **more,
+    )
+    assert done.returncode == 0, done.stdout
+    return str(done.stdout)
+
+
+def run_demo() -> str:
+    """Return what the demo prints."""
+    return run_shell(str(ROOT / "examples/demo.sh"), env=environ())
+
+
 def test_the_demo_finds_and_retries_a_dead_letter() -> None:
     """It ends by itself, and what could not be answered at first is answered then."""
-    command = ["sh", str(ROOT / "examples/demo.sh")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ(), check=True)
     bob = "external:telegram:main:dm:bob:bob"
-    found = [line.strip() for line in done.stdout.splitlines() if line.endswith(bob)]
+    found = [line.strip() for line in run_demo().splitlines() if line.endswith(bob)]
     assert found[-3:] == [f"no contact: {bob}", f"no contact: {bob}", f"answered {bob}"]
+
+
+def test_the_commands_of_the_demo_can_be_pasted(tmp_path: Path) -> None:
+    """What it prints after each `$`, pasted into a fresh shell, does and prints the same."""
+    shown = run_demo()
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "EVENTQ_NOTIFIER": "builtin"}
+    pasted = run_shell("-eu", env=env, cwd=tmp_path, input="\n".join(COMMAND.findall(shown)))
+    assert lasting(pasted) == lasting(HEADING.sub("", shown))
+    (inbox,) = tmp_path.glob("*/inbox")
+    with eventq.open(inbox, read_only=True) as thread:
+        assert [one.last_acked_id for one in thread.info().subscriptions] == [5, 4, 5]
+        assert [*thread.dead_letters()] == []
+
+
+def lasting(text: str) -> list[str]:
+    """Return the lines that are equal whenever and wherever the demo is run."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", re.sub(r"/\S*/inbox", "inbox", text))
+    return [line for line in text.splitlines() if line and not line.startswith("[TIME]")]
 
 
 def push(inbox: Path, content: str) -> None:
