@@ -11,7 +11,7 @@ from eventq.cli import app, kinds
 from eventq.cli.groups import every
 from eventq.errors import UsageError
 from tests.contract.test_errors import classes
-from tests.docs.test_docs import read
+from tests.docs.support import read
 
 SPELLED = {
     "90": 90, "90s": 90, "15m": 900, "1h": 3600, "1.5h": 5400, " 7d ": 604800, "0": 0, "0.5": 0.5,
