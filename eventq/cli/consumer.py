@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.options import CONSUMER, FILTER, HANDLED, JSON, JSON_ERRORS, THREAD
+from eventq.cli.options import (
+    CONSUMER,
+    FILTER,
+    HANDLED,
+    IS_THREAD,
+    JSON,
+    JSON_ERRORS,
+    THREAD,
+    unless_thread,
+)
 from eventq.cli.table import Command, Option, together
 from eventq.errors import ConsumerExistsError, UsageError
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import TypedDict
 
     from eventq.cli.table import Raw
@@ -54,10 +62,9 @@ def subscribe(
     attempt. Without a handler nothing runs: the consumer is for claim and pop. Subscribing again
     with equal values changes nothing.
     """
-    is_thread = show.program() == "thread"
-    where = {"directory": None} if is_thread else {}
+    where = {"directory": None} if IS_THREAD else {}
     with thread.write():  # of several at once under the name thread, only one may find none
-        if is_thread and any(s.consumer_id == consumer for s in thread.subscriptions()):
+        if IS_THREAD and any(s.consumer_id == consumer for s in thread.subscriptions()):
             raise ConsumerExistsError(consumer)
         new = thread.subscribe(
             consumer,
@@ -67,7 +74,7 @@ def subscribe(
             replace=replace,
             warn=lambda what: show.note(f"Warning: {what}"),
         )
-    if new.kind == "loop" and not is_thread:
+    if new.kind == "loop" and not IS_THREAD:
         show.note(_MUST_POP)
     shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
@@ -75,7 +82,7 @@ def subscribe(
 
 def _check_handler(raw: Raw) -> None:
     """Refuse what makes no sense without a handler."""
-    if raw["handler"] is None and show.program() == "thread":
+    if raw["handler"] is None and IS_THREAD:
         raise UsageError("Missing option '--handler'", "run 'thread subscribe --help'")
     if raw["handler"] is None and raw["each"]:
         raise UsageError("--each needs a handler", "add --handler COMMAND")
@@ -127,13 +134,8 @@ def dispatch(*, thread: str) -> None:
         raise look.failure
 
 
-def _unless_thread(*options: Option) -> Sequence[Option]:
-    """Return options that the tool which `thread` replaces refuses."""
-    return () if show.program() == "thread" else options
-
-
 # Half an hour of an outage at least. The tool that `thread` replaces gives up sooner.
-_MOST_ATTEMPTS, _BACKOFF = ("5", "0.5s..1m") if show.program() == "thread" else ("21", "1s..5m")
+_MOST_ATTEMPTS, _BACKOFF = ("5", "0.5s..1m") if IS_THREAD else ("21", "1s..5m")
 
 COMMANDS = {
     "subscribe": Command(
@@ -200,11 +202,11 @@ COMMANDS = {
     ),
     "unsubscribe": Command(
         unsubscribe,
-        [THREAD, CONSUMER, *_unless_thread(JSON)],
+        [THREAD, CONSUMER, *unless_thread(JSON)],
         "eventq unsubscribe --thread ./inbox --consumer worker",
     ),
     "dispatch": Command(
-        dispatch, [HANDLED, *_unless_thread(JSON_ERRORS)], "eventq dispatch --thread ./inbox"
+        dispatch, [HANDLED, *unless_thread(JSON_ERRORS)], "eventq dispatch --thread ./inbox"
     ),
     "pause": Command(
         pause, [THREAD, CONSUMER, JSON], "eventq pause --thread ./inbox --consumer worker"

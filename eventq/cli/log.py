@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.cli import kinds, show
-from eventq.cli.options import CONSUMER, FILTER, JSON, JSON_ERRORS, READ, THREAD
+from eventq.cli.options import (
+    CONSUMER,
+    FILTER,
+    IS_THREAD,
+    JSON,
+    JSON_ERRORS,
+    READ,
+    THREAD,
+    unless_thread,
+)
 from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Command, Option, together
 from eventq.errors import InputError, LogicError, UsageError
@@ -41,10 +50,7 @@ def push(
     key_strict: bool,
     json: bool,
 ) -> None:
-    """Store an event durably, and wake its consumers.
-
-    Without --content or --content-file, eventq reads the payload from stdin, to its end.
-    """
+    """Store an event durably, and wake its consumers."""
     if batch:
         _push_batch(thread, key_strict=key_strict, json=json)
         return
@@ -159,10 +165,7 @@ def _unfenced() -> bool:
 def peek(
     thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
 ) -> None:
-    """Print events without consuming them. One JSON object per line; no file changes.
-
-    Without --last-event-id or --last, eventq prints the newest 20.
-    """
+    """Print events without consuming them. One JSON object per line; no file changes."""
     if last_event_id is None:
         _show_lines(thread.last(last or min(limit, _NEWEST), filter=filter))
         return
@@ -256,14 +259,20 @@ COMMANDS = {
                 Option(
                     "source ADDRESS",
                     "The sender, for example self or internal:dm:default:warden.",
-                    default="",
-                ).or_assume("self"),
+                    default="" if IS_THREAD else "self",
+                ),
                 Option(
-                    "type TYPE", "The type, for example message or record.", default=""
-                ).or_assume("message"),
+                    "type TYPE",
+                    "The type, for example message or record.",
+                    default="" if IS_THREAD else "message",
+                ),
                 Option("subtype SUBTYPE", "The subtype, for example decision.", kinds.verbatim),
             ),
-            Option("content TEXT", "The payload.", kinds.verbatim),
+            Option(
+                "content TEXT",
+                "The payload." if IS_THREAD else "The payload (default: all of stdin).",
+                kinds.verbatim,
+            ),
             Option(
                 "content-file FILE",
                 "Read the payload from a file, or from stdin for -.",
@@ -280,7 +289,7 @@ COMMANDS = {
             JSON,
         ],
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
-        "git diff | eventq push --thread ./inbox --type record --subtype diff",
+        *unless_thread("echo hello | eventq push --thread ./inbox"),
         "eventq push --thread ./inbox --batch < events.ndjson",
         rules=[
             unless("batch", _check_fields, needs("key-strict", "key")),
@@ -324,12 +333,17 @@ COMMANDS = {
         [
             READ,
             Option("last-event-id N", "Print the events after this one; 0 for all.", kinds.WHOLE),
-            Option("last N", "Print the newest N events instead, oldest first.", kinds.POSITIVE),
+            Option(
+                "last N",
+                "Print the newest N events instead, oldest first"
+                + ("." if IS_THREAD else f" (default: {_NEWEST})."),
+                kinds.POSITIVE,
+            ),
             _LIMIT,
             FILTER,
             JSON_ERRORS,
         ],
-        "eventq peek --thread ./inbox",
+        *unless_thread("eventq peek --thread ./inbox"),
         "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
         "eventq peek --thread ./inbox --last 5",
         rules=[_check_peek],

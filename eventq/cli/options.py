@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from eventq.cli import kinds
+from eventq.cli import kinds, show
 from eventq.cli.table import Argument, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from eventq.cli.kinds import Kind
 
 
@@ -14,6 +16,14 @@ def thread_option(kind: Kind, more: str = "") -> Option:
     """Return the option --thread of a command that opens the thread in this way."""
     about = f"The directory of the thread{more}."
     return Option("thread PATH", about, kind, required=True).or_from("EVENTQ_THREAD")
+
+
+IS_THREAD = show.program() == "thread"
+
+
+def unless_thread(*parts: Any) -> tuple[Any, ...]:
+    """Return what a command has beyond the tool that `thread` replaces."""
+    return () if IS_THREAD else parts
 
 
 _SERVER = ". A server's address works too: eventq://HOST:PORT or unix:PATH"

@@ -31,13 +31,11 @@ class Option:
 
     The function receives it as `parameter`; `group.name` puts it into a dictionary of that name,
     "" withholds it. If two options share a parameter, the one on the command line wins. `default`
-    is text to be converted; an empty one is passed on unchanged. Except under the program name
-    `thread`, `env` names the variable whose value is used if the option is missing, and `assumed`
-    replaces the default.
+    is text to be converted; an empty one is passed on unchanged. `env` names the variable whose
+    value is used if the option is missing, except under the program name `thread`.
     """
 
     __slots__ = (
-        "assumed",
         "default",
         "env",
         "help",
@@ -64,7 +62,6 @@ class Option:
         self.help = help
         self.kind = kind or (kinds.text if self.value else kinds.ON)
         self.default = default
-        self.assumed: str | None = None
         self.env: str | None = None
         self.required = required
         self.short = short
@@ -73,11 +70,6 @@ class Option:
     def or_from(self, env: str) -> Option:
         """Let a variable of the environment stand in for the option, and return the option."""
         self.env = env
-        return self
-
-    def or_assume(self, default: str) -> Option:
-        """Let a value stand in for an option that `thread` requires, and return the option."""
-        self.assumed = default
         return self
 
     @property
@@ -99,14 +91,9 @@ class Option:
     @property
     def described(self) -> str:
         """The help text with the default."""
-        default = self.fallback or (self.variable and f"${self.variable}")
+        default = self.default or (self.variable and f"${self.variable}")
         shown = f" (default: {default})." if default else "."
         return self.help.removesuffix(".") + shown
-
-    @property
-    def fallback(self) -> Any:
-        """The text that is converted if the option is missing."""
-        return self.default if not self.assumed or show.program() == "thread" else self.assumed
 
     @property
     def variable(self) -> str | None:
@@ -127,14 +114,12 @@ class Option:
             return self.kind.given if word else self.kind.missing
         if self.repeats and isinstance(word, (list, type(None))):
             return [self.convert(one) for one in word or ()]
-        if word is None:
-            word = self.fallback
-            if not word:
-                return word
+        if word is None and not self.default:
+            return self.default
         assert not isinstance(self.kind, kinds.Opened)
         if word == "" and self.required and self.kind in (kinds.text, kinds.path, kinds.branch):
             raise UsageError(f"{self.spelled} is empty", "give a value")
-        return self.kind(word, self.spelled)
+        return self.kind(self.default if word is None else word, self.spelled)
 
     def put(self, values: dict[str, Any], word: Any) -> None:
         """Convert a word and store it under its parameter."""

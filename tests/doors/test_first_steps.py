@@ -80,6 +80,8 @@ def test_thread_push_assumes_nothing(inbox: str, words: list[str], says: str) ->
     refused(2, says, run("push", "--thread", inbox, *words, given="x", program=THREAD))
     shown = run("push", "--help", program=THREAD).out
     assert "(default" not in shown
+    assert "echo" not in shown
+    assert "echo hello | eventq push --thread ./inbox\n" in ok("push --help")
     assert contents(inbox) == []
 
 
@@ -101,6 +103,8 @@ def test_peek_shows_the_newest_events(inbox: str) -> None:
     assert shown("--last-event-id", "0") == [*range(1, 31)]
     done = run("peek", "--thread", inbox, program=THREAD)
     refused(2, "either --last-event-id or --last is needed", done)
+    assert "default: 20" in ok("peek --help")
+    assert "default: 20" not in run("peek --help", program=THREAD).out
 
 
 # --- words that are no commands -------------------------------------------------------------------
