@@ -18,7 +18,7 @@ from eventq.output import artifacts
 from eventq.wire import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 ROOT = Path(__file__).parent.parent
 DIAGRAMS = {  # mark in SPEC.md: transitions, initial states
@@ -62,12 +62,20 @@ def cell(text: str) -> str:
 
 
 def index() -> str:
-    """Return a table of all commands, each linked to its section."""
-    rows = [
-        f"| [{command.name}](#eventq-{command.name.replace(' ', '-')}) | {cell(command.summary)} |"
-        for command in declared()
-    ]
-    return "\n".join(["| Command | Purpose |", "|---|---|", *rows])
+    """Return a table of commands for each part of the help, each linked to its section."""
+    return "\n\n".join(
+        "\n".join([f"**{name}**:{about}", "", "| Command | Purpose |", "|---|---|", *rows(words)])
+        for part, words in groups.PARTS.items()
+        for name, _, about in [part.partition(":")]
+    )
+
+
+def rows(words: Collection[str]) -> Iterator[str]:
+    """Yield a row of the index for each command that begins with one of the words."""
+    for command in declared():
+        if command.name.split()[0] in words:
+            anchor = f"#eventq-{command.name.replace(' ', '-')}"
+            yield f"| [{command.name}]({anchor}) | {cell(command.summary)} |"
 
 
 def commands() -> str:

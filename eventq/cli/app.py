@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 
     from eventq.cli.table import Argument, Command, Option
 
-EXAMPLES = (
-    "eventq init ./inbox",
-    "eventq push --thread ./inbox --source self --type message --content hello",
-    "eventq peek --thread ./inbox --last 1",
-)
+EXAMPLES = {
+    "eventq": ["eventq init ./inbox", "echo hello | eventq push --thread ./inbox"],
+    "thread": [
+        "eventq init ./inbox",
+        "eventq push --thread ./inbox --source self --type message --content hello",
+        "eventq peek --thread ./inbox --last 1",
+    ],
+}
+
+READ_ON = """
+
+\b
+Read on:
+  eventq help push   explains a command
+  eventq guide       explains on one page how to push, pop and ack
+"""
 
 STATUSES = {
     0: "success",
@@ -176,6 +187,27 @@ class _Group(click.Group):
         raise _Mistake(f"{what}. Did you mean '{meant}'?", fix, ctx)
 
 
+class _Program(_Group):
+    """The program, whose help lists the commands by what they are for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each part; under `thread`, one for all, in alphabetical order."""
+        if show.program() == "thread":
+            super().format_commands(ctx, formatter)
+            return
+        longest = max(map(len, self.commands))
+        parts = {part: [*words] for part, words in groups.PARTS.items()}
+        parts[next(reversed(parts))] += [one for one in self.commands if one not in groups.MODULES]
+        for part, words in parts.items():
+            formatter.write(f"\n{part}\n")
+            with formatter.indentation():
+                formatter.write_dl([self._row(one, longest, formatter.width) for one in words])
+
+    def _row(self, name: str, longest: int, width: int) -> tuple[str, str]:
+        text = self.commands[name].get_short_help_str(width - longest - 4)
+        return name.ljust(longest), text if text.endswith("...") else text.rstrip(".")
+
+
 class _WithRest(_Command):
     """A command whose last argument is all the words after `--`, verbatim."""
 
@@ -237,11 +269,13 @@ def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
 
 def build(*, verbose: bool = False) -> click.Group:
     """Return the application; `verbose` adds MORE to its help."""
-    app = _Group(
+    program = show.program()
+    more = READ_ON * (program != "thread") + MORE * verbose
+    app = _Program(
         "eventq",
         params=_anywhere(hidden=False),
         help="A durable inbox and memory for agents: one directory, no server.",
-        epilog=_epilog(EXAMPLES, verbose=verbose),
+        epilog=_epilog(EXAMPLES[program], verbose=False) + more,
         context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
     )
     for name, command in groups.every().items():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
 from eventq.cli import groups, hints
 from tests.doors.support import BIN, EVENTQ, Done, contents, environ, objects, ok, refused, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 THREAD = os.path.join(BIN, "thread")
 
@@ -103,8 +107,8 @@ def test_peek_shows_the_newest_events(inbox: str) -> None:
     assert shown("--last-event-id", "0") == [*range(1, 31)]
     done = run("peek", "--thread", inbox, program=THREAD)
     refused(2, "either --last-event-id or --last is needed", done)
-    assert "default: 20" in ok("peek --help")
-    assert "default: 20" not in run("peek --help", program=THREAD).out
+    assert "(default: 20)" in " ".join(ok("peek --help").split())
+    assert "20" not in run("peek --help", program=THREAD).out
 
 
 # --- words that are no commands -------------------------------------------------------------------
@@ -222,3 +226,55 @@ def test_the_bare_address_of_a_server_is_answered_with_its_url(words: str) -> No
     refused(1, fix, done)
     followed = run("context ls --thread", "eventq://127.0.0.1:9")
     refused(1, "no server answers at eventq://127.0.0.1:9 ", followed)
+
+
+# --- the first page of help -----------------------------------------------------------------------
+
+
+def test_help_lists_every_command_in_one_part() -> None:
+    """In the order of the reference; every command has a line, and no line is wrapped."""
+    words = [word for part in groups.PARTS.values() for word in part]
+    assert len(words) == len(set(words)) == len(groups.MODULES)
+    assert [*dict.fromkeys(name.split()[0] for name in COMMANDS)] == words
+    everyday = next(iter(groups.PARTS.values()))
+    assert [*everyday] == ["init", "push", "peek", "tail", "pop", "info"]
+    shown = ok("--help").splitlines()
+    lines = [line for line in shown if re.match(r"  [a-z][a-z-]*  ", line)]
+    assert [line.split()[0] for line in lines] == [*words, "help"]
+    assert max(map(len, shown)) <= 80
+    assert set(groups.PARTS) <= set(shown)
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_help_fits_the_terminal(columns: str) -> None:
+    """Each command keeps to its line, from 80 columns on."""
+    done = subprocess.run(
+        [EVENTQ, "--help"], env=environ(COLUMNS=columns), capture_output=True, text=True, check=True
+    )  # fmt: skip
+    shown = done.stdout.split("\nEveryday")[1].split("\n  Example:")[0].splitlines()
+    assert max(map(len, shown)) <= int(columns)
+    lines = [line for line in shown if line.startswith("  ")]
+    assert len(lines) == len(groups.MODULES) + 1
+
+
+def test_help_ends_with_examples_that_work(tmp_path: Path) -> None:
+    """Pasted as they stand, they create a thread with an event; then come commands to read on."""
+    text = ok("--help").split("  Example:\n")[1]
+    examples, read_on = text.split("\n  Read on:\n")
+    assert len(examples.splitlines()) == 2
+    for block in (examples, "\n".join(line.split("   ")[0] for line in read_on.splitlines())):
+        done = subprocess.run(
+            ["sh", "-ec", "\n".join(map(str.strip, block.splitlines()))],
+            cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stderr == ""
+    assert contents(str(tmp_path / "inbox")) == ["hello\n"]
+
+
+def test_thread_lists_its_commands_as_ever() -> None:
+    """Under the name `thread`, help has one list, in alphabetical order."""
+    shown = run("--help", program=THREAD).out
+    (listed,) = re.findall(r"\nCommands:\n(.*?)\n\n", shown, re.DOTALL)
+    words = [line.split()[0] for line in listed.splitlines()]
+    assert words == sorted([*groups.MODULES, "help"])
+    assert "Read on" not in shown
