@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from eventq.cli import kinds, show
 from eventq.cli.claims import ERROR, TOKENS, settle
 from eventq.cli.options import JSON, OF_CONSUMER, READ, THREAD
@@ -23,9 +25,12 @@ def add(thread: Thread, *, token: list[str], error: str | None, json: bool) -> N
     settle(token, lambda tokens: thread.settle(dead=tokens, error=error), json=json)
 
 
-def ls(thread: Thread, *, consumer: str | None, json: bool) -> None:
+def ls(thread: Thread, *, consumer: str | None, limit: int, json: bool) -> None:
     """List the events that failed for good. With the last lines of their errors."""
-    show_all(thread.dead_letters(consumer), _as_object, _as_line, json=json)
+    letters = iter(thread.dead_letters(consumer))
+    show_all(islice(letters, limit), _as_object, _as_line, json=json)
+    if next(letters, None) is not None:
+        show.note(f"Note: there are more than {count(limit, 'dead letter')} (raise --limit)")
 
 
 def show_one(thread: Thread, *, event: int, consumer: str | None, json: bool) -> None:
@@ -113,7 +118,16 @@ COMMANDS = {
         [TOKENS, THREAD, ERROR, JSON],
         "eventq dead add --thread ./inbox --error 'no such customer' $TOKEN",
     ),
-    "dead ls": Command(ls, [READ, OF_CONSUMER, JSON], "eventq dead ls --thread ./inbox"),
+    "dead ls": Command(
+        ls,
+        [
+            READ,
+            OF_CONSUMER,
+            Option("limit N", "Print at most N dead letters.", kinds.POSITIVE, default="100"),
+            JSON,
+        ],
+        "eventq dead ls --thread ./inbox",
+    ),
     "dead show": Command(
         show_one,
         [Argument("EVENT", kinds.POSITIVE), READ, OF_CONSUMER, JSON],

@@ -247,6 +247,23 @@ def test_dead_letters_are_found_shown_retried_and_dropped() -> None:
     assert run("dead", "ls").out == ""
 
 
+def test_dead_letters_are_listed_up_to_a_limit(inbox: str) -> None:
+    """A hundred by default; a note says that there are more, on stderr also with --json."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "note", str(n)) for n in range(97)])
+        thread.settle(dead=thread.claim("w", 101))
+    note = "Note: there are more than {} (raise --limit)\n"
+    for words in ([], ["--json"], ["--consumer", "w"]):
+        done = run("dead", "ls", *words)
+        assert len(done.out.splitlines()) == 100
+        assert done.err == note.format("100 dead letters")
+        done = run("dead", "ls", "--limit", "101", *words)
+        assert (len(done.out.splitlines()), done.err) == (101, "")
+    done = run("dead", "ls", "--limit", "1", "--json")
+    assert json.loads(done.out)["event_id"] == 1
+    assert (done.code, done.err) == (0, note.format("1 dead letter"))
+
+
 @pytest.mark.usefixtures("inbox")
 @pytest.mark.parametrize("verb", ["show", "retry", "drop"])
 def test_what_is_no_dead_letter_is_named(verb: str) -> None:
