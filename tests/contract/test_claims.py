@@ -173,6 +173,8 @@ def test_an_event_is_settled_once(full: eventq.Thread) -> None:
         "", "a.b.c", "00.1.w", "0" * 31 + ".1.w", "0" * 34 + ".1.w", "x" * 32 + ".1.w",
         "0" * 32 + ".x.w", "0" * 32 + ".1", "0" * 32 + ".-1.w", "0" * 32 + ".1rr.w",
         "0" * 32 + "." + "9" * 20 + ".w", f"{'0' * 32}.{1 << 63}.w", 7,
+        "0" * 32 + ".1.w ", "0" * 32 + ".1.w\n", "0" * 32 + ".1. w", "0" * 32 + '.1."w',
+        "0" * 32 + '.1."w"', "0" * 32 + '.1."',
     ],
 )  # fmt: skip
 def test_text_that_is_no_token_is_refused(token: Any, full: eventq.Thread) -> None:
@@ -210,6 +212,19 @@ def test_a_token_has_one_spelling(
     with pytest.raises(InputError, match="is not the token of a claim - give one that"):
         full.settle([other])
     assert full.settle([claim.token]) == []
+
+
+@pytest.mark.parametrize("consumer", ["w ", " w", '"w "', '"', '""', "a.b c", "\u3000"])
+def test_the_token_of_any_consumer_is_its_own(consumer: str, full: eventq.Thread) -> None:
+    """One whose id has blanks at its ends, or quotes, is settled by the token of its claim only."""
+    for name in {consumer, consumer.strip(), consumer.strip('"'), f'"{consumer}"'} - {"", "w"}:
+        full.subscribe(name, None)
+    (claim,) = full.claim(consumer)
+    for wrong in (f"{claim.token} ", f"{claim.token}\n", claim.token.replace(".", ". ")):
+        with pytest.raises(InputError, match="is not the token of a claim"):
+            full.settle([wrong])
+    assert full.settle([claim.token]) == []
+    assert full.settle([claim.token]) == [claim.token]
 
 
 def test_a_token_nobody_gave_is_lost(full: eventq.Thread) -> None:
