@@ -103,7 +103,7 @@ COMMANDS = {
         copy,
         [
             Argument("SRC", kinds.Opened(reads=True)),
-            Argument("DST", kinds.path),
+            Argument("DST", kinds.directory),
             Option(
                 "contexts NAME,NAME",
                 "Copy only these contexts with all that they refer to. Give names or ids.",

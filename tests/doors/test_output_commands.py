@@ -14,6 +14,7 @@ import sys
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -780,6 +781,19 @@ def test_some_contexts_are_copied_with_what_they_lead_to(
     assert bare(ok("artifact ls --thread", other)) == [
         "artifact://1  sealed  771 bytes  4 lines  dump"
     ]
+
+
+def test_no_thread_in_postgresql_is_made_for_a_copy_that_it_cannot_hold(
+    box: str, postgres: str, tmp_path: Path
+) -> None:
+    """A destination that keeps no memory is refused before it is created, named in any way."""
+    url = f"{postgres}&thread={uuid4().hex}"
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "thread.url").write_text(url)
+    for there in (url, str(tmp_path / "shared")):
+        refused(2, "this command cannot use a thread in PostgreSQL", run("thread-copy", box, there))
+        assert not eventq.exists(url)
+        assert os.listdir(tmp_path / "shared") == ["thread.url"]
 
 
 def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
