@@ -36,7 +36,8 @@ def check_driver() -> None:
         import psycopg  # noqa: F401
     except ImportError as error:
         raise PlatformError(
-            f"threads in PostgreSQL need its driver: {error}", "run pip install 'eventq[postgres]'"
+            f"threads in PostgreSQL need its driver: {error}",
+            "run pip install '.[postgres]' in a clone of eventq",
         ) from error
 
 

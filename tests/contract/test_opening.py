@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from eventq.errors import (
     InputError,
     LogicError,
     NotAThreadError,
+    PlatformError,
     ReadOnlyError,
     ThreadExistsError,
     UsageError,
@@ -472,3 +474,11 @@ def test_a_thread_that_was_moved_too_deep(path: str, tmp_path: Path, read_only: 
     os.rename(far, path)
     with eventq.open(path) as thread:
         assert thread.check() == []
+
+
+def test_a_missing_driver_is_installed_from_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the driver for PostgreSQL, the error names a command that works without a release."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(PlatformError) as refused:
+        eventq.open("postgresql://app@db.example/agents?thread=inbox")
+    assert refused.value.fix == "run pip install '.[postgres]' in a clone of eventq"

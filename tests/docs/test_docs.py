@@ -188,6 +188,13 @@ def test_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) < 120
 
 
+@pytest.mark.parametrize("name", PROSE)
+def test_nothing_is_installed_from_an_index(name: str) -> None:
+    """There is no release yet: what a document tells to install comes from a clone."""
+    installed = re.findall(r"pip install ([^`\n]*)", read(name))
+    assert [what for what in installed if not re.match(r"(-e )?'?\.", what)] == []
+
+
 def test_glossary_defines_each_term_once() -> None:
     """The terms of the glossary are in alphabetical order, without repeats."""
     terms = anchors(read("docs/glossary.md"))[1:]
