@@ -2,7 +2,7 @@
 
 Run `python agent_inbox.py inbox`, and push to it from another shell:
 
-    eventq push --thread inbox --source alice --type message --content 'Hello'
+    eventq push --thread inbox --source alice --content 'Hello'
     eventq tail --thread inbox -f
 
 Kill the agent and start it again: it goes on where it was.
