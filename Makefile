@@ -7,7 +7,7 @@ RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 .PHONY: demo test test-python test-parity lint soak bench reference clean
 
-demo: .venv/.ready  ## show the main job: a thread, two consumers with filters, pushes, their logs
+demo: .venv/.ready  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test:  ## run every test, each part even if another one failed

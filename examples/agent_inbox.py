@@ -1,6 +1,6 @@
 """An agent's inbox: answer each message in turn, and remember the conversation.
 
-Run `python agent_inbox.py inbox`, and push to it from another shell:
+Run `python agent_inbox.py`, and push to it from another shell in the same directory:
 
     eventq push --thread inbox --source alice --content 'Hello'
     eventq tail --thread inbox -f
@@ -8,6 +8,7 @@ Run `python agent_inbox.py inbox`, and push to it from another shell:
 Kill the agent and start it again: it goes on where it was.
 """
 
+import contextlib
 import json
 import sys
 
@@ -40,15 +41,18 @@ def answer(thread, memory, event):
         result = {"to": event.source, "about": event.id, "text": reply["content"]}
         thread.push(AGENT, "reply", json.dumps(result))
         thread.ack(AGENT, event.id)
+    print(f"{event.source}: {event.content}\n{AGENT}: {reply['content']}", flush=True)
 
 
 def main():
     """Answer what has come, then wait for more. A second agent on this inbox waits for the end."""
-    with eventq.open(sys.argv[1], create=True) as thread:
+    path = sys.argv[1] if sys.argv[1:] else "inbox"
+    with eventq.open(path, create=True) as thread:
         memory = open_memory(thread)
         for event in thread.consume(AGENT, filter="type = 'message'"):
             answer(thread, memory, event)
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -82,11 +83,17 @@ def push(inbox: Path, content: str) -> None:
     subprocess.run([*command, "--content", content], env=environ(), check=True)
 
 
-def run_agent(inbox: Path, wanted: int, until: Until) -> None:
-    """Run the agent until there are so many replies, then kill it."""
-    with subprocess.Popen([*AGENT, str(inbox)], env=environ()) as agent:
+def run_agent(
+    inbox: Path, wanted: int, until: Until, end: signal.Signals = signal.SIGKILL
+) -> tuple[int, str]:
+    """Run the agent until there are so many replies, then end it; return its status and errors."""
+    with subprocess.Popen(
+        AGENT, cwd=inbox.parent, env=environ(), stderr=subprocess.PIPE, text=True
+    ) as agent:
         until(lambda: len(replies(inbox)) == wanted, "the reply")
-        agent.kill()
+        agent.send_signal(end)
+        _, errors = agent.communicate()
+    return agent.returncode, errors
 
 
 def replies(inbox: Path) -> list[str]:
@@ -130,6 +137,14 @@ def test_the_agent_neither_loses_nor_doubles_a_turn(tmp_path: Path, until: Until
     run_agent(inbox, 1, until)
     assert turns(inbox) == ["Hello", *replies(inbox)]
     assert len(replies(inbox)) == 1
+
+
+def test_the_agent_ends_quietly(tmp_path: Path, until: Until) -> None:
+    """Ctrl-C ends it without a traceback."""
+    inbox = tmp_path / "inbox"
+    eventq.init(inbox)
+    push(inbox, "Hello")
+    assert run_agent(inbox, 1, until, signal.SIGINT) == (0, "")
 
 
 def test_the_pool_does_every_job(tmp_path: Path) -> None:
