@@ -82,8 +82,8 @@ def test_the_refusal_of_another_subscription_names_each_value(thread: eventq.Thr
     assert refused.value.what == (
         "consumer 'w' is already subscribed, differently:"
         " handler …'xxxxxxxxxxxxxxxxxxx one' -> …'xxxxxxxxxxxxxxxxxxx two and more',"
-        " filter none -> 'id > 1', max attempts 5 -> 2, timeout 1.5 -> 3, concurrency 0 -> 4,"
-        " ordered by none -> 'source', on failure none -> 'dead', backoff 1..600 -> 2..90,"
+        " filter none -> 'id > 1', max attempts 21 -> 2, timeout 1.5 -> 3, concurrency 0 -> 4,"
+        " ordered by none -> 'source', on failure none -> 'dead', backoff 1..300 -> 2..90,"
         " lease 60 -> 30, emit dead false -> true"
     )
     assert refused.value.fix is not None

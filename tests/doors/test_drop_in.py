@@ -271,6 +271,12 @@ def test_subscribing_again(inbox: str) -> None:
     assert run(*words, "true", program=THREAD).code == 0
     again = run(*words, "true", program=THREAD)
     assert (again.code, "run 'thread unsubscribe' first" in again.err) == (1, True)
+    differs = run(*words, "true", program=EVENTQ)
+    assert (differs.code, "max attempts 5 -> 21, backoff 0.5..60 -> 1..300" in differs.err) == (
+        1,
+        True,
+    )
+    assert run(*words, "true", "--replace", program=EVENTQ).code == 0
     assert run(*words, "true", program=EVENTQ).code == 0
     other = run(*words, "false", program=EVENTQ)
     assert (other.code, "add --replace" in other.err) == (1, True)
