@@ -98,6 +98,11 @@ def end_orphan(process: str, thread: str, seconds: float = _GONE_SECONDS) -> boo
     return True
 
 
+def late(seconds: float) -> str:
+    """Return what is said of a run that took too long."""
+    return f"timed out after {seconds:g} seconds"
+
+
 class Group:
     """The process group of a handler under supervision.
 
@@ -170,7 +175,7 @@ class Group:
         if self.code is not None:
             self.why, text = LEFT, "has left processes, which are ended"
         elif self.timeout and now >= self.since + self.timeout:
-            self.why, text = LATE, f"timed out after {self.timeout:g} seconds"
+            self.why, text = LATE, late(self.timeout)
         elif stops_at is not None and now >= stops_at:
             self.why, text = STOPPED, "is stopped"
         else:

@@ -109,7 +109,8 @@ class ConsumerInfo(Record):
     command to run for that, or None where nobody has to do anything.
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
-    `parked` wait for an earlier event of their group, and the others for another attempt. Nobody
+    `parked` wait for an earlier event of their group, `halted` have stopped their group or the
+    consumer after their last attempt, and the others wait for another attempt. Nobody
     has looked at the `unexamined` ones (None as for `pending`), which follow them. A handler that
     pops counts all of them as unexamined, whatever was claimed.
     """
@@ -147,6 +148,7 @@ class ConsumerInfo(Record):
     lease: float = 30.0
     waits_for: str | None = None
     advice: str | None = None
+    halted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -451,8 +451,7 @@ class Worker:
             self._settle(claim, claim.dead, error.reason)
         else:
             _LOG.error("%r failed", claim, exc_info=error)
-            text = "".join(traceback.format_exception(error))
-            self._settle(claim, claim.retry, None, text)
+            self._settle(claim, claim.retry, None, _traceback(error))
 
     def _settle(self, claim: Claim, verb: Callable[..., None], *args: Any, **named: Any) -> None:
         """Settle a claim, once; an error is logged, and the event comes again.
@@ -560,6 +559,7 @@ class _Presence:
 @contextmanager
 def logging_to_stderr(level: int = logging.WARNING) -> Iterator[None]:
     """Write workers' logs to stderr, with times, where the program has not set up logging."""
+    _LOG.disabled = False  # as `logging.config` leaves loggers that were there before
     if _LOG.hasHandlers():
         yield
         return
@@ -575,6 +575,14 @@ def logging_to_stderr(level: int = logging.WARNING) -> Iterator[None]:
     finally:
         _LOG.removeHandler(handler)
         _LOG.setLevel(before)
+
+
+def _traceback(error: BaseException) -> str:
+    """Return a traceback whose last line is the error, also of one with notes, or of a group."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    said = str(error).partition("\n")[0]
+    last = f"{type(error).__name__}: {said}".removesuffix(": ")
+    return text if text.endswith(last) else f"{text}\n{last}"
 
 
 def _said(error: Exception) -> str:

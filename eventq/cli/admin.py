@@ -109,7 +109,8 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
         lines.append(f"    attempts: {consumer.attempts} of {consumer.max_attempts}")
     if consumer.stalled is not None:
         why = show.readable(consumer.stalled)
-        lines.append(f"    stalled: {why} (fix it, then run '{show.program()} resume')")
+        hint = " (fix it, then run 'thread resume')" * (show.program() == "thread")
+        lines.append(f"    stalled: {why}{hint}")
     return lines if show.program() == "thread" else [*lines, *_of_queue(consumer)]
 
 
@@ -158,20 +159,22 @@ def _way(consumer: ConsumerInfo) -> str:
 
 def _failure(consumer: ConsumerInfo) -> str:
     """Return how often an event is tried, and what follows the last attempt."""
-    from eventq.cli.render import duration
+    from eventq.cli.render import count, duration
 
     least, most = (f"{s:g}s" if s < 120 else duration(s) for s in consumer.backoff)
     end = "the consumer stalls" if consumer.on_failure == "stall" else "it is a dead letter"
     late = "" if consumer.timeout is None else f"; killed after {consumer.timeout:g}s"
-    return f"{consumer.max_attempts} attempts, {least} to {most} apart, then {end}{late}"
+    tries = count(consumer.max_attempts, "attempt")
+    return f"{tries}, {least} to {most} apart, then {end}{late}"
 
 
 def _of_unfinished(consumer: ConsumerInfo) -> str:
     """Return what unfinished events wait for; nothing is said of what there is none of."""
-    again = consumer.unfinished - consumer.leased - consumer.parked
+    again = consumer.unfinished - consumer.leased - consumer.parked - consumer.halted
     parts = [
         f"{consumer.leased} claimed now" * bool(consumer.leased),
         f"{again} {'waits' if again == 1 else 'wait'} for another attempt" * bool(again),
+        f"{consumer.halted} stopped after the last attempt" * bool(consumer.halted),
         f"{consumer.parked} behind another event of the same group" * bool(consumer.parked),
     ]
     return ", ".join(filter(None, parts))

@@ -57,11 +57,11 @@ def _run_program(place: str, thread: str | None = None) -> int:
     from eventq.cli.programs import find_worker, run_worker
     from eventq.worker import logging_to_stderr
 
-    with logging_to_stderr(logging.INFO):
-        program = find_worker(place)
-        if thread is not None:
-            program.path = thread
-        if not program.has_run:  # else its module calls `run`: it has ended, and stays so
+    program = find_worker(place)  # its module may set up logging
+    if thread is not None:
+        program.path = thread
+    if not program.has_run:  # else its module calls `run`: it has ended, and stays so
+        with logging_to_stderr(logging.INFO):
             run_worker(program)
     return 130 if program.signal == _SIGINT else 0
 

@@ -7,7 +7,7 @@ helps.
 from __future__ import annotations
 
 from eventq.log.notifier import quote
-from eventq.storage.queueing import LEASE_ENDED
+from eventq.storage.rules import cause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from eventq.storage.rows import Outcome
     from eventq.workspace.journal import Journal
-
-TIMED_OUT = "timed out after"  # begins the last line of the error of a run that took too long
-_MOST_CAUSE = 200  # characters of what was said of an attempt
 
 
 def report(journal: Journal, outcomes: Iterable[Outcome]) -> None:
@@ -35,33 +32,7 @@ def sentence(one: Outcome, thread: str) -> str:
     event = "" if one.event is None else f" event={one.event}"
     attempt = f"attempt={one.attempt}/{one.most}{'' if one.counts else ' (not counted)'}"
     who = f"{one.what}: consumer={one.consumer}{event} {attempt}"
-    return f"{who}: {cause(one)}; {_next(one, thread)}"
-
-
-def cause(one: Outcome) -> str:
-    """Return how an attempt ended: by exit code, signal, time limit, lease, or in other words."""
-    said = (one.error or "").strip().rpartition("\n")[2].strip()
-    said = said if len(said) <= _MOST_CAUSE else f"{said[:_MOST_CAUSE]}…"
-    if said == LEASE_ENDED and one.worker:
-        return f"the lease of {one.worker} ended"
-    if one.code is None or said.startswith(TIMED_OUT):
-        return said or "its worker asked for that"
-    how = ending(one.code)
-    return f"{how} ({said})" if said else how
-
-
-def ending(code: int) -> str:
-    """Return how a process ended; a negative code is a signal."""
-    return f"exited with code {code}" if code >= 0 else f"was killed by {_signal(-code)}"
-
-
-def _signal(number: int) -> str:
-    import signal  # takes 2 ms, for what is rare
-
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"
+    return f"{who}: {cause(one.code, one.error, one.worker)}; {_next(one, thread)}"
 
 
 def _next(one: Outcome, thread: str) -> str:
@@ -72,5 +43,14 @@ def _next(one: Outcome, thread: str) -> str:
     if one.what == "stall":
         return f"nothing follows; once that is mended: eventq resume {place}"
     if one.wait:
-        return f"next attempt in {one.wait / 1000:.3g}s; to try at once: eventq resume {place}"
+        wait = in_words(one.wait / 1000)
+        return f"next attempt in {wait}; to try at once: eventq resume {place}"
     return f"next attempt at once; to see who has it: eventq claims ls {place}"
+
+
+def in_words(seconds: float) -> str:
+    """Return a wait, such as 0.657s, 14s or 32m."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g}{unit}"
+    return f"{seconds:.3g}s"

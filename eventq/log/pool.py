@@ -12,9 +12,9 @@ import os
 from eventq import system
 from eventq.log.claims import without_orphans
 from eventq.log.handlers import Job
-from eventq.log.outcomes import TIMED_OUT, ending
-from eventq.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, me
+from eventq.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, late, me
 from eventq.storage.rows import Verdict, Worker
+from eventq.storage.rules import ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,7 +180,9 @@ class Pool:
             run.output.close()
             return
         if why := group.hurry(self._ends_at):
-            self._say(run, why)
+            # Of one that took too long, the outcome is reported once it has ended.
+            log = self._journal.info if group.why == LATE else self._journal.warn
+            log(f"dispatch: consumer={self.consumer} {_named(run)} {why}")
         if system.monotonic() >= run.renew_at and not run.lost:
             self._extend(run)
 
@@ -210,11 +212,12 @@ class Pool:
             return run.verdict(self.consumer, "done")
         if len(run.events) > 1:  # which of them it was, nobody knows
             self._single = run.events[-1].id
-            self._say(run, f"{ending(group.code or 0)}: its events run singly")
+            how = late(group.timeout or 0) if group.why == LATE else ending(group.code or 0)
+            self._say(run, f"{how}: its events run singly")
             return run.returned(self.consumer)
         error, code = output.tail(), group.code
         if group.why == LATE:
-            error = f"{error}\n{TIMED_OUT} {group.timeout:g} seconds".lstrip()
+            error = f"{error}\n{late(group.timeout or 0)}".lstrip()
             code = None
         what = "dead" if code == DEAD else "retry"
         verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=error)

@@ -8,6 +8,7 @@ from datetime import datetime
 from eventq import system
 from eventq.errors import FilterError, StoreError
 from eventq.log.notifier import quote
+from eventq.log.outcomes import in_words
 from eventq.records import ConsumerInfo, ThreadInfo
 
 TYPE_CHECKING = False
@@ -100,6 +101,7 @@ def _consumer(
         lease=settings.lease / 1000,
         waits_for=wait.what,
         advice=wait.advice,
+        halted=0 if kind == "loop" else queue.halted,
     )
 
 
@@ -119,19 +121,22 @@ def _wait(
     if waiting is None:
         return Wait("an event")
     queue, kind = subscriptions.queue(state.consumer), state.settings.kind
+    if queue.halted and kind != "loop":
+        what = f"'eventq resume': event {queue.halted_at} has stopped its group"
+        return Wait(what, f"eventq resume {place}")
     if queue.leased and kind != "loop":
         return Wait(f"the end of {queue.leased} {'claim' if queue.leased == 1 else 'claims'}")
-    again = None if kind == "loop" else subscriptions.next_due(state.consumer)
     works = leases.is_held(state.consumer) or leases.is_worked(state.consumer)
-    rests = again and (state.settings.in_order or not subscriptions.unexamined(state))
-    if again and rests and (works or kind == "pull"):
-        return Wait(f"another attempt in {again / 1000:.3g}s{_AT_ONCE}")
+    again = 0 if kind == "loop" or queue.due_at is None else queue.due_at / 1000 - system.now()
+    rests = state.settings.in_order or not subscriptions.unexamined(state)
+    if again > 0 and rests and (works or kind == "pull"):
+        return Wait(f"another attempt in {in_words(again)}{_AT_ONCE}")
     if works:
         if state.attempts and kind == "loop":
             return Wait(f"another attempt{_AT_ONCE}")
         return Wait("its worker" if kind == "pull" else "its handler")
     if kind == "pull":
-        return Wait("a worker, and none is known", f"eventq claim {place}", is_unserved=True)
+        return Wait("a program that claims or pops its events; none is known", is_unserved=True)
     return Wait("a handler, and nobody runs it", f"eventq dispatch --thread {thread}", True)
 
 
@@ -158,7 +163,8 @@ def warnings(db: Database, layout: Layout, subscriptions: Subscriptions) -> Iter
         age = _age(db, first) if first is not None and wait.is_unserved else None
         if age is not None and age >= _UNSERVED_SECONDS:
             what = f"has waited {age:.0f}s for consumer '{state.consumer}', and nobody works for it"
-            yield f"event {first} {what}; run: {wait.advice}"
+            step = "start its program" if wait.advice is None else f"run: {wait.advice}"
+            yield f"event {first} {what}; {step}"
 
 
 def _size(path: str) -> int:

@@ -339,12 +339,14 @@ class Subscriptions:
         return QueueStatus() if state.settings.kind == "loop" else self.queue(state.consumer)
 
     def halted(self) -> Iterator[tuple[str, str]]:
-        """Yield each consumer that is paused or stalled, and why nothing runs for it."""
+        """Yield each consumer that is paused or stalled, if only for a group, and why."""
         for state in self.states():
             if state.stalled is not None:
                 yield state.consumer, f"is stalled: {state.stalled}"
             elif state.paused:
                 yield state.consumer, "is paused"
+            elif halted_at := self._waiting(state).halted_at:
+                yield state.consumer, f"has stopped the group of event {halted_at}"
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Record how many consecutive runs made no progress past the acked id."""

@@ -15,13 +15,13 @@ from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
 from eventq.log.handlers import Handlers, Job
 from eventq.log.notifier import Notifier
-from eventq.log.outcomes import TIMED_OUT, ending, report
+from eventq.log.outcomes import report
 from eventq.log.pool import Pool
 from eventq.log.subscriptions import Subscriptions
-from eventq.processes import LATE, LOOK_SECONDS, STOPPED, Group
+from eventq.processes import LATE, LOOK_SECONDS, STOPPED, Group, late
 from eventq.storage.engines import open_database
 from eventq.storage.rows import Outcome
-from eventq.storage.rules import backoff
+from eventq.storage.rules import backoff, ending
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
 
@@ -317,7 +317,7 @@ class Supervisor:
         code, seconds = group.code or 0, system.monotonic() - group.since
         self._handlers.ended(watched.consumer, None, code, seconds)
         watched.code = code
-        watched.late = f"{TIMED_OUT} {group.timeout:g} seconds" if group.why == LATE else None
+        watched.late = late(group.timeout or 0) if group.why == LATE else None
         watched.idle = 0 if code or watched.late else watched.idle + 1
         watched.endings.add(watched.late or ending(code))
 
@@ -331,7 +331,8 @@ class Supervisor:
     def _hurry(self, watched: Watched, group: Group) -> None:
         """Ask a handler to end whose time is up, and kill what is left after the grace period."""
         if why := group.hurry(self._ends_at):
-            self._journal.warn(f"dispatch: consumer={watched.consumer} {why}")
+            log = self._journal.info if group.why == LATE else self._journal.warn
+            log(f"dispatch: consumer={watched.consumer} {why}")
         watched.wake_at = group.look_at(self._ends_at)
 
     def _orphan(self, watched: Watched) -> None:

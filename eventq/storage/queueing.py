@@ -73,7 +73,6 @@ else:
     from eventq.named import NamedTuple
 
 NEVER = (1 << 63) - 1
-LEASE_ENDED = "its lease ended"
 _CHUNK = 500  # events that are read at once
 _DAY = 24 * 60  # minutes for which counts and nonces are kept
 LEASED, WAITING, HELD, STALLED = range(4)  # states of a row; a held one waits for its group
@@ -206,7 +205,7 @@ class Change:
         is_back = self.queue.is_set_back(now)
         if not is_back and (self.expires_at is None or now < self.expires_at):
             return
-        ended = Verdict(self._consumer, b"", (), False, "retry", 0, error=LEASE_ENDED)
+        ended = Verdict(self._consumer, b"", (), False, "retry", 0, error=rules.LEASE_ENDED)
         for row in self._run(self._sql.ENDED, (number, now)):
             self._fail(Attempt(*row), ended)
         self._free_groups()

@@ -324,7 +324,8 @@ class QueueStatus(NamedTuple):
 
     Of the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the
     first event that is not finished, and `code` the last exit code for it; `revived` is the first
-    dead letter that is tried again.
+    dead letter that is tried again. After a last attempt, `halted` events have stopped their groups
+    or the queue, from `halted_at` on; `due_at` is when the next attempt is made, in ms.
     """
 
     unfinished: int = 0
@@ -337,6 +338,9 @@ class QueueStatus(NamedTuple):
     failed: int = 0
     buried: int = 0
     revived: int | None = None
+    halted: int = 0
+    halted_at: int | None = None
+    due_at: int | None = None
 
 
 class GoneError(BusyError):

@@ -1,7 +1,7 @@
 """Pure functions for the rules that every engine applies while it changes data.
 
-They cover the link of a turn to its ancestors, the event that reports a turn, and the errors of
-heads and keys.
+They cover the link of a turn to its ancestors, the event that reports a turn, the errors of heads
+and keys, and how attempts end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 U32 = (1 << 32) - 1
 MOST_UNFINISHED = 10_000  # events of a consumer; with so many, a claim examines no new event
+LEASE_ENDED = "its lease ended"  # the error of an attempt
+_MOST_CAUSE = 200  # characters of what was said of an attempt
 KEY_MS = 24 * 3600 * 1000  # for which the idempotency key of an append is honoured
 
 
@@ -84,13 +86,47 @@ def backoff(attempt: int, base: int, most: int) -> int:
     return whole - whole * os.urandom(1)[0] // 512
 
 
-def stall(event: int, attempts: int | None, code: int | None) -> str:
+def stall(event: int, attempts: int | None, code: int | None, error: str | None) -> str:
     """Return why a consumer stalled at an event."""
     times = f", {attempts} times" if attempts and attempts > 1 else ""
     if code is None:
-        return f"event {event} failed{times}"
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-    return f"the handler {how} at event {event}{times}"
+        return f"event {event} failed{times}: {cause(None, error)}"
+    return f"the handler {cause(code, error)} at event {event}{times}"
+
+
+def cause(code: int | None, error: str | None, worker: str | None = None) -> str:
+    """Return how an attempt ended: by exit code, signal, time limit, lease, or in other words.
+
+    `code` is that of a handler, negative for a signal, and of the error the last line counts.
+    `worker` is who had the lease, if that ended.
+    """
+    said = (error or "").strip().rpartition("\n")[2].strip()
+    said = said if len(said) <= _MOST_CAUSE else f"{said[:_MOST_CAUSE]}…"
+    if said == LEASE_ENDED and worker:
+        return f"the lease of {worker} ended"
+    if code is None or _is_late(said):
+        return said or "its worker asked for that"
+    return f"{ending(code)} ({said})" if said else ending(code)
+
+
+def ending(code: int) -> str:
+    """Return how a process ended; a negative code is a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
+    import signal  # takes 2 ms, for what is rare
+
+    try:
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _is_late(said: str) -> bool:
+    """Return whether a line is that of `late`, and not what a handler has printed."""
+    from eventq.processes import late  # no claim that succeeds needs it
+
+    words = said.removeprefix("timed out after ").removesuffix(" seconds")
+    return words != said and words.replace(".", "", 1).isdigit() and said == late(float(words))
 
 
 def event_of_death(consumer: str, event: Event, attempts: int, error: str | None) -> str:

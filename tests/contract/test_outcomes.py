@@ -11,8 +11,8 @@ import pytest
 
 import eventq
 from eventq.log import outcomes
-from eventq.storage.queueing import LEASE_ENDED
 from eventq.storage.rows import Outcome
+from eventq.storage.rules import LEASE_ENDED, cause
 
 if TYPE_CHECKING:
     from tests.conftest import Clock
@@ -33,8 +33,8 @@ def lines(thread: eventq.Thread, clock: Clock) -> list[str]:
 
 def waits_of(lines: list[str]) -> list[float]:
     """Return the seconds until the next attempts."""
-    found = [re.search(r"next attempt in ([0-9.e+]+)s", line) for line in lines]
-    return [float(one[1]) for one in found if one]
+    found = [re.search(r"next attempt in ([0-9.]+)([sm])", line) for line in lines]
+    return [float(one[1]) * {"s": 1, "m": 60}[one[2]] for one in found if one]
 
 
 # --- in words -------------------------------------------------------------------------------------
@@ -48,6 +48,13 @@ def waits_of(lines: list[str]) -> list[float]:
         (-9, "", None, "was killed by signal 9 (SIGKILL)"),
         (-250, "", None, "was killed by signal 250"),
         (-15, "output\ntimed out after 5 seconds", None, "timed out after 5 seconds"),
+        (9, "timed out after lunch", None, "exited with code 9 (timed out after lunch)"),
+        (
+            9,
+            "timed out after a few seconds",
+            None,
+            "exited with code 9 (timed out after a few seconds)",
+        ),
         (None, LEASE_ENDED, "host:7", "the lease of host:7 ended"),
         (None, LEASE_ENDED, None, "its lease ended"),
         (None, "Traceback …\nValueError: no", None, "ValueError: no"),
@@ -59,8 +66,7 @@ def test_the_cause_is_in_the_line(
     code: int | None, error: str | None, worker: str | None, expected: str
 ) -> None:
     """Exit code, signal, time limit, lease, or the last line of what was said."""
-    one = Outcome("w", 1, 1, 3, "retry", 0, code=code, error=error, worker=worker)
-    assert outcomes.cause(one) == expected
+    assert cause(code, error, worker) == expected
 
 
 @pytest.mark.parametrize(
@@ -244,3 +250,12 @@ def test_a_python_worker_logs_outcomes(
     assert found[-1] == "has stopped"
     (dead,) = [line for line in found if line.startswith("dead: ")]
     assert dead.startswith("dead: consumer=w event=1 attempt=1/21: bad address; ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0657, "0.0657s"), (14.2, "14.2s"), (119, "119s"), (1930, "32.2m"), (7200, "2h"), (9e5, "10.4d")],
+)  # fmt: skip
+def test_waits_are_written_as_people_do(seconds: float, expected: str) -> None:
+    """Three digits, and the unit that fits."""
+    assert outcomes.in_words(seconds) == expected

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.log.notifier import quote
 
 if TYPE_CHECKING:
     from eventq.records import ConsumerInfo
@@ -30,7 +31,7 @@ def waits(thread: eventq.Thread) -> tuple[str | None, str | None]:
 
 def place(thread: eventq.Thread) -> str:
     """Return how commands name the consumer."""
-    return f"--thread {thread.path} --consumer w"
+    return f"--thread {quote(thread.path)} --consumer w"
 
 
 def test_info_tells_how_a_consumer_is_run(thread: eventq.Thread) -> None:
@@ -94,13 +95,17 @@ def test_a_pull_consumer_without_a_worker_needs_one(thread: eventq.Thread, clock
     clock.move(0)
     thread.push("self", "note", "x")
     clock.move(20)
-    assert waits(thread) == ("a worker, and none is known", f"eventq claim {place(thread)}")
+    assert waits(thread) == ("a program that claims or pops its events; none is known", None)
     (warning,) = thread.warnings()
-    assert warning.startswith("event 1 has waited 20s for consumer 'w', and nobody works for it")
-    (claim,) = thread.claim("w")
+    assert warning == (
+        "event 1 has waited 20s for consumer 'w', and nobody works for it; start its program"
+    )
+    (claim,) = thread.claim("w", lease=2)
     assert waits(thread) == ("the end of 1 claim", None)
-    claim.retry(30)
-    assert waits(thread) == ("another attempt in 30s (at once after 'eventq resume')", None)
+    claim.retry(600)  # which is longer than the lease was
+    assert waits(thread) == ("another attempt in 10m (at once after 'eventq resume')", None)
+    clock.move(20)
+    assert waits(thread) == ("another attempt in 9.67m (at once after 'eventq resume')", None)
     assert thread.warnings() == []
 
 
@@ -129,3 +134,22 @@ def test_a_python_worker_can_be_seen_from_outside(thread: eventq.Thread, until: 
         running.join()
     assert not thread.database.leases().is_worked("w")
     assert not thread.database.leases().is_lost("w")
+
+
+@pytest.mark.engines("sqlite", "postgres")
+def test_a_group_that_has_stopped_is_seen(thread: eventq.Thread, clock: Clock) -> None:
+    """It is no stall of the consumer, whose other groups go on; `check` warns of it all the same."""
+    thread.subscribe("w", ordered_by="type", max_attempts=1, on_failure="stall")
+    clock.move(0)
+    thread.push_many([("self", "a", "x"), ("self", "a", "y"), ("self", "b", "z")])
+    thread.claim("w", 1)[0].retry(error="no")
+    found = consumer(thread)
+    assert (found.stalled, found.halted, found.unfinished) == (None, 1, 1)
+    assert waits(thread) == (
+        "'eventq resume': event 1 has stopped its group", f"eventq resume {place(thread)}"
+    )  # fmt: skip
+    assert thread.warnings() == ["consumer 'w' has stopped the group of event 1"]
+    assert [claim.event.id for claim in thread.claim("w", 3)] == [3]
+    thread.resume("w")
+    assert consumer(thread).halted == 0
+    assert thread.warnings() == []

@@ -140,6 +140,41 @@ def test_what_a_function_raises(
     assert len([line for line in lines if line.endswith(" failed")]) == 2
 
 
+def _noted() -> ValueError:
+    error = ValueError("one\ntwo")
+    error.add_note("a note")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (_noted(), "ValueError: one"),
+        (
+            ExceptionGroup("both", [ValueError("a"), OSError("b")]),
+            "ExceptionGroup: both (2 sub-exceptions)",
+        ),
+        (KeyError(), "KeyError"),
+    ],
+    ids=["plain", "noted", "group", "empty"],
+)
+def test_the_last_line_of_an_error_says_what_it_is(
+    thread: eventq.Thread, error: Exception, last: str
+) -> None:
+    """It is what `dead ls` and the line in the journal show."""
+    worker = eventq.Worker(thread.path)
+
+    @worker.consumer("w", max_attempts=1)
+    def fail(_: eventq.Event) -> None:
+        raise error
+
+    thread.push("self", "note", "x")
+    with running(worker):
+        until(lambda: done(thread))
+    assert letters(thread) == [(1, 1, last)]
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_several_at_once(thread: eventq.Thread, kind: str) -> None:
     """As many calls run at once as the concurrency says, and no more."""

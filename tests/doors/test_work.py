@@ -77,7 +77,10 @@ def test_the_exit_status_tells_how_a_python_worker_was_ended(
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (code, "hello\n")
-    assert_quiet(done.stderr)
+    if runs_itself:
+        assert done.stderr == ""
+    else:
+        assert_quiet(done.stderr)
 
 
 def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
@@ -92,8 +95,32 @@ def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
         system.python("work", "tasks:worker"),
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert_quiet(done.stderr)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+
+
+LOGGING = [
+    ("basicConfig(level=logging.INFO)", "INFO:eventq.worker:"),
+    (("config.dictConfig({'version': 1, 'root': {'handlers': ['h'], 'level': 'INFO'},"
+     " 'handlers': {'h': {'class': 'logging.StreamHandler'}}})"), ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setup", "start"), LOGGING, ids=["basicConfig", "dictConfig"])
+def test_a_program_that_has_set_up_logging_gets_each_line_once(
+    setup: str, start: str, tmp_path: Path
+) -> None:
+    """In its own form, also where it has disabled the loggers that were there before."""
+    (tmp_path / "tasks.py").write_text(f"import logging.config\n{PROGRAM}\nlogging.{setup}\n")
+    with eventq.open(tmp_path / "inbox", create=True) as thread:
+        thread.push("self", "note", "hello")
+    done = subprocess.run(
+        system.python("work", "tasks:worker", "--thread", "inbox"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    first, *others = done.stderr.splitlines()
+    assert first.startswith(f"{start}works for consumer 'w' of ")
+    assert others[-1] == f"{start}has stopped"
+    assert len(others) == 2
 
 
 HANGING = """

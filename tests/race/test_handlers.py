@@ -171,7 +171,7 @@ def test_a_handler_that_runs_too_long_is_asked_then_killed(box: Box) -> None:
     box.settle()
     with open(asked, encoding="utf-8") as file:
         assert file.read() == "asked\n"
-    assert len(box.journal("[WARN] dispatch: consumer=w timed out after 3 seconds")) == 1
+    assert len(box.journal("[INFO] dispatch: consumer=w timed out after 3 seconds")) == 1
 
 
 def test_a_handler_that_ignores_sigterm_is_killed(box: Box, tmp_path: Path) -> None:

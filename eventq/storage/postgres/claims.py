@@ -54,7 +54,8 @@ AND q.replay_from IS NULL), count(event_id) FILTER (WHERE state = 2),
 min(event_id) FILTER (WHERE revived = 0), (SELECT code FROM eventq.unfinished WHERE {_OF}
 AND revived = 0 AND event_id > coalesce(q.acked, 0) ORDER BY event_id LIMIT 1),
 {_SUMS.format("done")}, {_SUMS.format("failed")}, {_SUMS.format("dead")},
-min(event_id) FILTER (WHERE revived = 1)
+min(event_id) FILTER (WHERE revived = 1), count(event_id) FILTER (WHERE state = 3),
+min(event_id) FILTER (WHERE state = 3), min(due_at) FILTER (WHERE state = 1)
 FROM (SELECT acked, replay_from FROM eventq.consumers WHERE {_OF} AND frontier IS NOT NULL) AS q
 LEFT JOIN (SELECT * FROM eventq.unfinished WHERE {_OF}) AS u
 ON event_id <= coalesce(q.replay_from, event_id)

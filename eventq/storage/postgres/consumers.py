@@ -43,6 +43,8 @@ timeout, attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, 
 (SELECT u.attempts FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
 AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at),
 (SELECT u.code FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
+AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at),
+(SELECT u.error FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
 AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at)
 FROM eventq.consumers c WHERE {MINE} AND position IS NOT NULL
 AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s) ORDER BY position"""
@@ -453,7 +455,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     consumer, handler, text, acked, updated_at, most, timeout = row[:7]
     attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
     settings = Settings._make(row[14:25])
-    paused, frontier, blocked_at, tried, code = row[25:]
+    paused, frontier, blocked_at, tried, code, error = row[25:]
     # A handler that pops begins after the acked event, whatever claims have examined before.
     frontier = 0 if settings.kind == "loop" else frontier or 0
     fits = after <= max(acked, frontier) and scanned_text == (text or "")
@@ -461,7 +463,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     return ConsumerState(
         consumer, handler, text, acked, updated_at, most, timeout,
         attempts if attempts_at == acked else 0,
-        halt if blocked_at is None else stall(blocked_at, tried, code),
+        halt if blocked_at is None else stall(blocked_at, tried, code, error),
         max(acked, scanned) if fits else acked,
         settings,
         paused,

@@ -49,7 +49,8 @@ ORDER BY event_id LIMIT 1),
 (SELECT coalesce(sum(done), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
 (SELECT coalesce(sum(failed), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
 (SELECT coalesce(sum(dead), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
-min(iif(revived = 1, event_id, NULL))
+min(iif(revived = 1, event_id, NULL)), count(iif(state = 3, 1, NULL)),
+min(iif(state = 3, event_id, NULL)), min(iif(state = 1, due_at, NULL))
 FROM queues q LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
 LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND event_id <= coalesce(replay_from, event_id)
 AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))

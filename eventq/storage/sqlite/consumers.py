@@ -55,9 +55,9 @@ WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
 _SETTINGS = (
     "kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,"
     " backoff_most_ms, lease_ms, emit_dead, paused,"
-    " coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code"
+    " coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error"
 )
-_NO_SETTINGS = ", ".join(["NULL"] * 16)  # in a thread that an older program made
+_NO_SETTINGS = ", ".join(["NULL"] * 17)  # in a thread that an older program made
 _JOIN = """ LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
 LEFT JOIN queues q ON q.consumer_id = s.consumer_id
 LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at"""
@@ -549,7 +549,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     return ConsumerState(
         consumer, handler, text, acked, updated_at, most, timeout,
         attempts if attempts_at == acked else 0,
-        (stalled if stalled_at == acked else None) if row[27] is None else _halt(*row[27:30]),
+        (stalled if stalled_at == acked else None) if row[27] is None else _halt(*row[27:31]),
         max(acked, scanned) if fits else acked,
         settings,
         bool(row[25]),
@@ -557,8 +557,8 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     )  # fmt: skip
 
 
-def _halt(event: int, attempts: int | None, code: int | None) -> str:
+def _halt(event: int, attempts: int | None, code: int | None, error: str | None) -> str:
     """Return why claims have stopped at an event."""
     from eventq.storage.rules import stall  # a push needs none of that module
 
-    return stall(event, attempts, code)
+    return stall(event, attempts, code, error)
