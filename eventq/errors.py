@@ -62,8 +62,8 @@ class EventqError(Exception):
 
     @property
     def advice(self) -> str:
-        """The fix as the command line prints it: a command, where Python has a call."""
-        return self.fix
+        """The fix as the command line prints it: the `command`, where Python has a call."""
+        return str(vars(self).get("command", self.fix))
 
     def __str__(self) -> str:
         """Return both halves in one line."""
@@ -135,13 +135,8 @@ class NotAThreadError(LogicError):
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        call, self._command = _ways_to_a_thread(path)
+        call, self.command = _ways_to_a_thread(path)
         super().__init__(f"'{path}' is not a thread", call)
-
-    @property
-    def advice(self) -> str:
-        """The command that creates the thread, or names the right one."""
-        return self._command
 
 
 def _ways_to_a_thread(path: str) -> tuple[str, str]:
@@ -159,7 +154,7 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
         command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
         return call, command
     if ":/" in path:  # a URL that was taken for a path
-        fix = "give a directory, or the address of a server: eventq://HOST:PORT or unix:PATH"
+        fix = "give a directory; context, turn and blob also take a server, eventq://HOST:PORT"
         return fix, fix
     if host and port.isdigit():
         url = f"eventq://{name}"

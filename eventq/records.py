@@ -106,7 +106,8 @@ class ConsumerInfo(Record):
 
     `batch`, `concurrency`, `ordered_by`, `on_failure` ("stall" or "dead"), `backoff` and `lease`
     are those of the subscription. `waits_for` says what has to happen next, and `advice` is the
-    command to run for that, or None where nobody has to do anything.
+    command to run for that, or None where nobody has to do anything. `worked` says whether a worker
+    looks after the consumer: `eventq work`, or a `Worker`.
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
     `parked` wait for an earlier event of their group, `halted` have stopped their group or the
@@ -149,6 +150,7 @@ class ConsumerInfo(Record):
     waits_for: str | None = None
     advice: str | None = None
     halted: int = 0
+    worked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

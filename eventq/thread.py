@@ -91,13 +91,16 @@ def init(path: Path, *, shared: bool = False) -> str:
     """Create a thread at `path` and return its absolute path.
 
     Only its owner can open it, unless `shared`. An `init` that crashed is completed. Raises
-    ThreadExistsError if there is a thread already, InputError if the path is too long, and
-    PlatformError on NFS, SMB and 9p.
+    ThreadExistsError if there is a thread already, InputError if the path is too long, UsageError
+    for a URL of something else, and PlatformError on NFS, SMB and 9p.
     """
     if is_url(_text(path)):
         from eventq.workspace.shared import init as init_shared
 
         return init_shared(_text(path))
+    if "://" in _text(path):
+        what = f"'{_text(path)}' is no directory, and not the URL of a database"
+        raise UsageError(what, "give the path of a directory, or postgresql://…")
     from eventq.workspace.mounts import check_local
 
     return init_anywhere(path, check_local, shared=shared)

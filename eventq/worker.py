@@ -534,6 +534,7 @@ class _Presence:
         self._names = names
         self._holds: dict[str, Hold] = {}
         self._renew_at = 0.0
+        self._complaint = ""  # each is logged once
 
     def renew(self) -> None:
         """Refresh the notes if it is time; remove those of workers that were killed."""
@@ -548,7 +549,10 @@ class _Presence:
                     self._holds[name] = self._thread.database.hold(name)
                 self._thread.database.leases().forget_lost(name)
             except (EventqError, OSError) as error:
-                _LOG.warning("'eventq info' may not see this worker of '%s': %s", name, error)
+                what = f"'eventq info' may not see that there is a worker: {error}"
+                if what != self._complaint:
+                    self._complaint = what
+                    _LOG.warning(what)
 
     def release(self) -> None:
         """Remove the notes."""

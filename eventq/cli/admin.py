@@ -121,6 +121,8 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
 
     yield f"    runs: {_way(consumer)}"
     yield f"    failure: {_failure(consumer)}"
+    if consumer.worked:
+        yield "    worker: yes"
     yield f"    waits for: {show.readable(consumer.waits_for or 'an event')}"
     if consumer.advice is not None:
         yield f"    next: {show.readable(consumer.advice)}"
@@ -165,7 +167,8 @@ def _failure(consumer: ConsumerInfo) -> str:
     end = "the consumer stalls" if consumer.on_failure == "stall" else "it is a dead letter"
     late = "" if consumer.timeout is None else f"; killed after {consumer.timeout:g}s"
     tries = count(consumer.max_attempts, "attempt")
-    return f"{tries}, {least} to {most} apart, then {end}{late}"
+    apart = f", {least} to {most} apart" * (consumer.max_attempts > 1)
+    return f"{tries}{apart}, then {end}{late}"
 
 
 def _of_unfinished(consumer: ConsumerInfo) -> str:

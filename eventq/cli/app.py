@@ -298,6 +298,11 @@ def _help(app: click.Group) -> click.Command:
     """Return the command that explains another one."""
 
     def explain(command: tuple[str, ...]) -> object:
+        found: click.Command | None = app
+        for word in command:
+            if not isinstance(found, click.Group):
+                raise click.UsageError(f"'{' '.join(command)}' is no command")
+            found = found.commands.get(word)
         return app.main([*command, "--help"], prog_name=show.program(), standalone_mode=False)
 
     return click.Command(
@@ -363,6 +368,8 @@ def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
     path = error.ctx.command_path if error.ctx else _path(app, argv)
     if isinstance(error, click.NoSuchOption) and path == "eventq" and _takes(app, error):
         return f"give it after the command; run '{path} --help' for the commands"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--thread":
+        return f"give the path by itself, or run '{path} --help'"
     param = error.param if isinstance(error, click.MissingParameter) else None
     if param is not None and isinstance(param.envvar, str):
         return f"give {param.opts[0]}, set {param.envvar}, or run '{path} --help'"

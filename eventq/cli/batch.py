@@ -156,7 +156,8 @@ class Lines:
     def _bad(self, what: str) -> InputError:
         return InputError(
             f"line {self._line}: {what}",
-            "give one JSON object per line; nothing of the batch was stored",
+            "give a JSON object per line, with source, type and content; nothing of the batch was"
+            " stored",
         )
 
 

@@ -12,27 +12,29 @@ if TYPE_CHECKING:
 # The words of other queues, logs and stores, by the command that does it here.
 _COMMANDS = {
     "init": "create new setup",
-    "push": "send publish emit add put enqueue produce post write",
-    "peek": "list ls get read show events history messages query search",
+    "push": "send publish pub emit add put enqueue produce post write message event xadd lpush"
+    " rpush",
+    "peek": "list ls get read show events history messages query search head",
     "tail": "log logs",
     "tail --follow": "watch follow monitor stream",
-    "pop": "receive consume dequeue poll fetch next pull",
+    "pop": "receive consume dequeue poll fetch next pull lpop rpop blpop xread",
     "info": "status stats consumers consumer subscriptions subscribers describe inspect count size"
-    " length lag queues health",
-    "subscribe": "listen register on",
+    " length len depth lag queues health",
+    "subscribe": "listen register on sub",
     "unsubscribe": "unregister off",
     "dispatch": "trigger wake",
     "pause": "stop disable suspend",
     "resume": "unpause continue enable",
     "work": "start worker workers daemon",
+    "ack": "commit",
     "claim": "lease reserve",
     "done": "complete finish",
     "retry": "nack reject release requeue",
     "extend": "heartbeat renew touch",
     "dead add": "fail bury",
-    "dead ls": "dlq dead-letter dead-letters deadletters failed failures",
+    "dead ls": "dlq dead-letter deadletter dead-letters deadletters failed failures",
     "dead retry": "redrive replay",
-    "prune": "delete rm remove drop purge trim truncate clear clean expire",
+    "prune": "delete rm remove drop purge trim truncate clear clean expire flush",
     "check": "verify validate doctor fsck",
     "gc": "vacuum",
     "service systemd": "install systemd",
@@ -43,6 +45,7 @@ _COMMANDS = {
     "serve": "server",
     "context ls": "contexts",
     "run ls": "runs",
+    "turn append": "append",
     "artifact ls": "artifacts",
     "output ls": "outputs",
     "help": "man usage",
@@ -76,6 +79,8 @@ def near(word: str, known: Iterable[str]) -> str:
 def option(word: str, known: Iterable[str]) -> str:
     """Return a question that names the option that was meant, or nothing."""
     names = [name.removeprefix("--") for name in known if name.startswith("--")]
+    if word == "--thread" and "thread" not in names:
+        return ""  # the path stands by itself there
     meant = _MEANT_OPTION.get(word.lstrip("-"))
     found = [meant] if meant in names else sorted(get_close_matches(word.lstrip("-"), names))
     return _question([f"--{name}" for name in found if name])
@@ -89,4 +94,6 @@ def stray(command: str, options: Iterable[str], word: str) -> str | None:
     """Return the option that a word beside the options of a command was meant for."""
     if "--thread" in options and os.path.exists(os.path.join(word, "events.db")):
         return "--thread"
+    if command in ("pop", "ack") and word.isdigit():
+        return "--last-event-id"
     return f"--{_STRAY[command]}" if command in _STRAY else None

@@ -167,16 +167,18 @@ def peek(
 ) -> None:
     """Print events without consuming them. One JSON object per line; no file changes."""
     if last_event_id is None:
-        _show_lines(thread.last(last or min(limit, _NEWEST), filter=filter))
+        _show_lines(thread.last(last or limit, filter=filter))
         return
-    for page in thread.log.lines(filter, last_event_id or 0, limit):
+    for page in thread.log.lines(filter, last_event_id, limit):
         show.lines(page.lines)
 
 
 def _check_peek(raw: Raw) -> None:
-    """Require a place to read from under `thread`, as ever."""
+    """Require a place to read from under `thread`, as ever; otherwise the newest are printed."""
     check = one_of if show.program() == "thread" else exclude
     check("last-event-id", "last")(raw)
+    if raw["last-event-id"] is raw["limit"] is None:
+        raw["limit"] = str(_NEWEST)
 
 
 def _show_lines(events: Sequence[Event]) -> None:

@@ -27,7 +27,7 @@ def work(
     """Run handlers in the foreground, until SIGTERM.
 
     While this runs, a push starts no process of its own, and handlers start sooner. If it is
-    killed, or stuck for 10 seconds, pushes start handlers again. It prints on stderr what it does.
+    killed, or stuck for 11 seconds, pushes start handlers again. It prints on stderr what it does.
     With WORKER, which is module:name, it runs an eventq.Worker of Python functions instead, until
     SIGTERM or an error that does not pass; the module is looked for in the current directory first.
     """

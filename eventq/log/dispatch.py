@@ -76,11 +76,14 @@ class Dispatch:
         return locks
 
     def skipped(self) -> list[str]:
-        """Return a sentence for each consumer that is paused or stalled, and log it."""
+        """Return a sentence for each consumer that is paused or stalled, or in part, and log it."""
         found = []
         for consumer, why in self._subscriptions.halted():
             self._journal.info(f"dispatch: consumer={consumer} skipped: it {why}")
             found.append(f"consumer '{consumer}' was skipped: it {why}")
+        for consumer, why in self._subscriptions.stopped_groups():
+            self._journal.info(f"dispatch: consumer={consumer} {why}")
+            found.append(f"consumer '{consumer}' {why}")
         return found
 
     def _fail(self, consumer: str, error: Exception) -> None:

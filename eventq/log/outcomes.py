@@ -42,6 +42,8 @@ def _next(one: Outcome, thread: str) -> str:
         return f"it is a dead letter; to try it again: eventq dead retry {place} {one.event}"
     if one.what == "stall":
         return f"nothing follows; once that is mended: eventq resume {place}"
+    if one.wait is None:
+        return f"its consumer rests; to let it go on: eventq resume {place}"
     if one.wait:
         wait = in_words(one.wait / 1000)
         return f"next attempt in {wait}; to try at once: eventq resume {place}"

@@ -102,6 +102,7 @@ def _consumer(
         waits_for=wait.what,
         advice=wait.advice,
         halted=0 if kind == "loop" else queue.halted,
+        worked=leases.is_worked(state.consumer),
     )
 
 
@@ -118,6 +119,8 @@ def _wait(
     if state.stalled is not None or state.paused:
         how = "paused" if state.stalled is None else "stalled"
         return Wait(f"'eventq resume': it is {how}", f"eventq resume {place}")
+    if waiting is None and subscriptions.unexamined(state) is None:
+        return Wait("another filter: this one is refused (see 'eventq check')")
     if waiting is None:
         return Wait("an event")
     queue, kind = subscriptions.queue(state.consumer), state.settings.kind
@@ -154,7 +157,7 @@ def _age(db: Database, event: int) -> float | None:
 
 def warnings(db: Database, layout: Layout, subscriptions: Subscriptions) -> Iterator[str]:
     """Yield a sentence for each consumer that is stalled or paused, or that nobody serves."""
-    for consumer, why in subscriptions.halted():
+    for consumer, why in (*subscriptions.halted(), *subscriptions.stopped_groups()):
         yield f"consumer '{consumer}' {why}"
     leases = db.leases()
     for state in subscriptions.states():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eventq.workspace.journal import Journal
 
 _AROUND = 20  # characters of a long value that an error shows before the first that differs
+_KINDS = {"loop": "a handler that pops", "each": "a handler of --each", "pull": "no handler"}
 _WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
 
 
@@ -121,18 +122,21 @@ def _changes(state: ConsumerState, new: Subscription, settings: Settings) -> lis
         was, value = getattr(old, name), getattr(given, name)
         if was != value:
             word = name.removesuffix("_cmd").replace("_", " ")
-            found.append(f"{word} {_shown(was, value)} -> {_shown(value, was)}")
+            if name == "kind":
+                found.append(f"{_KINDS[was]} -> {_KINDS[value]}")
+            else:
+                found.append(f"{word} {_shown(was, value)} -> {_shown(value, was)}")
     return found
 
 
 def _shown(value: object, other: object) -> str:
     """Return a value for an error; of a long text the part where it differs from another one."""
     if isinstance(value, tuple):
-        return "..".join(f"{seconds:g}" for seconds in value)
+        return "..".join(f"{seconds:.15g}" for seconds in value)
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):
-        return f"{value:g}"
+        return f"{value:.15g}"
     text = str(other)
     differing = (at for at, (a, b) in enumerate(zip(value, text, strict=False)) if a != b)
     start = max(0, next(differing, min(len(value), len(text))) - _AROUND)
@@ -339,14 +343,19 @@ class Subscriptions:
         return QueueStatus() if state.settings.kind == "loop" else self.queue(state.consumer)
 
     def halted(self) -> Iterator[tuple[str, str]]:
-        """Yield each consumer that is paused or stalled, if only for a group, and why."""
+        """Yield each consumer that is paused or stalled, and why nothing runs for it."""
         for state in self.states():
             if state.stalled is not None:
                 yield state.consumer, f"is stalled: {state.stalled}"
             elif state.paused:
                 yield state.consumer, "is paused"
-            elif halted_at := self._waiting(state).halted_at:
-                yield state.consumer, f"has stopped the group of event {halted_at}"
+
+    def stopped_groups(self) -> Iterator[tuple[str, str]]:
+        """Yield each consumer that goes on while a group has stopped, and at which event."""
+        for state in self.states():
+            event = self._waiting(state).halted_at
+            if event is not None and state.stalled is None:
+                yield state.consumer, f"has stopped the group of event {event}"
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Record how many consecutive runs made no progress past the acked id."""

@@ -43,9 +43,9 @@ TRANSITIONS = {
         "failed": "gone",
     },
     "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
-    "pool": {"idle": "released", "changed": "look"},
+    "pool": {"idle": "released", "worked": "released", "changed": "look"},
     "orphan": {"ended": "look", "stopping": "released"},
-    "backoff": {"time": "look", "resumed": "look"},
+    "backoff": {"time": "look", "worked": "released", "resumed": "look"},
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
 }
@@ -101,7 +101,7 @@ def supervise(directory: str, locks: Mapping[str, Lease]) -> None:
     db.on_outcomes = partial(report, journal)
     try:
         subscriptions = Subscriptions(db, journal, Notifier(db, layout, journal))
-        Supervisor(layout, subscriptions, journal, locks).run()
+        Supervisor(layout, subscriptions, journal, locks, yields=True).run()
     finally:
         db.close()
         journal.close()
@@ -116,14 +116,17 @@ class Supervisor:
         subscriptions: Subscriptions,
         journal: Journal,
         locks: Mapping[str, Lease],
+        *,
+        yields: bool = False,
     ) -> None:
-        """Take over the locks."""
+        """Take over the locks. One that `yields` leaves consumers to workers that come later."""
         self._layout = layout
         self._subscriptions = subscriptions
         self._journal = journal
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         self._backoff_base = self._first_backoff()
         self._handlers = Handlers(layout, journal)
+        self._yields = yields
         self._watcher: Watcher | None = None
         self._ends_at: float | None = None  # when handlers that still run are ended
         self._hand_over: Callable[[], object] | None = None
@@ -296,7 +299,9 @@ class Supervisor:
                 watched.pool.stop(self._ends_at)
         watched.pool.fence = self._fence(watched)
         watched.wake_at = watched.pool.advance()
-        if watched.wake_at is None:
+        if watched.wake_at is not None and not watched.pool.runs and self._is_worked(watched):
+            watched.move("worked")
+        elif watched.wake_at is None:
             watched.move("idle" if watched.pool.is_each else "changed")
 
     def _running(self, watched: Watched) -> None:
@@ -361,6 +366,8 @@ class Supervisor:
             watched.move("resumed")
         elif self._ends_at is not None or system.monotonic() >= watched.backs_off_until:
             watched.move("time")
+        elif self._is_worked(watched):
+            watched.move("worked")
         else:
             watched.wake_at = watched.backs_off_until
 
@@ -372,18 +379,26 @@ class Supervisor:
         state = self._subscriptions.state(watched.consumer)
         due = state is not None and self._is_wanted(state)
         orphan = lock is not None and self._ends_at is not None and lock.orphan() is not None
+        is_worked = self._is_worked(watched)
         watched.lock = None
         if lock is not None:
-            lock.close() if due or orphan else lock.forget()
+            lock.close() if due or orphan or is_worked else lock.forget()
         if self._ends_at is not None:
             if (due or orphan) and self._hand_over is not None:
                 self._hand_over()
+            watched.move("taken")
+        elif is_worked:
+            self._subscriptions.ring()
             watched.move("taken")
         elif due:
             watched.lock, watched.fence = self._subscriptions.lease(watched.consumer), 0
             watched.move("due" if watched.lock is not None else "taken")
         else:
             watched.move("idle")
+
+    def _is_worked(self, watched: Watched) -> bool:
+        """Return whether a worker has come for a consumer: it runs the handlers, and says so."""
+        return self._yields and self._subscriptions.leases().is_worked(watched.consumer)
 
     def _is_wanted(self, state: ConsumerState) -> bool:
         """Return whether a consumer is due; when we stop, also whether it will be."""
@@ -475,8 +490,9 @@ class Supervisor:
         watched.wake_at = watched.backs_off_until = system.monotonic() + wait / 1000
         event = self._subscriptions.first_waiting(state)
         said = watched.late or (None if watched.code else f"it acked nothing of event {event}")
+        most = state.max_attempts if watched.code or watched.late else MOST_IDLE
         how = Outcome(
-            watched.consumer, event, watched.attempts, state.max_attempts, "retry", wait,
+            watched.consumer, event, watched.attempts, min(most, state.max_attempts), "retry", wait,
             code=watched.code, error=said,
         )  # fmt: skip
         report(self._journal, [how])

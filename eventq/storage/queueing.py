@@ -440,14 +440,12 @@ class Change:
     def _note(self, attempt: Attempt, verdict: Verdict, what: str, wait: int = 0) -> None:
         """Note an attempt to be reported, unless its event was only given back."""
         code, error, counts = verdict.code, verdict.error, verdict.counts
+        rests = self.queue.paused or (self.stalled_at is not None and not attempt.revived)
         if counts or wait or code is not None or error is not None:
-            most, worker = self.queue.max_attempts, attempt.worker
-            event, number = attempt.event, attempt.number
-            self._outcomes.append(
-                Outcome(
-                    self._consumer, event, number, most, what, wait, counts, code, error, worker
-                )
-            )
+            most, wait_for = self.queue.max_attempts, None if rests else wait
+            how = (what, wait_for, counts, code, error, attempt.worker)
+            one = Outcome(self._consumer, attempt.event, attempt.number, most, *how)
+            self._outcomes.append(one)
 
     def _drop(self, event: int, revived: int, group: str | None) -> None:
         self._run(self._sql.DROP, (self.number, revived, event))

@@ -267,9 +267,10 @@ class Verdict(NamedTuple):
 class Outcome(NamedTuple):
     """An attempt that did not finish its event, and `what` follows: retry, dead or stall.
 
-    A retry comes after `wait` ms. `most` is the consumer's number of attempts; one that was not
-    counted has `counts` false. `code` is the exit code of a handler, negative for a signal, `error`
-    what was said of the attempt, and `worker` who lost its lease.
+    A retry comes after `wait` ms, or with None once its consumer is resumed. `most` is the
+    consumer's number of attempts; one that was not counted has `counts` false. `code` is the exit
+    code of a handler, negative for a signal, `error` what was said of the attempt, and `worker` who
+    lost its lease.
     """
 
     consumer: str
@@ -277,7 +278,7 @@ class Outcome(NamedTuple):
     attempt: int
     most: int
     what: str
-    wait: int = 0
+    wait: int | None = 0
     counts: bool = True
     code: int | None = None
     error: str | None = None

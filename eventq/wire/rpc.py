@@ -244,6 +244,7 @@ ATTRIBUTES = {
     "acked": int,
     "actual": int,
     "at": int,
+    "command": str,
     "event_id": int,
     "last_id": int,
     "ref": str,

@@ -33,6 +33,7 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
+        self._is_torn = False  # a full disk has cut the last line
         self.listener: Callable[[str], object] | None = None  # also gets problems and failures
         # No OS thread may write to a descriptor that another one has just closed.
         self._turn = RLock()
@@ -85,7 +86,8 @@ class Journal:
                     or self._lines > ROTATE_LINES
                 ):
                     self._look(now)
-                os.write(self._fd, line)
+                line = b"\n" * self._is_torn + line
+                self._is_torn = os.write(self._fd, line) < len(line)
                 self._lines += 1
             except OSError:
                 self.close()
@@ -114,6 +116,7 @@ class Journal:
 
     def _count(self) -> int:
         size = os.lseek(self._fd, 0, os.SEEK_END)
+        self._is_torn = size > 0 and os.pread(self._fd, 1, size - 1) not in (b"\n", b"")
         if size < _SHORTEST * ROTATE_LINES:
             return 0
         lines = at = 0

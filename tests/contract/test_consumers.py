@@ -89,7 +89,9 @@ def test_the_refusal_of_another_subscription_names_each_value(thread: eventq.Thr
     assert refused.value.fix is not None
     assert "--replace" in refused.value.fix
     thread.subscribe("p", None)
-    with pytest.raises(ConsumerExistsError, match=r"handler none -> 'a+'…, kind 'pull' -> 'loop' "):
+    with pytest.raises(
+        ConsumerExistsError, match=r"handler none -> 'a+'…, no handler -> a handler that pops "
+    ):
         thread.subscribe("p", "a" * 70_000)
 
 

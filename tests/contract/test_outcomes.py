@@ -11,7 +11,8 @@ import pytest
 
 import eventq
 from eventq.log import outcomes
-from eventq.storage.rows import Outcome
+from eventq.log.notifier import quote
+from eventq.storage.rows import Outcome, Verdict
 from eventq.storage.rules import LEASE_ENDED, cause
 
 if TYPE_CHECKING:
@@ -259,3 +260,32 @@ def test_a_python_worker_logs_outcomes(
 def test_waits_are_written_as_people_do(seconds: float, expected: str) -> None:
     """Three digits, and the unit that fits."""
     assert outcomes.in_words(seconds) == expected
+
+
+def test_no_attempt_is_announced_while_the_consumer_rests(
+    thread: eventq.Thread, lines: list[str]
+) -> None:
+    """Paused or stalled, it has to be resumed first."""
+    one, two = thread.claim("w", 2)
+    thread.pause("w")
+    one.retry(30, "no")
+    assert lines[0].endswith(
+        f"no; its consumer rests; to let it go on: eventq resume --thread {quote(thread.path)}"
+        " --consumer w"
+    )
+    thread.resume("w")
+    two.retry(30, "no")
+    assert "next attempt in 30s" in lines[1]
+
+
+def test_a_stall_is_explained_by_its_last_attempt(thread: eventq.Thread, lines: list[str]) -> None:
+    """And not by the exit code of an earlier one."""
+    thread.subscribe("w", max_attempts=2, backoff=(0, 0), on_failure="stall", replace=True)
+    for code, error in ((3, "no such host"), (None, "its worker was lost")):
+        (claim,) = thread.claim("w")
+        _, secret, event, revived = claim.parts()
+        verdict = Verdict("w", secret, (event,), revived, "retry", 0, code=code, error=error)
+        thread.database.claims.settle([verdict])
+    (found,) = thread.info().subscriptions
+    assert found.stalled == "event 1 failed, 2 times: its worker was lost"
+    assert len(lines) == 2

@@ -109,6 +109,15 @@ def test_a_pull_consumer_without_a_worker_needs_one(thread: eventq.Thread, clock
     assert thread.warnings() == []
 
 
+def test_a_filter_that_is_refused_is_waited_for(thread: eventq.Thread) -> None:
+    """Nothing else would help; `check` says what is wrong with it."""
+    thread.subscribe("w")
+    thread.push("self", "note", "x")
+    thread.database.change("UPDATE subscriptions SET filter = 'nonsense('")
+    assert waits(thread) == ("another filter: this one is refused (see 'eventq check')", None)
+    thread.unsubscribe("w")
+
+
 @pytest.mark.parametrize("halt", ["stalled", "paused"])
 def test_what_is_halted_waits_for_a_resume(thread: eventq.Thread, halt: str) -> None:
     """Whatever else it could wait for."""
@@ -149,7 +158,22 @@ def test_a_group_that_has_stopped_is_seen(thread: eventq.Thread, clock: Clock) -
         "'eventq resume': event 1 has stopped its group", f"eventq resume {place(thread)}"
     )  # fmt: skip
     assert thread.warnings() == ["consumer 'w' has stopped the group of event 1"]
+    assert [*thread.consumers.halted()] == [], "the consumer goes on"
     assert [claim.event.id for claim in thread.claim("w", 3)] == [3]
     thread.resume("w")
     assert consumer(thread).halted == 0
     assert thread.warnings() == []
+
+
+@pytest.mark.engines("sqlite", "postgres")
+def test_nothing_is_waited_for_once_the_last_lease_was_settled(
+    thread: eventq.Thread, clock: Clock
+) -> None:
+    """A supervisor would stay for as long as the lease was, and a worker leave something behind."""
+    thread.subscribe("w", ordered_by="type", max_attempts=1, on_failure="stall", lease=40)
+    clock.move(0)
+    thread.push("self", "a", "x")
+    (claim,) = thread.claim("w")
+    assert thread.consumers.next_due("w") == 40_000
+    claim.retry(error="no")
+    assert thread.consumers.next_due("w") is None

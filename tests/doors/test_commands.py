@@ -127,7 +127,7 @@ def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
     assert odd.err.count("\n") == 2, "the other one is about --each"
     even = run(*words, "even", "--filter", f"created_at > {right}")
     assert (even.code, even.out) == (0, "Subscribed consumer 'even'\n")
-    assert even.err.startswith("Note: this handler has to read its events with 'eventq pop'")
+    assert even.err.startswith("Note: without --each, this handler has to pop and ack its events")
     for command in ("subscribe", "peek", "tail"):
         assert right.replace(" ", "") in "".join(run(command, "--help").out.split())
 

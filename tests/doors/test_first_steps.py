@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -278,3 +279,38 @@ def test_thread_lists_its_commands_as_ever() -> None:
     words = [line.split()[0] for line in listed.splitlines()]
     assert words == sorted([*groups.MODULES, "help"])
     assert "Read on" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["init", "--thread", "x"],
+            "No such option '--thread' - give the path by itself, or run 'eventq init",
+        ),
+        (["init", "redis://localhost/0"], "'redis://localhost/0' is no directory, and not the URL"),
+        (["pop", "--thread", "{}", "--consumer", "w", "3"], "- give it as --last-event-id, or run"),
+        (["peek", "--thread", "{}", "--last", "9" * 30], "- give a smaller number"),
+        (
+            ["push", "--thread", "http://localhost:80", "--content", "x"],
+            "context, turn and blob also",
+        ),
+        (["help", "push", "nonsense"], "'push nonsense' is no command"),
+    ],
+)
+def test_a_mistake_of_the_first_hour_is_answered(inbox: str, words: list[str], says: str) -> None:
+    """With what to give instead, and nothing is made."""
+    done = run(*[word.format(inbox) for word in words])
+    assert done.code in (1, 2)
+    assert says in done.err
+    assert not os.path.exists("redis:")
+
+
+def test_a_limit_of_peek_is_not_cut_in_silence(inbox: str) -> None:
+    """Without an id, --limit says how many of the newest are printed."""
+    with eventq.open(inbox) as thread:
+        thread.push_many([("self", "note", "x")] * 30)
+    assert run("peek", "--thread", inbox).out.count("\n") == 20
+    for limit in (3, 25):
+        out = run("peek", "--thread", inbox, "--limit", str(limit)).out
+        assert [json.loads(line)["id"] for line in out.splitlines()] == [*range(31 - limit, 31)]

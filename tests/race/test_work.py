@@ -175,6 +175,24 @@ def test_a_stall_is_reported(box: Box, workers: list[Worker]) -> None:
     worker.end()
 
 
+@pytest.mark.parametrize("each", [True, False])
+def test_a_worker_takes_what_a_push_began(box: Box, workers: list[Worker], each: bool) -> None:
+    """While the handler backs off: from then on the worker runs it, and reports what becomes of it.
+
+    A supervisor that keeps a consumer would leave the worker without a word for as long.
+    """
+    box.patch.setenv("EVENTQ_BACKOFF", "0.5")
+    box.thread.subscribe("w", "exit 75", each=each, backoff=(0.5, 0.5), max_attempts=1_000)
+    box.push()
+    until(lambda: box.journal("] retry: consumer=w"), "a push has begun")
+    (supervisor,) = box.alive()
+    worker = start(box, workers)
+    until(lambda: supervisor not in box.alive(), "its supervisor has left")
+    until(lambda: len(worker.said("retry: consumer=w event=1 ")) > 1, "the worker goes on")
+    box.thread.unsubscribe("w")
+    worker.end()
+
+
 def test_a_killed_worker_leaves_nothing_waiting(box: Box, workers: list[Worker]) -> None:
     """The next push starts the handler, and what the worker has left is removed."""
     box.thread.subscribe("w", noting(box), each=True)

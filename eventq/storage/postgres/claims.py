@@ -9,8 +9,8 @@ from eventq.errors import UnknownConsumerError
 from eventq.storage import SLACK_MS, rules
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
-from eventq.storage.postgres.queues import LIVE, LOCK, READ, locked, look
-from eventq.storage.queueing import Ahead, Change, Queue
+from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
+from eventq.storage.queueing import NEVER, Ahead, Change, Queue
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.system import stamp
 
@@ -401,7 +401,10 @@ class Claims:
     def next_due(self, consumer: str) -> int | None:
         """Return the ms until an event may be due that was claimed before, or None for never."""
         queue = look(self._db, consumer)
-        times = [at for at in (queue.due_at, queue.expires_at) if at is not None]
+        ends = queue.expires_at
+        if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
+            ends = self._db.rows(NEXT_END, {"1": consumer})[0][0]
+        times = [at for at in (queue.due_at, ends) if at is not None]
         return max(0, min(times) - self._db.milliseconds()) if times else None
 
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:

@@ -109,7 +109,8 @@ RETURNING event_id, due_at"""
 FIND = f"""SELECT attempts, group_value, uncounted FROM eventq.unfinished
 WHERE {_HELD} AND event_id = %(5)s"""
 PUT_BACK = f"""UPDATE eventq.unfinished SET state = %(1)s, attempts = %(2)s, due_at = %(3)s,
-span_ms = %(4)s, token = NULL, code = coalesce(%(5)s::bigint, code),
+span_ms = %(4)s, token = NULL, code = CASE WHEN %(6)s::text IS NULL
+THEN coalesce(%(5)s::bigint, code) ELSE %(5)s::bigint END,
 error = coalesce(%(6)s::text, error), uncounted = %(7)s
 WHERE {MINE} AND consumer = %(8)s AND revived = %(9)s AND event_id = %(10)s"""
 DROP = f"DELETE FROM eventq.unfinished WHERE {_OF} AND revived = %(2)s AND event_id = %(3)s"

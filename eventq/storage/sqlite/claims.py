@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from eventq.errors import FilterError, UnknownConsumerError
-from eventq.storage.queueing import Ahead, as_list
+from eventq.storage.queueing import NEVER, Ahead, as_list
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.sqlite.queues import LIVE, Change, look
+from eventq.storage.sqlite.queues import LIVE, NEXT_END, Change, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -224,7 +224,10 @@ class Claims:
     def next_due(self, consumer: str) -> int | None:
         """Return the ms until an event may be due that was claimed before, or None for never."""
         queue = look(self._db, consumer)
-        times = [at for at in (queue.due_at, queue.expires_at) if at is not None]
+        ends = queue.expires_at
+        if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
+            ends = self._db.run(NEXT_END, (queue.number,))[0][0]
+        times = [at for at in (queue.due_at, ends) if at is not None]
         return max(0, min(times) - self._db.milliseconds()) if times else None
 
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:

@@ -93,9 +93,9 @@ span_ms = coalesce(?6, span_ms) WHERE {MINE} AND event_id IN (SELECT value FROM 
 RETURNING event_id, due_at"""  # noqa: S608
 FIND = f"""SELECT attempts, group_value, uncounted FROM unfinished
 WHERE {MINE} AND event_id = ?5"""  # noqa: S608
-PUT_BACK = """UPDATE unfinished SET state = ?, attempts = ?, due_at = ?, span_ms = ?,
-token = NULL, code = coalesce(?, code), error = coalesce(?, error), uncounted = ?
-WHERE queue_id = ? AND revived = ? AND event_id = ?"""
+PUT_BACK = """UPDATE unfinished SET state = ?1, attempts = ?2, due_at = ?3, span_ms = ?4,
+token = NULL, code = iif(?6 IS NULL, coalesce(?5, code), ?5), error = coalesce(?6, error),
+uncounted = ?7 WHERE queue_id = ?8 AND revived = ?9 AND event_id = ?10"""
 TRIM_COUNTS = "DELETE FROM queue_counts WHERE queue_id = ? AND minute < ?"
 DROP = "DELETE FROM unfinished WHERE queue_id = ? AND revived = ? AND event_id = ?"
 # One that will be tried anyway, as a replay went back before it, needs no row of its own.

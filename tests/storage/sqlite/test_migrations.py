@@ -163,7 +163,7 @@ def test_subscriptions_with_the_defaults_of_before_have_those_of_now(path: str) 
             "pull": (21, (1, 300)),
             "chosen": (3, (1, 300)),
             "other": (5, (2, 9)),
-            "thread": (5, (1, 600)),
+            "thread": (5, (0.5, 60)),
         }
         thread.subscribe("default", "true", each=True)
         thread.subscribe("pull")
