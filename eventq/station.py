@@ -117,7 +117,8 @@ class Station:
                 continue
             self.say(f"works for consumer '{consumer}'")
         if self._is_new and not consumers:
-            self.say("has no consumer to work for yet")
+            named = " or ".join(f"'{name}'" for name in sorted(self._names))
+            self.say(f"has no consumer {named or 'to work for'} yet")
         self._is_new = False
 
     def _take(self, state: ConsumerState, leases: Leases) -> None:

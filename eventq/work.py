@@ -89,6 +89,8 @@ class Work:
         ended = False
         try:
             self._find()
+            if not self._stations:
+                self._say(f"no thread is there yet: looking below {', '.join(self._folders)}")
             while not self._signals:
                 self.advance()
                 if not self._stations and not self._folders:

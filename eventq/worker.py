@@ -567,7 +567,7 @@ def logging_to_stderr(level: int = logging.WARNING) -> Iterator[None]:
     if _LOG.hasHandlers():
         yield
         return
-    form = logging.Formatter("[%(asctime)s] [%(levelname)s] eventq work: %(message)s")
+    form = logging.Formatter("[%(asctime)s] [%(levelname)s] %(name)s: %(message)s")
     form.default_time_format, form.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
     form.converter = time.gmtime
     handler, before = logging.StreamHandler(), _LOG.level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain, islice
 
 from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, JSON, JSON_ERRORS, OF_CONSUMER, READ, THREAD
@@ -13,11 +14,14 @@ from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeVar
 
     from eventq.log.claims import Claim
     from eventq.records import ClaimInfo
     from eventq.thread import Thread
+
+    _T = TypeVar("_T")
 
 
 def claim(
@@ -156,6 +160,18 @@ def _token_in(text: str, number: int) -> str:
     return token
 
 
+def known(thread: Thread, consumer: str | None, found: Iterable[_T]) -> Iterator[_T]:
+    """Return what was found of a consumer; raise UnknownConsumerError if there is none of either.
+
+    What a consumer has left stays when it is unsubscribed.
+    """
+    records = iter(found)
+    first = [*islice(records, 1)]
+    if not first and consumer is not None:
+        thread.consumers.known(consumer)
+    return chain(first, records)
+
+
 def ls(thread: Thread, *, consumer: str | None, json: bool) -> None:
     """List the claims that are out. With their workers, ages and deadlines."""
     from eventq import system
@@ -172,7 +188,9 @@ def ls(thread: Thread, *, consumer: str | None, json: bool) -> None:
             f"{show.readable(one.worker)}  for {render.duration(max(age, 0))}, {ends}"
         )
 
-    render.show_all(thread.claims(consumer), render.fields, as_line, json=json)
+    render.show_all(
+        known(thread, consumer, thread.claims(consumer)), render.fields, as_line, json=json
+    )
 
 
 TOKENS = Argument("TOKEN…")

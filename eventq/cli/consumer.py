@@ -64,7 +64,8 @@ def subscribe(
     """
     where = {"directory": None} if IS_THREAD else {}
     with thread.write():  # of several at once under the name thread, only one may find none
-        if IS_THREAD and any(s.consumer_id == consumer for s in thread.subscriptions()):
+        is_known = any(s.consumer_id == consumer for s in thread.subscriptions())
+        if IS_THREAD and is_known:
             raise ConsumerExistsError(consumer)
         new = thread.subscribe(
             consumer,
@@ -73,6 +74,10 @@ def subscribe(
             **where,
             replace=replace,
             warn=lambda what: show.note(f"Warning: {what}"),
+        )
+    if is_known and terms["from_now"]:
+        show.note(
+            "Note: the consumer was subscribed before and keeps its place: nothing is skipped"
         )
     if new.kind == "loop" and not IS_THREAD:
         show.note(_MUST_POP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from eventq.cli import kinds, show
-from eventq.cli.claims import ERROR, TOKENS, settle
+from eventq.cli.claims import ERROR, TOKENS, known, settle
 from eventq.cli.options import JSON, OF_CONSUMER, READ, THREAD
 from eventq.cli.render import count, fields, show_all, stamp
 from eventq.cli.table import Argument, Command, Option
@@ -27,10 +27,10 @@ def add(thread: Thread, *, token: list[str], error: str | None, json: bool) -> N
 
 def ls(thread: Thread, *, consumer: str | None, limit: int, json: bool) -> None:
     """List the events that failed for good. With the last lines of their errors."""
-    letters = iter(thread.dead_letters(consumer))
+    letters = known(thread, consumer, thread.dead_letters(consumer))
     show_all(islice(letters, limit), _as_object, _as_line, json=json)
     if next(letters, None) is not None:
-        show.note(f"Note: there are more than {count(limit, 'dead letter')} (raise --limit)")
+        show.note("Note: there are more dead letters (raise --limit)")
 
 
 def show_one(thread: Thread, *, event: int, consumer: str | None, json: bool) -> None:

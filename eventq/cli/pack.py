@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Export all blobs, turns and heads to a folder. It must hold no pack yet."""
+    """Export all blobs, turns and heads to a folder. It must hold no pack yet.
+
+    Events and consumers are no part of a pack.
+    """
     thread.export_pack(folder)
     place = os.path.abspath(folder)
     show.result({"folder": place}, f"Exported to {place}", json=json)

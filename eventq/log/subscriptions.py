@@ -41,9 +41,7 @@ def settings_of(new: Subscription) -> Settings:
             "give seconds, or leave it out",
         )
     if new.timeout is not None and not 0 < new.timeout < float("inf"):
-        raise UsageError(
-            "attempts and timeout must be above zero", "leave them out for the defaults"
-        )
+        raise UsageError("timeout must be above zero", "leave it out for no time limit")
     base, most = (milliseconds(seconds, "backoff") for seconds in new.backoff)
     lease = milliseconds(new.lease, "lease")
     if base > most:
@@ -111,9 +109,15 @@ def _is_path(text: str) -> bool:
 
 
 def _changes(state: ConsumerState, new: Subscription, settings: Settings) -> list[str]:
-    """Return what another subscription would change; where it was made does not count."""
+    """Return what another subscription would change; where it was made does not count.
+
+    Nor does it whether a default was given or left out.
+    """
+    before = state.settings._replace(on_failure=state.settings.failure)
+    settings = settings._replace(on_failure=settings.failure)
+    state = state._replace(settings=before, filter=state.filter or None)
     fresh = state._replace(
-        handler=new.handler_cmd or "", filter=new.filter, max_attempts=new.max_attempts,
+        handler=new.handler_cmd or "", filter=new.filter or None, max_attempts=new.max_attempts,
         timeout=new.timeout, settings=settings._replace(directory=state.settings.directory),
     )  # fmt: skip
     old, given = subscription_of(state), subscription_of(fresh)

@@ -83,14 +83,14 @@ def test_the_refusal_of_another_subscription_names_each_value(thread: eventq.Thr
         "consumer 'w' is already subscribed, differently:"
         " handler …'xxxxxxxxxxxxxxxxxxx one' -> …'xxxxxxxxxxxxxxxxxxx two and more',"
         " filter none -> 'id > 1', max attempts 21 -> 2, timeout 1.5 -> 3, concurrency 0 -> 4,"
-        " ordered by none -> 'source', on failure none -> 'dead', backoff 1..300 -> 2..90,"
+        " ordered by none -> 'source', on failure 'stall' -> 'dead', backoff 1..300 -> 2..90,"
         " lease 60 -> 30, emit dead false -> true"
     )
     assert refused.value.fix is not None
     assert "--replace" in refused.value.fix
     thread.subscribe("p", None)
     with pytest.raises(
-        ConsumerExistsError, match=r"handler none -> 'a+'…, no handler -> a handler that pops "
+        ConsumerExistsError, match=r"handler none -> 'a+'…, no handler -> a handler that pops,"
     ):
         thread.subscribe("p", "a" * 70_000)
 
@@ -453,3 +453,12 @@ def test_events_are_ordered_by_any_path_of_json(thread: eventq.Thread, by: str) 
     thread.push_many([("self", "note", content) for content in contents])
     thread.subscribe("w", ordered_by=by)
     assert thread.claim("w", len(contents))
+
+
+@pytest.mark.engines("sqlite")
+def test_a_default_that_is_given_is_no_change(thread: eventq.Thread) -> None:
+    """It says what is the case already."""
+    first = thread.subscribe("w", "true", each=True)
+    terms = {"filter": "", "on_failure": "stall", "max_attempts": 21, "backoff": (1, 300)}
+    thread.subscribe("w", "true", each=True, **terms)  # type: ignore[arg-type]
+    assert thread.subscriptions() == [first]

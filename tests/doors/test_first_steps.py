@@ -314,3 +314,10 @@ def test_a_limit_of_peek_is_not_cut_in_silence(inbox: str) -> None:
     for limit in (3, 25):
         out = run("peek", "--thread", inbox, "--limit", str(limit)).out
         assert [json.loads(line)["id"] for line in out.splitlines()] == [*range(31 - limit, 31)]
+
+
+def test_from_now_says_when_it_comes_too_late(inbox: str) -> None:
+    """A consumer that was subscribed before keeps its place."""
+    words = ["subscribe", "--thread", inbox, "--consumer", "w", "--from-now"]
+    assert run(*words).err == ""
+    assert "keeps its place" in run(*words).err

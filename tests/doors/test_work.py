@@ -37,7 +37,7 @@ def handle(event):
 def assert_quiet(stderr: str) -> None:
     """Check that a Python worker has said nothing but when it began and ended."""
     first, *others = stderr.splitlines()
-    stamp = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[INFO\] eventq work: "
+    stamp = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[INFO\] eventq.worker: "
     assert re.fullmatch(stamp + "works for consumer 'w' of .+", first)
     ends = ["stops once its functions have ended, in 30 seconds at most", "has stopped"]
     assert [re.sub(stamp, "", line) for line in others] == ends
