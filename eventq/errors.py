@@ -154,8 +154,9 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
         command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
         return call, command
     if ":/" in path:  # a URL that was taken for a path
-        fix = "give a directory; context, turn and blob also take a server, eventq://HOST:PORT"
-        return fix, fix
+        return "give a directory, or reach a server with eventq.connect('eventq://HOST:PORT')", (
+            "give a directory; context, turn and blob also take a server, eventq://HOST:PORT"
+        )
     if host and port.isdigit():
         url = f"eventq://{name}"
         return f"reach a server with eventq.connect({url!r})", (
