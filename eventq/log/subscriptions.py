@@ -322,9 +322,8 @@ class Subscriptions:
 
         self._db.consumers.note_run(state, stalled=reason)
         place = f"--thread {quote(self._journal.thread)} --consumer {quote(state.consumer)}"
-        self._journal.warn(
-            f"stall: consumer={state.consumer}: {reason}; {fix}, then: eventq resume {place}"
-        )
+        what = f"stall: consumer={state.consumer} is stalled: {reason}"
+        self._journal.warn(f"{what}; {fix}, then: eventq resume {place}")
 
     def first_waiting(self, state: ConsumerState) -> int | None:
         """Return the first event that waits for a consumer; None for none, or a broken filter."""

@@ -62,7 +62,7 @@ def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Bo
     assert not box.consumer().running
     assert len(box.journal("[WARN] retry: consumer=w event=1 attempt=")) == 2
     (line,) = box.journal(
-        "[WARN] stall: consumer=w: 3 times in a row its handler exited with code "
+        "[WARN] stall: consumer=w is stalled: 3 times in a row its handler exited with code "
     )
     assert line.endswith(f"; fix it, then: eventq resume --thread {box.path} --consumer w")
     box.thread.push("self", "test", "y")
@@ -102,7 +102,7 @@ def test_a_stall_says_what_happened(box: Box, tmp_path: Path, command: str, why:
     until(lambda: box.consumer().stalled, "the stall is noted")
     assert box.consumer().stalled == why
     box.settle()  # the line is written after that; children of a killed handler die with it
-    (line,) = box.journal("[WARN] stall: consumer=w: ")
+    (line,) = box.journal("[WARN] stall: consumer=w is stalled: ")
     assert ("subscribe with --each" in line) == (command == "true")
 
 
@@ -337,7 +337,7 @@ def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
     assert stalled is not None
     assert stalled.startswith("its filter is refused")
     assert box.consumer("bad").pending is None
-    assert len(box.journal("stall: consumer=bad: its filter is refused")) == 1
+    assert len(box.journal("stall: consumer=bad is stalled: its filter is refused")) == 1
     assert box.run("check", "--thread", box.path).returncode == 1
     box.settle()
     box.thread.unsubscribe("bad")
