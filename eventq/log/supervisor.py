@@ -490,9 +490,11 @@ class Supervisor:
         watched.wake_at = watched.backs_off_until = system.monotonic() + wait / 1000
         event = self._subscriptions.first_waiting(state)
         said = watched.late or (None if watched.code else f"it acked nothing of event {event}")
-        most = state.max_attempts if watched.code or watched.late else MOST_IDLE
+        most = state.max_attempts
+        if watched.idle:
+            most = min(most, watched.attempts - watched.idle + MOST_IDLE)
         how = Outcome(
-            watched.consumer, event, watched.attempts, min(most, state.max_attempts), "retry", wait,
+            watched.consumer, event, watched.attempts, most, "retry", wait,
             code=watched.code, error=said,
         )  # fmt: skip
         report(self._journal, [how])

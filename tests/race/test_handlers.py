@@ -117,6 +117,10 @@ def test_a_handler_that_exits_well_and_acks_nothing_stalls_after_five_runs(box: 
     assert (idle.attempts, fails.attempts) == (5, 7)
     assert str(idle.stalled).startswith("5 times in a row its handler exited with code 0 without")
     assert str(fails.stalled).startswith("7 times in a row its handler exited with code 3 at")
+    tries = [
+        line.split("attempt=")[1].split(":")[0] for line in box.journal("] retry: consumer=idle")
+    ]
+    assert tries == ["1/5", "2/5", "3/5", "4/5"]
 
 
 def test_a_paused_consumer_rests_until_it_is_resumed(box: Box) -> None:
