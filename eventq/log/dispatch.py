@@ -61,12 +61,15 @@ class Dispatch:
         self.failure: EventqError | None = None  # of the first consumer that could not be checked
 
     def scan(self) -> dict[str, Lease]:
-        """Lock the consumers that are due or have lost their supervisor; return the locks."""
+        """Lock the consumers that are or will be due, or have lost their supervisor.
+
+        Returns the locks. Of those that will be, a worker may have left one that it never took.
+        """
         locks: dict[str, Lease] = {}
         leases = self._subscriptions.leases()
         for state in self._subscriptions.states():
             try:
-                wanted = self._subscriptions.ready(state) or leases.is_lost(state.consumer)
+                wanted = self._subscriptions.is_waiting(state) or leases.is_lost(state.consumer)
                 lock = self._lock(state, leases) if wanted else None
             except Exception as error:  # noqa: BLE001 (one consumer must not block the others)
                 self._fail(state.consumer, error)

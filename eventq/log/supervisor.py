@@ -78,6 +78,7 @@ class Watched:
         self.errors = 0  # consecutive errors of the store or the system
         self.paused_until = 0.0  # after such an error
         self.pool: Pool | None = None  # of a consumer that is run for each event
+        self.makes_way = False  # it is released for a worker, though an event waits for its time
 
     def move(self, event: str) -> None:
         """Follow one arrow of TRANSITIONS."""
@@ -300,6 +301,7 @@ class Supervisor:
         watched.pool.fence = self._fence(watched)
         watched.wake_at = watched.pool.advance()
         if watched.wake_at is not None and not watched.pool.runs and self._is_worked(watched):
+            watched.makes_way = True
             watched.move("worked")
         elif watched.wake_at is None:
             watched.move("idle" if watched.pool.is_each else "changed")
@@ -367,6 +369,7 @@ class Supervisor:
         elif self._ends_at is not None or system.monotonic() >= watched.backs_off_until:
             watched.move("time")
         elif self._is_worked(watched):
+            watched.makes_way = True
             watched.move("worked")
         else:
             watched.wake_at = watched.backs_off_until
@@ -377,10 +380,10 @@ class Supervisor:
         if lock is not None:
             lock.release()
         state = self._subscriptions.state(watched.consumer)
-        due = state is not None and self._is_wanted(state)
+        due = state is not None and self._is_wanted(watched, state)
         orphan = lock is not None and self._ends_at is not None and lock.orphan() is not None
         is_worked = self._is_worked(watched)
-        watched.lock = None
+        watched.lock, watched.makes_way = None, False
         if lock is not None:
             lock.close() if due or orphan or is_worked else lock.forget()
         if self._ends_at is not None:
@@ -400,9 +403,12 @@ class Supervisor:
         """Return whether a worker has come for a consumer: it runs the handlers, and says so."""
         return self._yields and self._subscriptions.leases().is_worked(watched.consumer)
 
-    def _is_wanted(self, state: ConsumerState) -> bool:
-        """Return whether a consumer is due; when we stop, also whether it will be."""
-        if self._ends_at is not None:
+    def _is_wanted(self, watched: Watched, state: ConsumerState) -> bool:
+        """Return whether a consumer is due; where others are to take it, also whether it will be.
+
+        The worker that we make way for may have ended since.
+        """
+        if self._ends_at is not None or watched.makes_way:
             return self._subscriptions.is_waiting(state)
         return self._subscriptions.ready(state)
 

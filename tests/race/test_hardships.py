@@ -19,7 +19,9 @@ from eventq import locks, system
 from eventq.errors import DamagedError
 from eventq.locks import ConsumerLock, FolderLock
 from eventq.log import supervisor
+from eventq.log.dispatch import Dispatch
 from eventq.log.subscriptions import Subscriptions
+from eventq.storage.rows import Verdict, Worker
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -475,6 +477,42 @@ def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:
     thread.resume("w")
     boss._judge(one)
     assert one.attempts == 1
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_a_worker_that_ends_while_a_supervisor_makes_way_leaves_nothing(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, each: bool
+) -> None:
+    """Between two looks it is gone: then the supervisor keeps what waits for its time."""
+    thread.subscribe("w", "exit 1", each=each, backoff=(9, 9), replace=True)
+    boss, one = watched(thread, "w")
+    boss._yields = True
+
+    def waits() -> bool:
+        boss._advance(one)
+        return one.state == "backoff" or bool(one.pool and thread.info().subscriptions[0].failed)
+
+    until(waits, "it has failed, and waits")
+    looks = iter([True])
+    monkeypatch.setattr(boss, "_is_worked", lambda _: next(looks, False))
+    boss._advance(one)
+    assert next(looks, None) is None, "it made way"
+    assert one.lock is not None
+    assert one.state in ("pool", "backoff", "running")
+    thread.unsubscribe("w")
+    until(lambda: not boss.advance(), "it ends")
+
+
+def test_a_dispatch_takes_what_will_be_due(thread: eventq.Thread) -> None:
+    """A worker may end before it has taken what waited for its time; nobody else would look."""
+    thread.subscribe("w", "exit 1", each=True, replace=True)
+    taken = thread.database.claims.take("w", 1, 1_000, Worker("other"), b"t" * 16)
+    verdict = Verdict("w", taken.token, (1,), False, "retry", 60_000)
+    thread.database.claims.settle([verdict])
+    locks = Dispatch(thread.consumers, thread.layout, thread.journal).scan()
+    assert [*locks] == ["w"]
+    locks["w"].release()
+    locks["w"].forget()
 
 
 def test_resume_wakes_a_supervisor_that_backs_off(box: Box) -> None:
