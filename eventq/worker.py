@@ -534,7 +534,7 @@ class _Presence:
         self._names = names
         self._holds: dict[str, Hold] = {}
         self._renew_at = 0.0
-        self._complaint = ""  # each is logged once
+        self._failing: set[str] = set()  # what was said once is not said again
 
     def renew(self) -> None:
         """Refresh the notes if it is time; remove those of workers that were killed."""
@@ -549,10 +549,9 @@ class _Presence:
                     self._holds[name] = self._thread.database.hold(name)
                 self._thread.database.leases().forget_lost(name)
             except (EventqError, OSError) as error:
-                what = f"'eventq info' may not see that there is a worker: {error}"
-                if what != self._complaint:
-                    self._complaint = what
-                    _LOG.warning(what)
+                if name not in self._failing:
+                    self._failing.add(name)
+                    _LOG.warning("'eventq info' may not see this worker of '%s': %s", name, error)
 
     def release(self) -> None:
         """Remove the notes."""

@@ -71,9 +71,15 @@ _STRAY = {"push": "content", "turn append": "content", "context create": "name"}
 )
 
 
+# Words that are spelled like commands which do something else.
+_UNLIKE = frozenset(
+    ["backup", "dump", "restore", "version", "destroy", "rename", "result", "compact", "detach"]
+)
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """Return a question that names what is spelled nearly alike, or nothing."""
-    return _question(sorted(get_close_matches(word, [*known])))
+    return "" if word in _UNLIKE else _question(sorted(get_close_matches(word, [*known])))
 
 
 def option(word: str, known: Iterable[str]) -> str:

@@ -45,7 +45,7 @@ TRANSITIONS = {
     "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
     "pool": {"idle": "released", "worked": "released", "changed": "look"},
     "orphan": {"ended": "look", "stopping": "released"},
-    "backoff": {"time": "look", "worked": "released", "resumed": "look"},
+    "backoff": {"time": "look", "resumed": "look"},
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
 }
@@ -368,9 +368,6 @@ class Supervisor:
             watched.move("resumed")
         elif self._ends_at is not None or system.monotonic() >= watched.backs_off_until:
             watched.move("time")
-        elif self._is_worked(watched):
-            watched.makes_way = True
-            watched.move("worked")
         else:
             watched.wake_at = watched.backs_off_until
 
@@ -400,7 +397,11 @@ class Supervisor:
             watched.move("idle")
 
     def _is_worked(self, watched: Watched) -> bool:
-        """Return whether a worker has come for a consumer: it runs the handlers, and says so."""
+        """Return whether a worker has come for a consumer: it runs the handlers, and says so.
+
+        That of each event has its next time in the store. A handler that pops stays until then:
+        with another supervisor it would start at once, and use up its attempts.
+        """
         return self._yields and self._subscriptions.leases().is_worked(watched.consumer)
 
     def _is_wanted(self, watched: Watched, state: ConsumerState) -> bool:

@@ -162,7 +162,7 @@ def test_subscriptions_with_the_defaults_of_before_have_those_of_now(path: str) 
             "default": (21, (1, 300)),
             "pull": (21, (1, 300)),
             "chosen": (3, (1, 300)),
-            "other": (5, (2, 9)),
+            "other": (21, (2, 9)),
             "thread": (5, (0.5, 60)),
         }
         thread.subscribe("default", "true", each=True)
