@@ -33,7 +33,6 @@ class Journal:
         self._fd = -1
         self._looked = 0.0
         self._lines = 0
-        self._is_torn = False  # a full disk has cut the last line
         self.listener: Callable[[str], object] | None = None  # also gets problems and failures
         # No OS thread may write to a descriptor that another one has just closed.
         self._turn = RLock()
@@ -86,11 +85,18 @@ class Journal:
                     or self._lines > ROTATE_LINES
                 ):
                     self._look(now)
-                line = b"\n" * self._is_torn + line
-                self._is_torn = os.write(self._fd, line) < len(line)
+                self._append(line)
                 self._lines += 1
             except OSError:
                 self.close()
+
+    def _append(self, line: bytes) -> None:
+        """Write a line, or nothing of it: what a full disk has cut would begin the next line."""
+        written = os.write(self._fd, line)
+        if written < len(line):
+            end = os.lseek(self._fd, 0, os.SEEK_CUR)
+            if end == os.fstat(self._fd).st_size:  # nobody has written since
+                os.ftruncate(self._fd, end - written)
 
     def _look(self, now: float) -> None:
         """Open the file that is at the path now, and begin a new one when it is full."""
@@ -116,7 +122,6 @@ class Journal:
 
     def _count(self) -> int:
         size = os.lseek(self._fd, 0, os.SEEK_END)
-        self._is_torn = size > 0 and os.pread(self._fd, 1, size - 1) not in (b"\n", b"")
         if size < _SHORTEST * ROTATE_LINES:
             return 0
         lines = at = 0
