@@ -111,9 +111,9 @@ class ConsumerInfo(Record):
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
     `parked` wait for an earlier event of their group, `halted` have stopped their group or the
-    consumer after their last attempt, and the others wait for another attempt. Nobody
-    has looked at the `unexamined` ones (None as for `pending`), which follow them. A handler that
-    pops counts all of them as unexamined, whatever was claimed.
+    consumer after their last attempt, and the others wait for another attempt. Nobody has looked at
+    the `unexamined` ones (None as for `pending`), which follow them. A handler that pops counts all
+    of them as unexamined, whatever was claimed.
     """
 
     consumer_id: str

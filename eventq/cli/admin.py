@@ -161,9 +161,10 @@ def _way(consumer: ConsumerInfo) -> str:
 
 def _failure(consumer: ConsumerInfo) -> str:
     """Return how often an event is tried, and what follows the last attempt."""
-    from eventq.cli.render import count, duration
+    from eventq.cli.render import count
+    from eventq.log.outcomes import in_words
 
-    least, most = (f"{s:g}s" if s < 120 else duration(s) for s in consumer.backoff)
+    least, most = map(in_words, consumer.backoff)
     end = "the consumer stalls" if consumer.on_failure == "stall" else "it is a dead letter"
     late = "" if consumer.timeout is None else f"; killed after {consumer.timeout:g}s"
     tries = count(consumer.max_attempts, "attempt")

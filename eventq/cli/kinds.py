@@ -53,9 +53,9 @@ class Whole:
         found = int(digits) if _is_whole(digits) and len(digits) < 100 else -1
         if not self.least <= found <= _MOST:
             what = f"{name} must be a whole number from {self.least} to 2^63-1, not '{word}'"
-            is_low = found == 0 or (number[:1] == "-" and _is_whole(number[1:]))
-            fix = f"give {self.least} or more" if is_low else "give plain digits"
-            fix = "give a smaller number" if _is_whole(digits) and not is_low else fix
+            fix = "give a smaller number" if _is_whole(digits) else "give plain digits"
+            if found == 0 or (number[:1] == "-" and _is_whole(number[1:])):
+                fix = f"give {self.least} or more"
             raise UsageError(what, fix)
         return found
 

@@ -218,10 +218,10 @@ class Pool:
         error, code = output.tail(), group.code
         if group.why == LATE:
             error = f"{error}\n{late(group.timeout or 0)}".lstrip()
-            code = None
+            code = None  # we have ended it: its own says nothing
         what = "dead" if code == DEAD else "retry"
-        verdict = run.verdict(self.consumer, what)._replace(code=group.code, error=error)
-        return verdict._replace(counts=code != AGAIN)
+        verdict = run.verdict(self.consumer, what)
+        return verdict._replace(code=code, error=error, counts=code != AGAIN)
 
     # --- what others left -------------------------------------------------------------------------
 

@@ -356,7 +356,9 @@ class Subscriptions:
     def stopped_groups(self) -> Iterator[tuple[str, str]]:
         """Yield each consumer that goes on while a group has stopped, and at which event."""
         for state in self.states():
-            event = self._waiting(state).halted_at
+            settings = state.settings
+            may_stop = settings.ordered_by is not None and settings.failure == "stall"
+            event = self.queue(state.consumer).halted_at if may_stop else None
             if event is not None and state.stalled is None:
                 yield state.consumer, f"has stopped the group of event {event}"
 

@@ -72,7 +72,7 @@ class Watched:
         self.wake_at: float | None = None  # when to act even if no child exits
         self.stopped = False  # the run that is over was ended because we stop
         self.endings: set[str] = set()  # how the runs of these attempts ended
-        self.code = 0  # of the last one
+        self.code: int | None = None  # of the last one, unless it took too long
         self.late: str | None = None  # that it took too long
         self.idle = 0  # how many of the last ones exited with 0
         self.errors = 0  # consecutive errors of the store or the system
@@ -300,6 +300,8 @@ class Supervisor:
                 watched.pool.stop(self._ends_at)
         watched.pool.fence = self._fence(watched)
         watched.wake_at = watched.pool.advance()
+        # Its next time is in the store. That of a handler that pops is here only: a worker would
+        # start it at once, and use up its attempts.
         if watched.wake_at is not None and not watched.pool.runs and self._is_worked(watched):
             watched.makes_way = True
             watched.move("worked")
@@ -323,8 +325,8 @@ class Supervisor:
     def _note_end(self, watched: Watched, group: Group) -> None:
         code, seconds = group.code or 0, system.monotonic() - group.since
         self._handlers.ended(watched.consumer, None, code, seconds)
-        watched.code = code
         watched.late = late(group.timeout or 0) if group.why == LATE else None
+        watched.code = None if watched.late else code
         watched.idle = 0 if code or watched.late else watched.idle + 1
         watched.endings.add(watched.late or ending(code))
 
@@ -397,11 +399,7 @@ class Supervisor:
             watched.move("idle")
 
     def _is_worked(self, watched: Watched) -> bool:
-        """Return whether a worker has come for a consumer: it runs the handlers, and says so.
-
-        That of each event has its next time in the store. A handler that pops stays until then:
-        with another supervisor it would start at once, and use up its attempts.
-        """
+        """Return whether a worker has come for a consumer: it runs the handlers, and says so."""
         return self._yields and self._subscriptions.leases().is_worked(watched.consumer)
 
     def _is_wanted(self, watched: Watched, state: ConsumerState) -> bool:

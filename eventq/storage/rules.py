@@ -104,7 +104,7 @@ def cause(code: int | None, error: str | None, worker: str | None = None) -> str
     said = said if len(said) <= _MOST_CAUSE else f"{said[:_MOST_CAUSE]}…"
     if said == LEASE_ENDED and worker:
         return f"the lease of {worker} ended"
-    if code is None or _is_late(said):
+    if code is None:
         return said or "its worker asked for that"
     return f"{ending(code)} ({said})" if said else ending(code)
 
@@ -119,14 +119,6 @@ def ending(code: int) -> str:
         return f"was killed by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"was killed by signal {-code}"
-
-
-def _is_late(said: str) -> bool:
-    """Return whether a line is that of `late`, and not what a handler has printed."""
-    from eventq.processes import late  # no claim that succeeds needs it
-
-    words = said.removeprefix("timed out after ").removesuffix(" seconds")
-    return words != said and words.replace(".", "", 1).isdigit() and said == late(float(words))
 
 
 def event_of_death(consumer: str, event: Event, attempts: int, error: str | None) -> str:

@@ -34,6 +34,14 @@ def handle(event):
 """
 
 
+def work(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `eventq work` with a program in a folder."""
+    command = system.python("work", *words)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 def assert_quiet(stderr: str) -> None:
     """Check that a Python worker has said nothing but when it began and ended."""
     first, *others = stderr.splitlines()
@@ -51,10 +59,7 @@ def test_a_python_worker_is_found_here_and_gets_its_thread(tmp_path: Path) -> No
     (tmp_path / "tasks.py").write_text(PROGRAM)
     with eventq.open(tmp_path / "inbox", create=True) as thread:
         thread.push("self", "note", "hello")
-    done = subprocess.run(
-        system.python("work", "tasks:worker", "--thread", "inbox"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker", "--thread", "inbox")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert_quiet(done.stderr)
 
@@ -72,10 +77,7 @@ def test_the_exit_status_tells_how_a_python_worker_was_ended(
     (tmp_path / "tasks.py").write_text(text.replace("worker.stop()", ending))
     with eventq.open(tmp_path / "inbox", create=True) as thread:
         thread.push("self", "note", "hello")
-    done = subprocess.run(
-        system.python("work", "tasks:worker"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker")
     assert (done.returncode, done.stdout) == (code, "hello\n")
     if runs_itself:
         assert done.stderr == ""
@@ -91,10 +93,7 @@ def test_a_module_that_runs_its_worker_is_stopped_once(tmp_path: Path) -> None:
         thread.push_many(
             [("self", "note", "hello"), ("self", "note", "not before it is run again")]
         )
-    done = subprocess.run(
-        system.python("work", "tasks:worker"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker")
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
 
@@ -113,10 +112,7 @@ def test_a_program_that_has_set_up_logging_gets_each_line_once(
     (tmp_path / "tasks.py").write_text(f"import logging.config\n{PROGRAM}\nlogging.{setup}\n")
     with eventq.open(tmp_path / "inbox", create=True) as thread:
         thread.push("self", "note", "hello")
-    done = subprocess.run(
-        system.python("work", "tasks:worker", "--thread", "inbox"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker", "--thread", "inbox")
     first, *others = done.stderr.splitlines()
     assert first.startswith(f"{start}works for consumer 'w' of ")
     assert others[-1] == f"{start}has stopped"
@@ -142,10 +138,7 @@ def test_calls_that_hang_keep_no_python_worker_from_exiting(tmp_path: Path) -> N
     (tmp_path / "tasks.py").write_text(HANGING)
     with eventq.open(tmp_path / "inbox", create=True) as thread:
         thread.push_many([("self", "note", "x")] * 2)
-    done = subprocess.run(
-        system.python("work", "tasks:worker"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker")
     assert done.returncode == 0
     assert "TimeoutError: timed out after 0.1 seconds" in done.stderr
 
@@ -180,10 +173,7 @@ worker.consumer("v")(print)
     with eventq.open(tmp_path / "inbox", create=True) as thread:
         if hangs:
             thread.push("self", "note", "x")
-    done = subprocess.run(
-        system.python("work", "tasks:worker"),
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = work(tmp_path, "tasks:worker")
     assert done.returncode == (0 if error is None else 1)
     if error is None:
         assert "consumer 'v' could not claim: OSError: [Errno 24] x" in done.stderr

@@ -194,7 +194,7 @@ def test_a_worker_takes_what_a_push_began(box: Box, workers: list[Worker]) -> No
 def test_a_killed_worker_leaves_nothing_waiting(box: Box, workers: list[Worker]) -> None:
     """The next push starts the handler, and what the worker has left is removed."""
     box.thread.subscribe("w", noting(box), each=True)
-    worker = start(box, workers)
+    worker = start(box, workers, "--thread", box.path, "--no-dispatch")  # nor does its watchdog
     worker.process.kill()
     worker.process.wait()
     assert len(locks.guards(box.thread.layout.guards)) == 1
