@@ -339,8 +339,9 @@ class Play:
         child()  # adds an actor, or is one that ends at once
         if self._pid == before:
             self._child("nothing", lambda: None)
+        pid = self._pid  # now: others may fork before it is returned
         self.stage.step("forked")
-        return self._pid
+        return pid
 
     def _reap(self, pid: int) -> int | None:
         actor = self._children.get(pid)
