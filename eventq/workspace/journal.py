@@ -85,18 +85,18 @@ class Journal:
                     or self._lines > ROTATE_LINES
                 ):
                     self._look(now)
-                self._append(line)
+                written = os.write(self._fd, line)
+                if written < len(line):
+                    self._take_back(written)
                 self._lines += 1
             except OSError:
                 self.close()
 
-    def _append(self, line: bytes) -> None:
-        """Write a line, or nothing of it: what a full disk has cut would begin the next line."""
-        written = os.write(self._fd, line)
-        if written < len(line):
-            end = os.lseek(self._fd, 0, os.SEEK_CUR)
-            if end == os.fstat(self._fd).st_size:  # nobody has written since
-                os.ftruncate(self._fd, end - written)
+    def _take_back(self, written: int) -> None:
+        """Remove what a full disk has cut: it would begin the next line."""
+        end = os.lseek(self._fd, 0, os.SEEK_CUR)
+        if end == os.fstat(self._fd).st_size:  # nobody has written since
+            os.ftruncate(self._fd, end - written)
 
     def _look(self, now: float) -> None:
         """Open the file that is at the path now, and begin a new one when it is full."""
