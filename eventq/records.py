@@ -520,7 +520,8 @@ class ArtifactInfo(Record):
 
     `status` is `open` while it is written, `sealed` when it is whole, `failed` when its writer gave
     up, for the reason in `error`, and `partial` when its writer died. `hash` is the BLAKE3-256 of
-    all its bytes once it is sealed.
+    all its bytes once it is sealed. `session` names the scope that it is numbered in, None for the
+    thread.
     """
 
     artifact_id: str
@@ -532,29 +533,42 @@ class ArtifactInfo(Record):
     error: str | None
     created_at_ms: int
     ended_at_ms: int | None
+    session: str | None = None
 
     @property
     def url(self) -> str:
         """The address that others read it by."""
-        return f"artifact://{self.artifact_id}"
+        return f"artifact://{self.artifact_id}{_query(self.session)}"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo(Record):
-    """One version of a named output of an agent; its address names the first."""
+    """One version of a named output of an agent; its address names the first.
+
+    `session` names the scope of the output, None for the thread.
+    """
 
     output_id: str
     version: int
     hash: str
     size: int
     created_at_ms: int
+    session: str | None = None
 
     @property
     def url(self) -> str:
         """The address that others read it by."""
-        return f"agent://{self.output_id}" + (
-            f"?version={self.version}" if self.version > 1 else ""
-        )
+        return f"agent://{self.output_id}{_query(self.session, self.version)}"
+
+
+def _query(session: str | None, version: int = 1) -> str:
+    """Return the part of an address that names a version, and the session it is of."""
+    parts = [f"version={version}"] if version > 1 else []
+    if session is not None:
+        from urllib.parse import quote
+
+        parts.append(f"session={quote(session)}")
+    return f"?{'&'.join(parts)}" if parts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,8 +576,8 @@ class Captured(Record):
     """The visible part of a stream, and the place of the whole; sizes are bytes of UTF-8.
 
     `truncated` is true if the stream did not fit into the window; `capped` counts the bytes that
-    were cut from lines that are too long. `artifact_id` names the artifact that holds all of it;
-    `error` says why there is none.
+    were cut from lines that are too long. `artifact_id` names the artifact that holds all of it,
+    in the scope of a `session` or of the thread (None); `error` says why there is none.
     """
 
     text: str
@@ -573,6 +587,13 @@ class Captured(Record):
     total_lines: int
     artifact_id: str | None
     error: str | None
+    session: str | None = None
+
+    @property
+    def url(self) -> str | None:
+        """The address of the artifact that holds all of it, None when there is none."""
+        number = self.artifact_id
+        return None if number is None else f"artifact://{number}{_query(self.session)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,7 +621,8 @@ class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
     `raw` counts the added lines that are stored as text: they are not JSON objects, or JSON that
-    could not be restored byte for byte.
+    could not be restored byte for byte. `files` counts those of the folder beside it that are new
+    or changed.
     """
 
     context_id: int
@@ -609,3 +631,4 @@ class SessionImported(Record):
     blobs: int
     notes: tuple[str, ...]
     raw: int = 0
+    files: int = 0

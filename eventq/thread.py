@@ -810,9 +810,20 @@ class Thread:
 
         return OutputStore(self.database, self.blobs)
 
+    def scope(self, context: int | str) -> OutputStore:
+        """Return the `artifacts` and `outputs` of a context: those of its session.
+
+        They are numbered from 0 in a root context and its forks, and stay when these are deleted.
+        Contexts of older versions share the thread's. Raises UnknownContextError.
+        """
+        return self.produced.of_context(self.contexts.get(context).id)
+
+    def _produced_in(self, context: int | str | None) -> OutputStore:
+        return self.produced if context is None else self.scope(context)
+
     @property
     def artifacts(self) -> Artifacts:
-        """Numbered outputs of tools, and folders of them.
+        """Numbered outputs of tools, and folders of them; see `scope` for those of a session.
 
         Methods: `allocate`, `put`, `get`, `open`, `list`, `remove`.
         """
@@ -833,21 +844,37 @@ class Thread:
 
         return Sessions(self.contexts, self.produced, self.path)
 
-    def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
+    def read(
+        self,
+        url: str,
+        offset: int | None = None,
+        limit: int | None = None,
+        *,
+        context: int | str | None = None,
+    ) -> Content:
         """Read `artifact://ID`, `agent://ID` or `blob:blake3:HASH`, from line `offset` on.
 
         `limit` is a number of lines. `agent://ID/path` and `agent://ID?q=.path` read a part of its
-        JSON. Raises UsageError for an invalid URL, LogicError if there is nothing at it.
+        JSON. Numbers and names are those of the thread, or of the `context` that the URL is cited
+        in; `?session=NAME` names a session wherever it is read. Raises UsageError for an invalid
+        URL, LogicError if there is nothing at it, UnknownContextError.
         """
         from eventq.output import urls
 
-        return urls.read(url, self.produced, offset, limit)
+        return urls.read(url, self._produced_in(context), offset, limit)
 
-    def open_url(self, url: str, offset: int | None = None, limit: int | None = None) -> Resource:
+    def open_url(
+        self,
+        url: str,
+        offset: int | None = None,
+        limit: int | None = None,
+        *,
+        context: int | str | None = None,
+    ) -> Resource:
         """Open what `read` returns as an iterator of pieces, in bounded memory."""
         from eventq.output import urls
 
-        return urls.open_url(url, self.produced, offset, limit)
+        return urls.open_url(url, self._produced_in(context), offset, limit)
 
     def capture(
         self,
@@ -855,18 +882,21 @@ class Thread:
         *,
         tool: str | None = None,
         show: Callable[[bytes], object] | None = None,
+        context: int | str | None = None,
         **options: Any,
     ) -> tuple[int, Captured]:
         """Run a command; return its exit code (128 + n for signal n) and a view of its output.
 
         If the view is not the whole output, that is stored as an artifact of `tool` (default: the
-        command's name). `show` gets the final part of the view as it grows. `options` are those of
-        `OutputSink`. Raises LogicError if the command cannot be started.
+        command's name), numbered in the session of a `context`. `show` gets the final part of the
+        view as it grows. `options` are those of `OutputSink`. Raises LogicError if the command
+        cannot be started.
         """
         from eventq.output.capture import capture
 
         self.database.check_writable()
-        return capture(self.artifacts, argv, tool=tool, show=show, **options)
+        artifacts = self._produced_in(context).artifacts
+        return capture(artifacts, argv, tool=tool, show=show, **options)
 
     def externalize(self, entry: Any, *, full: bool = False) -> Any:
         """Return a copy of a session entry with its images stored as blobs and long texts cut.

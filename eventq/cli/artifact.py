@@ -6,72 +6,93 @@ import os
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
-from eventq.cli.options import JSON, READ, THREAD
-from eventq.cli.output import LINES, show_url
+from eventq.cli.options import IN_CONTEXT, JSON, READ, THREAD
+from eventq.cli.output import LINES, produced_in, show_url
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.records import ArtifactInfo, OutputInfo
     from eventq.thread import Thread
 
-    Made = dict[str, ArtifactInfo | OutputInfo]
 
-
-def put(thread: Thread, *, file: str, tool: str, json: bool) -> None:
+def put(thread: Thread, *, file: str, tool: str, context: int | str | None, json: bool) -> None:
     """Store a tool's output durably, and print its URL. Reads stdin if FILE is - or missing."""
-    made = thread.artifacts.put(Input(file), tool)
+    made = produced_in(thread, context).artifacts.put(Input(file), tool)
     show.result(render.produced(made), made.url, json=json)
 
 
-def cat(thread: Thread, *, id: str, offset: int | None, limit: int | None, json: bool) -> None:
+def cat(
+    thread: Thread,
+    *,
+    id: str,
+    context: int | str | None,
+    offset: int | None,
+    limit: int | None,
+    json: bool,
+) -> None:
     """Write an artifact, or some of its lines, to stdout.
 
     If it is unfinished, this writes what is stored so far.
     """
-    show_url(thread, f"artifact://{id.removeprefix('artifact://')}", offset, limit, json=json)
+    show_url(
+        thread, f"artifact://{id.removeprefix('artifact://')}", context, offset, limit, json=json
+    )
 
 
-def ls(thread: Thread, *, json: bool) -> None:
+def ls(thread: Thread, *, context: int | str | None, json: bool) -> None:
     """List all artifacts in the order of their numbers."""
-    render.show_all(thread.artifacts, render.produced, render.artifact, json=json)
+    render.show_all(
+        produced_in(thread, context).artifacts, render.produced, render.artifact, json=json
+    )
 
 
-def rm(thread: Thread, *, id: str, json: bool) -> None:
+def rm(thread: Thread, *, id: str, context: int | str | None, json: bool) -> None:
     """Delete an artifact. Its number is never used again."""
-    name = id.removeprefix("artifact://")
-    thread.artifacts.remove(name)
-    show.result({"artifact_id": name}, f"Deleted artifact://{name}", json=json)
+    from urllib.parse import unquote
+
+    name, _, session = id.removeprefix("artifact://").partition("?session=")
+    produced = thread.produced.of_session(unquote(session)) if session else None
+    artifacts = (produced or produced_in(thread, context)).artifacts
+    info = artifacts.get(name)
+    artifacts.remove(name)
+    show.result({"artifact_id": name}, f"Deleted {info.url}", json=json)
 
 
-def export(thread: Thread, *, folder: str, json: bool) -> None:
-    """Export all artifacts and outputs to a folder, one file each. It is created if missing."""
-    artifacts, outputs = thread.artifacts, thread.outputs
+def export(thread: Thread, *, folder: str, context: int | str | None, json: bool) -> None:
+    """Export all artifacts and outputs to a folder, one file each. It is created if missing.
+
+    Other files that were imported are written too.
+    """
+    from eventq.output import folders
+
+    produced = produced_in(thread, context)
     try:
         os.makedirs(folder, exist_ok=True)
-        counts = len(artifacts.export_folder(folder)), len(outputs.export_folder(folder))
+        counts = folders.write(produced, folder, show.note)
     except OSError as error:
         raise _refused(folder, error, "written") from error
     place = os.path.abspath(folder)
-    what = f"{render.count(counts[0], 'artifact')} and {render.count(counts[1], 'output')}"
-    written = {"folder": place, "artifacts": counts[0], "outputs": counts[1]}
-    show.result(written, f"Exported {what} to {place}", json=json)
+    written = {"folder": place, **counts}
+    show.result(written, f"Exported {render.folder(counts)} to {place}", json=json)
 
 
-def take(thread: Thread, *, folder: str, json: bool) -> None:
-    """Import artifacts and outputs from the files of a folder. Importing twice adds nothing."""
+def take(thread: Thread, *, folder: str, context: int | str | None, json: bool) -> None:
+    """Import the files of a folder as artifacts and outputs. Importing twice adds nothing.
+
+    N.TOOL.log is an artifact, NAME.md an output, and any other file is kept as it is.
+    """
+    from eventq.output import folders
+
+    produced = produced_in(thread, context)
     try:
-        made: Made = {
-            **thread.artifacts.import_folder(folder),
-            **thread.outputs.import_folder(folder),
-        }
+        made = folders.bring(produced, folder, show.note, os.path.realpath(thread.path))
     except OSError as error:
         raise _refused(str(error.filename or folder), error, "read") from error
     render.show_all(
         made.items(),
         lambda pair: {"name": pair[0], **render.produced(pair[1])},
-        lambda pair: f"{show.readable(pair[0])} -> {pair[1].url}",
+        lambda pair: f"{show.readable(pair[0])} -> {render.url(pair[1])}",
         json=json,
     )
 
@@ -89,6 +110,7 @@ COMMANDS = {
         [
             Argument("[FILE]", kinds.path, default="-"),
             Option("tool NAME", "The tool that printed the output.", default="tool"),
+            IN_CONTEXT,
             THREAD,
             JSON,
         ],
@@ -98,12 +120,16 @@ COMMANDS = {
     "artifact cat": Command(
         cat, [_ID, *LINES], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"
     ),
-    "artifact ls": Command(ls, [READ, JSON], "eventq artifact ls --thread ./inbox"),
-    "artifact rm": Command(rm, [_ID, THREAD, JSON], "eventq artifact rm 3 --thread ./inbox"),
+    "artifact ls": Command(
+        ls, [IN_CONTEXT, READ, JSON], "eventq artifact ls --context s-1 --thread ./inbox"
+    ),
+    "artifact rm": Command(
+        rm, [_ID, IN_CONTEXT, THREAD, JSON], "eventq artifact rm 3 --thread ./inbox"
+    ),
     "artifact export": Command(
-        export, [_FOLDER, READ, JSON], "eventq artifact export ./files --thread ./inbox"
+        export, [_FOLDER, IN_CONTEXT, READ, JSON], "eventq artifact export ./files --thread ./inbox"
     ),
     "artifact import": Command(
-        take, [_FOLDER, THREAD, JSON], "eventq artifact import ./files --thread ./inbox"
+        take, [_FOLDER, IN_CONTEXT, THREAD, JSON], "eventq artifact import ./files --thread ./inbox"
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 
 from eventq.cli import kinds, render, show
-from eventq.cli.options import JSON, THREAD
+from eventq.cli.options import IN_CONTEXT, JSON, THREAD
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError
 
@@ -26,22 +26,30 @@ if TYPE_CHECKING:
         sanitize: bool
 
 
-def capture(thread: Thread, *, cmd: list[str], tool: str | None, view: View, json: bool) -> int:
+def capture(
+    thread: Thread,
+    *,
+    cmd: list[str],
+    tool: str | None,
+    context: int | str | None,
+    view: View,
+    json: bool,
+) -> int:
     """Run a command, show part of its output, exit with its status.
 
     If the output is too long to show, all of it is stored as an artifact.
     """
     shown = _Shown(quiet=json)
-    code, captured = thread.capture(cmd, tool=tool, show=shown, **view)
+    code, captured = thread.capture(cmd, tool=tool, show=shown, context=context, **view)
     if captured.error is not None:
         what = f"not all of the output was stored: {captured.error}"
         show.error(what, "fix that, then run the command again", as_json=json)
     try:
         if json:
             fields = render.fields(captured)
-            number = fields.pop("artifact_id")
-            url, error = number and f"artifact://{number}", fields.pop("error")
-            show.dump({"exit_code": code, **fields, "artifact": url, "error": error})
+            error = fields.pop("error")
+            del fields["artifact_id"], fields["session"]
+            show.dump({"exit_code": code, **fields, "artifact": captured.url, "error": error})
         else:
             shown.rest(captured)
     except show.Closed:
@@ -80,9 +88,9 @@ class _Shown:
     def rest(self, captured: Captured) -> None:
         """Write the rest of the view, and the URL of the artifact."""
         text = captured.text.encode()
-        if captured.artifact_id is not None:
+        if captured.url is not None:
             text += b"" if not text or text.endswith(b"\n") else b"\n"
-            text += f"[raw output: artifact://{captured.artifact_id}]\n".encode()
+            text += f"[raw output: {captured.url}]\n".encode()
         if not self._quiet:
             self._write(text[self._size :])
 
@@ -100,6 +108,7 @@ COMMANDS = {
         [
             Argument("-- CMD…", kinds.verbatim),
             Option("tool NAME", "The tool's name (default: the command's name)."),
+            IN_CONTEXT,
             *together(
                 "view",
                 Option("keep", "Store an artifact even if all of the output is shown."),
@@ -132,5 +141,6 @@ COMMANDS = {
             JSON,
         ],
         "eventq capture --thread ./inbox -- make test",
+        "eventq capture --context s-1 --thread ./inbox -- make test",
     )
 }

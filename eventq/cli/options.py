@@ -43,6 +43,11 @@ REFS = Option(
 EXPECT_HASH = Option("expect-hash HASH", "Refuse bytes that have a different hash.")
 OUTPUT = Option("output FILE", "Write to FILE, atomically.", kinds.path)
 CONTEXT = Argument("CONTEXT", kinds.branch)
+IN_CONTEXT = Option(
+    "context NAME",
+    "Number artifacts and outputs as in this context (default: in the thread).",
+    kinds.branch,
+)
 EXPECTED_HEAD = Option(
     "expected-head TURN",
     "Fail unless this is the newest turn; 0 for none. The error names the newest.",

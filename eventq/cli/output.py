@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
-from eventq.cli.options import JSON, READ, THREAD
+from eventq.cli.options import IN_CONTEXT, JSON, READ, THREAD
 from eventq.cli.rules import exclude, one_of
-from eventq.cli.table import Argument, Command, Option
+from eventq.cli.table import Argument, Command, Option, together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict
 
+    from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records import Content
     from eventq.thread import Thread
+
+    class Text(TypedDict):
+        """Where an output comes from."""
+
+        content: str | None
+        file: str
 
 
 def put(
@@ -23,41 +30,61 @@ def put(
     name: str | None,
     id: str | None,
     parent: str | None,
-    content: str | None,
-    file: str,
+    text: Text,
+    context: int | str | None,
     json: bool,
 ) -> None:
     """Publish an agent's output durably, and print its URL. It is read from stdin by default."""
-    data = Input(file) if content is None else content
-    outputs = thread.outputs
+    data = Input(text["file"]) if text["content"] is None else text["content"]
+    outputs = produced_in(thread, context).outputs
     made = outputs.publish(id, data) if id else outputs.put(name or "", data, parent)
     show.result(render.produced(made), made.url, json=json)
 
 
-def ls(thread: Thread, *, json: bool) -> None:
+def produced_in(thread: Thread, context: int | str | None) -> OutputStore:
+    """Return what was produced in the scope of a context, or in the thread's."""
+    return thread.produced if context is None else thread.scope(context)
+
+
+def ls(thread: Thread, *, context: int | str | None, json: bool) -> None:
     """List all outputs of agents by name, one line per version."""
-    render.show_all(thread.outputs, render.produced, render.output, json=json)
+    render.show_all(produced_in(thread, context).outputs, render.produced, render.output, json=json)
 
 
 # --- URLs -----------------------------------------------------------------------------------------
 
 
-def cat(thread: Thread, *, url: str, offset: int | None, limit: int | None, json: bool) -> None:
+def cat(
+    thread: Thread,
+    *,
+    url: str,
+    context: int | str | None,
+    offset: int | None,
+    limit: int | None,
+    json: bool,
+) -> None:
     """Write the content of a URL, or some of its lines, to stdout.
 
-    A URL is artifact://ID, agent://ID or blob:blake3:HASH.
+    A URL is artifact://ID, agent://ID or blob:blake3:HASH. With ?session=NAME it is read in that
+    session, whatever the context.
     """
-    show_url(thread, url, offset, limit, json=json)
+    show_url(thread, url, context, offset, limit, json=json)
 
 
 def show_url(
-    thread: Thread, url: str, offset: int | None, limit: int | None, *, json: bool
+    thread: Thread,
+    url: str,
+    context: int | str | None,
+    offset: int | None,
+    limit: int | None,
+    *,
+    json: bool,
 ) -> None:
     """Write the content of a URL, and print a note about lines left out."""
     if json:
-        show.dump(_as_json(thread.read(url, offset, limit)))
+        show.dump(_as_json(thread.read(url, offset, limit, context=context)))
         return
-    found = thread.open_url(url, offset, limit)
+    found = thread.open_url(url, offset, limit, context=context)
     for piece in found:
         show.out(piece)
     if found.content_type == "application/json":
@@ -85,6 +112,7 @@ def _as_json(found: Content) -> dict[str, Any]:
 
 
 LINES = (
+    IN_CONTEXT,
     Option("offset N", "Start at this line, counted from 1.", kinds.POSITIVE),
     Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
     READ,
@@ -101,13 +129,17 @@ COMMANDS = {
                 "Publish under this id. One that is taken gets a new version.",
             ),
             Option("parent ID", "The output of the agent that called this one."),
-            Option("content TEXT", "The output.", kinds.verbatim),
-            Option(
-                "file FILE",
-                "Read the output from a file, or from stdin for -.",
-                kinds.path,
-                default="-",
+            *together(
+                "text",
+                Option("content TEXT", "The output.", kinds.verbatim),
+                Option(
+                    "file FILE",
+                    "Read the output from a file, or from stdin for -.",
+                    kinds.path,
+                    default="-",
+                ),
             ),
+            IN_CONTEXT,
             THREAD,
             JSON,
         ],
@@ -115,11 +147,14 @@ COMMANDS = {
         "eventq output put --id 0-Scout --content 'nothing new' --thread ./inbox",
         rules=[one_of("NAME", "id"), exclude("id", "parent"), exclude("content", "file")],
     ),
-    "output ls": Command(ls, [READ, JSON], "eventq output ls --thread ./inbox"),
+    "output ls": Command(
+        ls, [IN_CONTEXT, READ, JSON], "eventq output ls --context s-1 --thread ./inbox"
+    ),
     "cat": Command(
         cat,
         [Argument("URL"), *LINES],
         "eventq cat artifact://3 --limit 100 --thread ./inbox",
         "eventq cat 'agent://0-Scout?q=.findings[0]' --thread ./inbox",
+        "eventq cat artifact://3 --context s-1 --thread ./inbox",
     ),
 }

@@ -44,9 +44,22 @@ def blob(one: Blob) -> dict[str, Any]:
     }
 
 
-def produced(one: ArtifactInfo | OutputInfo) -> dict[str, Any]:
-    """Return an artifact or an output as an object."""
-    return {**fields(one), "url": one.url}
+def produced(one: ArtifactInfo | OutputInfo | Blob) -> dict[str, Any]:
+    """Return an artifact, an output or the blob of a file as an object."""
+    return {**fields(one), "url": url(one)}
+
+
+def url(one: ArtifactInfo | OutputInfo | Blob) -> str:
+    """Return the address that others read something by."""
+    return getattr(one, "ref", None) or one.url  # type: ignore[union-attr]
+
+
+def folder(counts: dict[str, int]) -> str:
+    """Return how many artifacts, outputs and other files a folder has."""
+    parts = [count(counts["artifacts"], "artifact"), count(counts["outputs"], "output")]
+    if counts["files"]:
+        parts.append(count(counts["files"], "other file"))
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:

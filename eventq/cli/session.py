@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
-    """Import a coding agent's session file as a context. Importing again adds what is new."""
+    """Import a coding agent's session file as a context. Importing again adds what is new.
+
+    So is the folder beside it, FILE without .jsonl: N.TOOL.log is artifact://N of the session,
+    NAME.md is agent://NAME, and other files are kept as they are.
+    """
     try:
         made = thread.sessions.import_file(file, name=name, blobs=blobs)
     except OSError as error:
@@ -27,12 +31,17 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
         return
     context = show.readable(thread.contexts.get(made.context_id).info().name or "")
     what = f"{made.added:,} of {made.entries:,} entries"
+    if made.files:
+        what += f" and {render.count(made.files, 'file')} beside it"
     show.say(f"Imported {what} into context '{context}' ({made.context_id})")
     _note_all(made.notes)
 
 
 def export(thread: Thread, *, context: int | str, output: str | None, json: bool) -> None:
-    """Export a context as its session file, byte for byte."""
+    """Export a session's file, byte for byte, and its folder.
+
+    The folder, FILE without .jsonl, is written beside an --output FILE only.
+    """
     notes: list[str] = []
     to_stdout = output is None or output == "-"
     warn = notes.append if json and not to_stdout else show.note
@@ -42,8 +51,14 @@ def export(thread: Thread, *, context: int | str, output: str | None, json: bool
             show.out(line)
         return
     size = save(output or "", _some(lines, context))
+    try:
+        counts = thread.sessions.export_folder(context, output or "", warn)
+    except OSError as error:
+        what = f"the folder beside '{output}' could not be written: {error.strerror or error}"
+        raise LogicError(what, "check the path, its permissions and the disk") from error
     if json:
-        show.dump({"context": context, "size": size, "output": output, "notes": notes})
+        written = {"context": context, "size": size, "output": output, "notes": notes}
+        show.dump({**written, "files": sum(counts.values())})
 
 
 def _some(lines: Iterator[bytes], context: int | str) -> Iterator[bytes]:

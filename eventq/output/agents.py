@@ -1,6 +1,7 @@
 """Outputs of agents: documents by name, `0-Scout` or `0-Scout.1-Helper`, in versions.
 
-A name is assigned once: its number counts the outputs under one parent. Publishing under the same
+A name is assigned once: its number counts the outputs under one parent. Names without a number are
+somebody else's. Publishing under the same
 name again adds a version. The plain name always returns the first version, so that nothing already
 read changes.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 from eventq import system
 from eventq.blobs import digest_of
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 _PAGE = 1_000
 _NAME = 64  # characters of the name that is asked for
 _LONGEST = 240  # characters of a whole id: it names a file
-_PART = r"(?:0|[1-9][0-9]{0,18})-[A-Za-z0-9_-]+"
+_PART = r"[A-Za-z0-9_-]+"
+_VERSION = r"\.v([1-9][0-9]{0,8})"  # not the end of an id: it would be the name of another's file
 _ID = re.compile(rf"{_PART}(?:\.{_PART})*")
-_FILE = re.compile(rf"({_PART}(?:\.{_PART})*)(?:\.v([1-9][0-9]{{0,8}}))?\.md")
+_NUMBER = re.compile(r"(0|[1-9][0-9]{0,18})-.")
+_FILE = re.compile(rf"({_PART}(?:\.{_PART})*?)(?:{_VERSION})?\.md")
 
 
 def output_name(text: str) -> str:
@@ -41,13 +45,20 @@ def output_name(text: str) -> str:
 
 
 class Outputs:
-    """The outputs of agents in one thread."""
+    """The outputs of agents in one scope: those of the thread, or of a session."""
 
-    def __init__(self, db: Database, blobs: Blobs) -> None:
-        """Use a database and its blobs. Raises StoreError if the database is too old."""
+    def __init__(
+        self, db: Database, blobs: Blobs, scope: int = 0, session: str | None = None
+    ) -> None:
+        """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self._db = db
         self._blobs = blobs
-        self._outputs = db.outputs
+        self._session = session
+        self._outputs = db.outputs.of(scope)
+
+    def _named(self, info: OutputInfo) -> OutputInfo:
+        """Return an output with the session that it is of."""
+        return info if self._session is None else replace(info, session=self._session)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -97,7 +108,7 @@ class Outputs:
 
     def _publish(self, output_id: str, ready: Prepared) -> OutputInfo:
         row, _ = self._blobs.store(ready)
-        return self._outputs.add(output_id, row.digest)
+        return self._named(self._outputs.add(output_id, row.digest))
 
     def _is_known(self, output_id: object) -> bool:
         """Return whether an id is valid, and its numbers above LARGEST_ID were assigned here."""
@@ -128,7 +139,7 @@ class Outputs:
     def find(self, output_id: str, version: int) -> OutputInfo | None:
         """Return the record of an output's version, or None."""
         found = self._outputs.versions(output_id, version)
-        return found[0] if found else None
+        return self._named(found[0]) if found else None
 
     def stream(self, info: OutputInfo) -> Iterator[bytes]:
         """Verify the bytes of an output, then yield them in pieces of at most 1 MiB."""
@@ -146,7 +157,7 @@ class Outputs:
         """Yield each version of each output, sorted by name."""
         after = ("", 0)
         while page := self._outputs.page(after, _PAGE):
-            yield from page
+            yield from map(self._named, page)
             after = (page[-1].output_id, page[-1].version)
 
     def __len__(self) -> int:
@@ -163,7 +174,7 @@ class Outputs:
         """
         names = []
         for info in self:
-            name = info.output_id + (f".v{info.version}" if info.version > 1 else "") + ".md"
+            name = file_name(info)
             save_or_compare(os.path.join(folder, name), self.stream(info), info.hash)
             names.append(name)
         return names
@@ -213,7 +224,7 @@ class Outputs:
             )
             made = found or self._add(output_id, digest, created)
             taken.add((output_id, made.version))
-            return made, found is None
+            return self._named(made), found is None
 
     def _add(self, output_id: str, digest: bytes, at: int | None) -> OutputInfo:
         self._outputs.reserve([*_numbers(output_id)])
@@ -237,6 +248,17 @@ def _count_faults(output_id: str, counters: dict[str, int]) -> Iterator[str]:
             yield f"output {output_id} has a number that is not below the next one, {following}"
 
 
+def file_name(info: OutputInfo) -> str:
+    """Return the name of the file that a version of an output is exported to."""
+    return info.output_id + (f".v{info.version}" if info.version > 1 else "") + ".md"
+
+
+def file_parts(name: str) -> re.Match[str] | None:
+    """Return id and version of the file of an output, None for any other name."""
+    match = _FILE.fullmatch(name)
+    return match if match and _is_id(match[1]) else None
+
+
 def check_id(output_id: object) -> None:
     """Raise InputError unless it is the id of an output."""
     if not _is_id(output_id):
@@ -244,14 +266,17 @@ def check_id(output_id: object) -> None:
 
 
 def _is_id(output_id: object) -> bool:
-    good = isinstance(output_id, str) and len(output_id) <= _LONGEST and _ID.fullmatch(output_id)
-    return bool(good) and all(number <= 2 * LARGEST_ID for _, number in _numbers(str(output_id)))
+    if not isinstance(output_id, str) or len(output_id) > _LONGEST:
+        return False
+    if not _ID.fullmatch(output_id) or re.search(rf"{_VERSION}$", output_id):
+        return False
+    return all(number <= 2 * LARGEST_ID for _, number in _numbers(output_id))
 
 
 def _no_id(output_id: object) -> InputError:
     return InputError(
         f"{output_id!r} is not the id of an output",
-        "give one such as 0-Scout or 0-Scout.1-Helper, as it was printed",
+        "give one such as 0-Scout, Scout or 0-Scout.1-Helper: letters, digits, _ and -",
     )
 
 
@@ -259,7 +284,8 @@ def _numbers(output_id: str) -> Iterator[tuple[str, int]]:
     """Yield the counter and the number of an id, and of each of its parents."""
     parent = ""
     for part in output_id.split("."):
-        yield _counter(parent), int(part.partition("-")[0])
+        if match := _NUMBER.match(part):
+            yield _counter(parent), int(match[1])
         parent = f"{parent}.{part}" if parent else part
 
 

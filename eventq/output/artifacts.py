@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
     Names = list[str]
     Pieces = Callable[[], Iterable[bytes]]
-    Taken = list[tuple[ArtifactInfo, bool]]
 
 TRANSITIONS = {
     "open": {"written": "open", "sealed": "sealed", "gave up": "failed", "writer died": "partial"},
@@ -74,9 +73,12 @@ class ArtifactWriter:
     returns. Not safe for several OS threads.
     """
 
-    def __init__(self, streams: Streams, artifact_id: int, owner: str) -> None:
+    def __init__(
+        self, streams: Streams, artifact_id: int, owner: str, session: str | None = None
+    ) -> None:
         """Write to an open artifact of this process."""
         self.artifact_id = str(artifact_id)
+        self._session = session
         self._streams = streams
         self._number = artifact_id
         self._owner = owner
@@ -210,7 +212,7 @@ class ArtifactWriter:
         if row is None:
             raise self._gone()
         self._ended = True
-        return _info(row)
+        return _info(row, self._session)
 
     def _check_sound(self) -> None:
         self._check_open()
@@ -302,12 +304,13 @@ class Artifact:
 
 
 class Artifacts:
-    """The artifacts of one thread."""
+    """The artifacts of one scope: those of the thread, or of a session."""
 
-    def __init__(self, db: Snapshot) -> None:
-        """Use a database. Raises StoreError if it is too old."""
+    def __init__(self, db: Snapshot, scope: int = 0, session: str | None = None) -> None:
+        """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self._db = db
-        self._streams: Streams = db.artifacts
+        self.session = session
+        self._streams: Streams = db.artifacts.of(scope)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -319,7 +322,7 @@ class Artifacts:
         self._db.check_writable()
         owner = _owner()
         number = self._streams.create(tool, owner, number=number, at=at)
-        return ArtifactWriter(self._streams, number, owner)
+        return ArtifactWriter(self._streams, number, owner, self.session)
 
     def put(
         self, data: bytes | bytearray | memoryview | BinaryIO, tool: str = "tool"
@@ -367,7 +370,10 @@ class Artifacts:
         row = None if number is None else self._streams.get(number)
         if row is None:
             raise UnknownArtifactError(str(artifact_id), self.available())
-        return _info(row)
+        return self._info(row)
+
+    def _info(self, row: ArtifactRow) -> ArtifactInfo:
+        return _info(row, self.session)
 
     def open(self, artifact_id: str | int) -> Artifact:
         """Open an artifact for reading, complete or not. Raises UnknownArtifactError."""
@@ -381,7 +387,7 @@ class Artifacts:
         """Yield the records of all artifacts, ordered by number."""
         after = -1
         while page := self._streams.page(after, _PAGE):
-            yield from map(_info, page)
+            yield from map(self._info, page)
             after = page[-1].number
 
     def __len__(self) -> int:
@@ -403,14 +409,17 @@ class Artifacts:
         """
         names = []
         for info in self if ids is None else map(self.get, ids):
-            stem = os.path.join(folder, f"{info.artifact_id}.{info.tool}")
-            whole = info.status == "sealed"
-            path = f"{stem}.log" if whole else f"{stem}.partial.log"
-            save_or_compare(path, Artifact(self._streams, info).stream(), info.hash)
-            if whole and os.path.lexists(f"{stem}.partial.log"):
-                os.unlink(f"{stem}.partial.log")  # from an export before it was sealed
-            names.append(os.path.basename(path))
+            names.append(file_name(info))
+            self.export(info.artifact_id, os.path.join(folder, names[-1]))
         return names
+
+    def export(self, artifact_id: str | int, path: str) -> None:
+        """Write an artifact to a file unless that has the same content; see `export_folder`."""
+        info = self.get(artifact_id)
+        save_or_compare(path, Artifact(self._streams, info).stream(), info.hash)
+        unfinished = f"{path.removesuffix('.log')}.partial.log"
+        if info.status == "sealed" and os.path.lexists(unfinished):
+            os.unlink(unfinished)  # from an export before it was sealed
 
     def import_folder(self, folder: str) -> dict[str, ArtifactInfo]:
         """Store the `{id}.{tool}.log` files of a folder; return the artifacts by file name.
@@ -422,26 +431,36 @@ class Artifacts:
         names = [name for name in os.listdir(folder) if is_plain(os.path.join(folder, name))]
         found = [(int(match[1]), match) for name in names if (match := _FILE.fullmatch(name))]
         found.sort(key=lambda one: (one[0], one[1][0]))
-        wanted = [_incoming(match) for _, match in found]
         paths = [os.path.join(folder, match[0]) for _, match in found]
-        files = [partial(_read, path) for path in paths]
-        made = self.take_all(zip(wanted, files, strict=True))
-        return {match[0]: info for (_, match), (info, _) in zip(found, made, strict=True)}
-
-    def take_all(self, incoming: Iterable[tuple[ArtifactInfo, Pieces]]) -> Taken:
-        """Store imported artifacts, one transaction each; return each, and whether it is new.
-
-        Each keeps its number if that was never used, else gets one after all the others. An equal
-        artifact that exists already is reused. Known hashes are verified, known times are kept.
-        Raises DamagedError.
-        """
-        taken: set[int] = set()
-        inputs = list(incoming)
-        made = [self.take(wanted, pieces, taken, anew=False) for wanted, pieces in inputs]
-        return [
-            one or self.take(*inputs[at], taken, anew=True)  # type: ignore[misc]
-            for at, one in enumerate(made)
+        inputs = [
+            (incoming(match), partial(read_file, path))
+            for (_, match), path in zip(found, paths, strict=True)
         ]
+        taken: set[int] = set()
+        made = [self.take(wanted, pieces, taken, anew=False) for wanted, pieces in inputs]
+        placed = [one or self.take(*inputs[at], taken) for at, one in enumerate(made)]
+        return {match[0]: one[0] for (_, match), one in zip(found, placed, strict=True) if one}
+
+    def place(
+        self, wanted: ArtifactInfo, pieces: Pieces, *, instead: bool
+    ) -> tuple[ArtifactInfo, bool]:
+        """Store an imported artifact under its own number; return it, and whether it is new.
+
+        One that is there stays, if it is equal, or is replaced, if the new one comes `instead` of
+        it; otherwise the new one gets another number.
+        """
+        digest, size = hash_of(pieces())
+        equal = replace(wanted, hash=digest, size=size)
+        own = int(wanted.artifact_id) if int(wanted.artifact_id) <= LARGEST_ID else None
+        with self._db.write():
+            row = None if own is None else self._streams.get(own)
+            if row is not None and self._is_equal(row, equal):
+                return self._info(row), False
+            if row is not None and instead and row.status != "open" and own is not None:
+                self._streams.remove(own)
+            elif row is not None or (own is not None and not self._streams.is_unused(own)):
+                own = None
+            return self._store(own, wanted, pieces()), True
 
     def take(
         self, wanted: ArtifactInfo, pieces: Pieces, taken: set[int], *, anew: bool = True
@@ -488,12 +507,16 @@ class Artifacts:
         mine = None if number is None else self._streams.get(number)
         alike = self._streams.alike(tool, wanted.size, bytes.fromhex(digest))
         for row in alike if mine is None else [mine, *alike]:
-            if row.number in taken or (row.tool, row.size) != (tool, wanted.size):
-                continue
-            info = _info(row)
-            if info.hash == digest if wanted.status == "sealed" else self._is_part(info, digest):
-                return info
+            if row.number not in taken and self._is_equal(row, wanted):
+                return self._info(row)
         return None
+
+    def _is_equal(self, row: ArtifactRow, wanted: ArtifactInfo) -> bool:
+        """Return whether a stored artifact has tool, bytes and end of an imported one."""
+        if (row.tool, row.size) != (tool_name(wanted.tool), wanted.size):
+            return False
+        info, digest = self._info(row), wanted.hash or ""
+        return info.hash == digest if wanted.status == "sealed" else self._is_part(info, digest)
 
     def _is_part(self, info: ArtifactInfo, digest: str) -> bool:
         return info.hash is None and hash_of(Artifact(self._streams, info).stream())[0] == digest
@@ -504,7 +527,7 @@ class Artifacts:
         row = self._streams.get(number) if number <= LARGEST_ID else None
         if row is None:
             return number <= LARGEST_ID and self._streams.is_unused(number)
-        info = _info(row)
+        info = self._info(row)
         if wanted.hash is not None:
             return (info.hash, info.tool) == (wanted.hash, wanted.tool)
         return info.tool == wanted.tool and self._is_part(info, hash_of(pieces())[0])
@@ -555,7 +578,18 @@ def _checked(tool: object) -> str:
     return tool_name(tool)
 
 
-def _incoming(match: re.Match[str]) -> ArtifactInfo:
+def file_name(info: ArtifactInfo) -> str:
+    """Return the name of the file that an artifact is exported to."""
+    unfinished = "" if info.status == "sealed" else ".partial"
+    return f"{info.artifact_id}.{info.tool}{unfinished}.log"
+
+
+def file_parts(name: str) -> re.Match[str] | None:
+    """Return number, tool and mark of the file of an artifact, None for any other name."""
+    return _FILE.fullmatch(name)
+
+
+def incoming(match: re.Match[str]) -> ArtifactInfo:
     """Return the artifact that the name of an exported file describes."""
     status = "failed" if match[3] else "sealed"
     return ArtifactInfo(match[1], match[2], status, 0, 0, None, None, 0, None)
@@ -584,7 +618,7 @@ def _is_alive(owner: str | None) -> bool:
     return namespace != system.namespace() or system.birth(int(pid)) == birth
 
 
-def _info(row: ArtifactRow) -> ArtifactInfo:
+def _info(row: ArtifactRow, session: str | None) -> ArtifactInfo:
     status = row.status
     if status == "open" and not _is_alive(row.owner):
         status = TRANSITIONS[status]["writer died"]
@@ -598,6 +632,7 @@ def _info(row: ArtifactRow) -> ArtifactInfo:
         row.error,
         row.created_at,
         row.ended_at,
+        session,
     )
 
 
@@ -610,7 +645,7 @@ def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> N
         raise ConflictError(f"'{path}' exists, but is not a file", "give another folder", 0)
     if digest is None or not os.path.exists(path):
         system.save(path, pieces)
-    elif hash_of(_read(path, follow=True))[0] != digest:
+    elif hash_of(read_file(path, follow=True))[0] != digest:
         raise ConflictError(f"'{path}' exists with other content", "give another folder", 0)
 
 
@@ -619,7 +654,8 @@ def is_plain(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def _read(path: str, *, follow: bool = False) -> Iterator[bytes]:
+def read_file(path: str, *, follow: bool = False) -> Iterator[bytes]:
+    """Yield the bytes of a plain file; raise OSError for anything else."""
     with system.open_regular(path, follow=follow) as file:
         yield from iter(lambda: file.read(CHUNK), b"")
 

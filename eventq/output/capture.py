@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import threading
+from dataclasses import replace
 
 from eventq import system
 from eventq.errors import EventqError, LogicError, UsageError
@@ -71,7 +72,7 @@ def capture(
     sink = OutputSink(keeper, **options)
     try:
         code = _run(words, sink, keeper.tick, show or _ignore)
-        return code, sink.dump()
+        return code, replace(sink.dump(), session=artifacts.session)
     except BaseException:
         sink.abandon("the capture was interrupted")
         raise

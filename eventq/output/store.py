@@ -1,11 +1,14 @@
-"""Everything that a URL can name in a thread: blobs, artifacts, outputs, other tools' blob refs."""
+"""Everything that a URL can name in a thread: blobs, artifacts, outputs, other tools' blob refs.
+
+Artifacts and outputs are numbered in a scope, which is the thread's or a session's.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from eventq.blobs import digest_of, parse_ref
-from eventq.errors import DamagedError, LogicError
+from eventq.errors import DamagedError, LogicError, UnknownContextError
 from eventq.event import REF, refs_in
 from eventq.output.agents import Outputs
 from eventq.output.artifacts import Artifacts
@@ -16,28 +19,78 @@ if TYPE_CHECKING:
 
     from eventq.blobs import Blobs
     from eventq.records import Blob
-    from eventq.storage.base import Database
+    from eventq.storage.base import Database, Snapshot
 
 SHA256 = "blob:sha256:"  # the refs of other tools
 _PAGE = 1_000
 
 
 class OutputStore:
-    """Blobs, artifacts and outputs of one thread."""
+    """Blobs of one thread, and artifacts and outputs of one scope: the thread's, or a session's."""
 
-    def __init__(self, db: Database, blobs: Blobs) -> None:
-        """Use a database and its blobs. Raises StoreError if the database is too old."""
+    def __init__(
+        self, db: Database, blobs: Blobs, scope: int = 0, session: str | None = None
+    ) -> None:
+        """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self.database = db
         self.blobs = blobs
-        self.artifacts = Artifacts(db)
-        self.outputs = Outputs(db, blobs)
-        self._outputs = db.outputs
+        self.scope = scope
+        self.session = session
+        self.artifacts = Artifacts(db, scope, session)
+        self.outputs = Outputs(db, blobs, scope, session)
+        self._outputs = db.outputs.of(scope)
+
+    # --- scopes -----------------------------------------------------------------------------------
+
+    def of(self, scope: int) -> OutputStore:
+        """Return what was produced in another scope."""
+        if not scope:
+            return OutputStore(self.database, self.blobs)
+        found = self.database.scopes.get(scope)
+        name = found.name if found is not None else self._name_of_context(scope)
+        return OutputStore(self.database, self.blobs, scope, name or str(scope))
+
+    def _name_of_context(self, context: int) -> str | None:
+        info = self.database.contexts.get(context)
+        return None if info is None else info.name
+
+    def of_context(self, context: int) -> OutputStore:
+        """Return what was produced in the scope of a context. Raises UnknownContextError."""
+        scope = self.database.scopes.of_context(context)
+        if scope is None:
+            raise UnknownContextError(context)
+        return self.of(scope)
+
+    def of_session(self, name: str) -> OutputStore:
+        """Return what was produced in a scope, by its name or that of a context, or by a number.
+
+        Scopes come first: what names one has named it ever since. Raises UnknownContextError.
+        """
+        scope = scope_of(self.database, name)
+        if scope is None:
+            raise UnknownContextError(name)
+        return self.of(scope)
+
+    def all_scopes(self) -> Iterator[OutputStore]:
+        """Yield what was produced in the thread's scope, and in each session's."""
+        yield self.of(0)
+        after = 0
+        while page := self.database.scopes.page(after, _PAGE):
+            yield from (self.of(row.scope) for row in page)
+            after = page[-1].scope
 
     def check_any(self) -> None:
         """Raise LogicError if there is neither an artifact nor an output."""
-        if not self._outputs.has_any():
+        if self._outputs.has_any():
+            return
+        if self.session is None:
             hint = "nothing was stored yet: see 'eventq artifact put'"
             raise LogicError("No artifacts directory found", hint)
+        raise LogicError(
+            f"No artifacts directory found for session '{self.session}'",
+            f"nothing was stored in it yet: see 'eventq artifact put --context {self.session}', or"
+            f" leave --context out for what is the thread's own",
+        )
 
     def blob_hash(self, ref: str) -> str | None:
         """Return the hash of the blob that a ref names, or None. Accepts other tools' refs."""
@@ -51,8 +104,9 @@ class OutputStore:
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault; this reads all bytes of artifacts."""
         yield from self.database.faults("outputs")
-        yield from self.artifacts.faults()
-        yield from islice(self.outputs.faults(), 20)
+        for produced in self.all_scopes():
+            yield from produced.artifacts.faults()
+            yield from islice(produced.outputs.faults(), 20)
         yield from islice(self._wrong_aliases(), 20)
 
     def _wrong_aliases(self) -> Iterator[str]:
@@ -100,3 +154,15 @@ class OutputStore:
         for piece in self.blobs.stream(name):
             found.update(piece)
         return found.digest() == sha256
+
+
+def scope_of(database: Snapshot, session: str) -> int | None:
+    """Return the scope that the `session` of a URL names; see `OutputStore.of_session`."""
+    scopes = database.scopes
+    scope, context = scopes.named(session), database.contexts.named(session)
+    if scope is None and context is None and session.isascii() and session.isdigit():
+        context = int(session) if len(session) < 19 else None
+        scope = context if context and scopes.get(context) else None
+    if scope is None and context is not None:
+        scope = scopes.of_context(context)
+    return scope

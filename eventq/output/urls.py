@@ -131,7 +131,9 @@ def read(
 def _artifact(
     url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
 ) -> Resource:
-    name = _authority(url, rest).removesuffix("/")
+    place, _, asked = _authority(url, rest).partition("?")
+    options = _options(asked) if asked else {}
+    name = place.removesuffix("/") if options.keys() <= {"session"} else f"{place}?{asked}"
     if not name:
         raise UsageError(
             "artifact:// URL requires a numeric ID: artifact://0",
@@ -143,6 +145,7 @@ def _artifact(
         )
     if produced is None:
         raise LogicError("No session - artifacts unavailable", "read it from a thread")
+    produced = _in_session(produced, options)
     produced.check_any()
     artifact = produced.artifacts.open(name)
     info = artifact.info
@@ -159,6 +162,18 @@ def _artifact(
     )
 
 
+def _options(asked: str) -> dict[str, str]:
+    """Return what follows the ? of a URL; the first of each name counts."""
+    from urllib.parse import parse_qs
+
+    return {name: values[0] for name, values in parse_qs(asked, keep_blank_values=True).items()}
+
+
+def _in_session(produced: OutputStore, options: dict[str, str]) -> OutputStore:
+    """Return what was produced in the session that a URL names, if it does."""
+    return produced.of_session(options["session"]) if "session" in options else produced
+
+
 def _authority(url: str, rest: str) -> str:
     if not rest.startswith("//"):
         scheme = url.partition(":")[0]
@@ -172,7 +187,8 @@ def _authority(url: str, rest: str) -> str:
 def _agent(
     url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
 ) -> Resource:
-    name, path, asked, version = _split(_authority(url, rest))
+    name, path, options = _split(url, rest)
+    asked, version = options.get("q", ""), _version(options)
     if not name:
         raise UsageError(
             "agent:// URL requires an output ID: agent://<id>",
@@ -191,6 +207,7 @@ def _agent(
         )
     if produced is None:
         raise LogicError("No session - agent outputs unavailable", "read it from a thread")
+    produced = _in_session(produced, options)
     produced.check_any()
     pieces = produced.outputs.stream(produced.outputs.get(name, version))
     if not extracts:
@@ -200,19 +217,22 @@ def _agent(
     return Resource("application/json", [text.encode("utf-8", "backslashreplace")])
 
 
-def _split(rest: str) -> tuple[str, str, str, int]:
-    """Return the id, the path, the query of `?q=` and the version of an agent's URL."""
-    from urllib.parse import parse_qs, unquote
+def _split(url: str, rest: str) -> tuple[str, str, dict[str, str]]:
+    """Return the id, the path and the options of an agent's URL."""
+    from urllib.parse import unquote
 
-    place, _, asked = rest.partition("#")[0].partition("?")
+    place, _, asked = _authority(url, rest).partition("#")[0].partition("?")
     name, slash, path = place.partition("/")
-    options = parse_qs(asked, keep_blank_values=True)
-    version = options.get("version", ["1"])[0]
+    return unquote(name), slash + path, _options(asked)
+
+
+def _version(options: dict[str, str]) -> int:
+    version = options.get("version", "1")
     if not version.isascii() or not version.isdigit() or len(version) > 18 or not int(version):
         raise UsageError(
             f"version must be a whole number from 1 on, not '{version}'", "see 'eventq output ls'"
         )
-    return unquote(name), slash + path, options.get("q", [""])[0], int(version)
+    return int(version)
 
 
 def _json(name: str, data: bytes) -> Any:

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
         AliasCopy,
         AttemptCopy,
         ContextCopy,
+        FileCopy,
         LastIds,
+        OutputCopy,
         PatchCopy,
         PinCopy,
         RefCopy,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         ClaimRow,
         DeadRow,
         Ending,
+        FileRow,
         Growth,
         Link,
         Outcome,
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
         QueueStatus,
         RunChoice,
         RunState,
+        ScopeRow,
         Settled,
         StreamPiece,
         Taken,
@@ -86,7 +90,9 @@ Copied = TypeVar(
     "AttemptCopy",
     "PinCopy",
     "AliasCopy",
-    "OutputInfo",
+    "OutputCopy",
+    "ScopeRow",
+    "FileCopy",
 )
 
 
@@ -664,8 +670,12 @@ class OpenTurns(Streams["OpenInfo"], Protocol):
 class Artifacts(Streams["ArtifactRow"], Protocol):
     """Numbered outputs of tools; each is written by its owner only, and stays when it has ended.
 
-    A piece that is appended at the last position replaces that one, which was not full.
+    A piece that is appended at the last position replaces that one, which was not full. All are
+    those of one scope, which is the thread's unless `of` was called.
     """
+
+    def of(self, scope: int) -> Artifacts:
+        """Return the artifacts of another scope."""
 
     def create(
         self, tool: str, owner: str, *, number: int | None = None, at: int | None = None
@@ -694,8 +704,51 @@ class Artifacts(Streams["ArtifactRow"], Protocol):
         """Delete an artifact; its number is not given again. Return False when there is none."""
 
 
+class Scopes(Protocol):
+    """What artifacts and outputs are numbered in: 0 is the thread, others begin with a context."""
+
+    def of_context(self, context: int) -> int | None:
+        """Return the scope of a context; None when there is no such context."""
+
+    def get(self, scope: int) -> ScopeRow | None:
+        """Return a scope that something was produced in, or None."""
+
+    def named(self, name: str) -> int | None:
+        """Return the scope of a name, or None."""
+
+    def page(self, after: int, limit: int) -> list[ScopeRow]:
+        """Return the next scopes by number, but for the thread's; 0 begins."""
+
+    def born_at(self, at: int) -> list[ScopeRow]:
+        """Return the scopes of a time, and the contexts of that time that may begin one."""
+
+    def add(self, row: ScopeRow) -> None:
+        """Store a scope unless it is there; without its name where that is another one's."""
+
+    def assign(self, context: int, scope: int | None) -> None:
+        """Set the scope of a context; None for one of its own."""
+
+    def separate(self, context: int) -> None:
+        """Move a context of the thread's scope, and its forks, to a scope of their own."""
+
+    def put_file(self, scope: int, file: FileRow) -> None:
+        """Store what a file is, in place of what it was. Raises UnknownBlobError."""
+
+    def file(self, scope: int, path: str) -> FileRow | None:
+        """Return what a file is, or None."""
+
+    def files(self, scope: int, after: str, limit: int) -> list[FileRow]:
+        """Return the next files of a scope, by path; "" begins."""
+
+
 class Outputs(Protocol):
-    """The versions of agents' outputs, the counters of their numbers, and other names of blobs."""
+    """The versions of agents' outputs, the counters of their numbers, and other names of blobs.
+
+    All but the names of blobs are those of one scope, which is the thread's unless `of` was called.
+    """
+
+    def of(self, scope: int) -> Outputs:
+        """Return the outputs of another scope."""
 
     def next_number(self, counter: str) -> int:
         """Return a counter's value, from 0, and increment it."""
@@ -741,7 +794,8 @@ class Copies(Protocol):
         """Select contexts, by id or name, and what is reachable from them; None selects everything.
 
         Contexts lead to their chains, to the starts of their runs, and to the blobs of both:
-        payloads, patches, attempts, roots, and what these name. Called inside `read`, where one
+        payloads, patches, attempts, roots, and what these name; and to all that was produced in
+        their scopes, but for the thread's. Called inside `read`, where one
         selection replaces the one before. Raises UnknownContextError.
         """
 
@@ -766,17 +820,17 @@ class Copies(Protocol):
         UnknownTurnError, UnknownBlobError.
         """
 
-    def reserve(self, turn: int) -> None:
-        """Reserve all ids of turns up to this one."""
+    def reserve(self, *, turn: int = 0, context: int = 0) -> None:
+        """Reserve all ids of turns and contexts up to these."""
 
 
 class Selection(Protocol):
     """The objects to be copied. All are read in pages, in the snapshot of one `read`."""
 
-    def add_artifact(self, number: int) -> bool:
+    def add_artifact(self, scope: int, number: int) -> bool:
         """Select an artifact; return False if it was selected before, or is missing."""
 
-    def add_output(self, output: str) -> list[bytes]:
+    def add_output(self, scope: int, output: str) -> list[bytes]:
         """Select all versions of an output; return the blobs that were not selected before.
 
         These are those of the versions and what they name, without parts; [] for no such output.
@@ -792,11 +846,12 @@ class Selection(Protocol):
         """Yield every record of a kind.
 
         Contexts and runs come by id, patches and attempts oldest first, roots by turn; pins,
-        aliases and versions of outputs are sorted. A blob that names others comes once with each.
+        aliases, scopes, files and versions of outputs are sorted. A blob that names others
+        comes once with each.
         """
 
-    def artifacts(self) -> Iterator[int]:
-        """Yield the number of every artifact, in order."""
+    def artifacts(self) -> Iterator[tuple[int, int]]:
+        """Yield scope and number of every artifact, in order."""
 
 
 class Log(Protocol):
@@ -829,6 +884,10 @@ class Snapshot(Log, MemoryAreas, Protocol):
     @property
     def outputs(self) -> Outputs:
         """The outputs of agents."""
+
+    @property
+    def scopes(self) -> Scopes:
+        """What artifacts and outputs are numbered in."""
 
 
 class Watcher(Protocol):

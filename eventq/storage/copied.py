@@ -9,6 +9,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
+
+    from eventq.storage.rows import FileRow
 else:
     from eventq.named import NamedTuple
 
@@ -34,7 +36,7 @@ class TurnCopy(NamedTuple):
 
 
 class ContextCopy(NamedTuple):
-    """A context; `depth` is that of its head."""
+    """A context; `depth` is that of its head, `scope` that of what is produced in it."""
 
     context: int
     head: int
@@ -43,6 +45,24 @@ class ContextCopy(NamedTuple):
     at: int
     name: str | None = None
     fork_of: int | None = None
+    scope: int = 0
+
+
+class OutputCopy(NamedTuple):
+    """A version of an agent's output."""
+
+    scope: int
+    output: str
+    version: int
+    digest: bytes
+    at: int
+
+
+class FileCopy(NamedTuple):
+    """A file that was imported into a scope."""
+
+    scope: int
+    file: FileRow
 
 
 class ContextLabel(NamedTuple):

@@ -213,6 +213,24 @@ class ArtifactRow(NamedTuple):
     ended_at: int | None
 
 
+class ScopeRow(NamedTuple):
+    """What artifacts and outputs are numbered in; it began with the context of its number."""
+
+    scope: int
+    name: str | None
+    created_at: int
+
+
+class FileRow(NamedTuple):
+    """A file of a folder, by its path in it: an artifact, a version of an output, or a blob."""
+
+    path: str
+    number: int | None = None
+    output: str | None = None
+    version: int | None = None
+    digest: bytes | None = None
+
+
 class Worker(NamedTuple):
     """Who claims: a name to be shown, and the process, so that others can see that it is lost."""
 

@@ -8,10 +8,12 @@ from eventq.dag import packfile
 from eventq.errors import ConflictError, DamagedError
 from eventq.output.artifacts import hash_of, tool_name
 from eventq.records import ArtifactInfo
+from eventq.transfer.job import fits, is_time, scope_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.transfer.job import Job
+    from eventq.transfer.scope_import import ScopeImport
     from eventq.transfer.sources import Line
 
 # What a line that tells of an artifact has, by key and type.
@@ -21,12 +23,14 @@ ARTIFACT: dict[str, type] = {"artifact": int, "tool": str, "status": str, "creat
 class ArtifactImport:
     """The artifacts of one source, each stored in a transaction of its own."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, scopes: ScopeImport) -> None:
         """Prepare; nothing is read yet."""
-        self._produced = job.produced
+        self._scopes = scopes
         self._source = job.source
         self._notes = job.notes
-        self._taken: set[int] = set()  # artifacts here that stand for one of the source
+        # Artifacts here that stand for one of the source, by scope and number there.
+        self.here: dict[tuple[int, int], int] = {}
+        self._taken: dict[int, set[int]] = {}  # by scope there
         self.new = 0
 
     def check_numbers(self) -> None:
@@ -42,15 +46,18 @@ class ArtifactImport:
 
     def _conflict(self, line: Line) -> str:
         """Return the URL that would name something else in the target, "" for none."""
+        produced = self._scopes.find(line)
+        if produced is None:
+            return ""
         if "artifact" in line:
             if line["status"] == "open":
                 return ""
             info = _info(line)
             pieces = partial(self._source.artifact, line)
-            if info is None or not self._produced.artifacts.is_same(info, pieces):
+            if info is None or not produced.artifacts.is_same(info, pieces):
                 return f"artifact://{line['artifact']}"
         elif "output" in line:
-            found = self._produced.outputs.find(line["output"], line["version"])
+            found = produced.outputs.find(line["output"], line["version"])
             if found is not None and found.hash != line["blob"]:
                 return f"agent://{line['output']}"
         return ""
@@ -67,18 +74,20 @@ class ArtifactImport:
 
     def _take(self, line: Line, *, anew: bool = False) -> bool:
         """Store an artifact, or note why not; return False if it needs another number."""
-        number, info = line["artifact"], _info(line)
+        number, info, scope = line["artifact"], _info(line), scope_in(line)
         if line["status"] == "open":
             self._notes.remark(f"artifact {number} is still being written there: it was left out")
             return True
-        if info is None:
+        produced = self._scopes.of(line)
+        if info is None or produced is None:
             self._notes.fault(
                 f"{packfile.BESIDE}: artifact {number} was left out: what is said of it cannot be"
             )
             return True
         pieces = partial(self._source.artifact, line)
         try:
-            made = self._produced.artifacts.take(info, pieces, self._taken, anew=anew)
+            taken = self._taken.setdefault(scope, set())
+            made = produced.artifacts.take(info, pieces, taken, anew=anew)
             changed = "blake3" in line and line["blake3"] != hash_of(pieces())[0]
         except (DamagedError, OSError) as error:
             what = getattr(error, "what", error)
@@ -88,6 +97,7 @@ class ArtifactImport:
             return False
         here, new = made
         self.new += new
+        self.here[scope, number] = int(here.artifact_id)
         self._note(number, here, changed=changed)
         return True
 
@@ -110,13 +120,3 @@ def _info(line: Line) -> ArtifactInfo | None:
     if not isinstance(digest, (str, type(None))):
         return None
     return ArtifactInfo(str(number), tool, line["status"], 0, 0, digest, None, at, None)
-
-
-def fits(line: Line, kinds: dict[str, type]) -> bool:
-    """Return whether a line has values of these types under these keys."""
-    return all(type(line.get(name)) is kind for name, kind in kinds.items())
-
-
-def is_time(value: object) -> bool:
-    """Return whether a value is a number of milliseconds that can be stored."""
-    return type(value) is int and 0 <= value < 1 << 63

@@ -13,6 +13,7 @@ from eventq.transfer.known import KnownContexts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.transfer.job import Job
+    from eventq.transfer.scope_import import ScopeImport
     from eventq.transfer.turn_import import TurnImport
 
     Heads = dict[int, HeadRecord]  # by context
@@ -24,14 +25,15 @@ class HeadImport:
     if TYPE_CHECKING:
         _known: KnownContexts
 
-    def __init__(self, job: Job, came: TurnImport) -> None:
+    def __init__(self, job: Job, came: TurnImport, scopes: ScopeImport) -> None:
         """Begin, inside a transaction; the turns have come."""
         self._database = job.database
         self._turns = job.turns
         self._came = came
         self._source = job.source
         self._notes = job.notes
-        self._ids = Ids("contexts", job.database.copies.last_ids().context)
+        self.scopes = scopes
+        self._ids = Ids("contexts", scopes.last_context(), scopes.made)
         self._names: dict[int, str] = {}
         self.here: dict[int, int] = {}  # ids of the source's contexts here
         self.made: set[int] = set()

@@ -7,11 +7,12 @@ from eventq.storage.rules import no_more_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import NoReturn
 
     from eventq.dag.contexts import Contexts
     from eventq.output.store import OutputStore
-    from eventq.transfer.sources import Source
+    from eventq.transfer.sources import Line, Source
 
 # Larger ids are given anew: the next one must fit as well, and ids elsewhere may be random.
 LARGEST_ID = (1 << 62) - 1
@@ -61,10 +62,14 @@ def damaged(what: str) -> NoReturn:
 class Ids:
     """The ids of new rows of a table: those of the source where they are free, else the next."""
 
-    def __init__(self, table: str, last: int) -> None:
-        """Go on after the last id that was given."""
+    def __init__(self, table: str, last: int, others: Mapping[int, int] | None = None) -> None:
+        """Go on after the last id that was given.
+
+        `others` are ids that are given already, but for the one that they had in the source.
+        """
         self._table = table
         self._last = last
+        self._others = others or {}
 
     def take(self, wanted: int) -> int:
         """Return an id for a row that has one in the source. Raises LogicError after the last."""
@@ -74,4 +79,21 @@ class Ids:
             self._last += 1
         else:
             raise no_more_ids(self._table)
-        return self._last
+        taken = self._others.get(self._last)
+        return self._last if taken is None or taken == wanted else self.take(wanted)
+
+
+def fits(line: Line, kinds: dict[str, type]) -> bool:
+    """Return whether a line has values of these types under these keys."""
+    return all(type(line.get(name)) is kind for name, kind in kinds.items())
+
+
+def is_time(value: object) -> bool:
+    """Return whether a value is a number of milliseconds that can be stored."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def scope_in(line: Line) -> int:
+    """Return the scope that a line is of, 0 for the thread's, -1 for what is none."""
+    scope = line.get("scope", 0)
+    return scope if type(scope) is int and scope >= 0 else -1

@@ -9,14 +9,18 @@ from eventq.dag.nodes import START_TYPE, StartNode, StateNode
 from eventq.errors import EventqError, StoreError
 from eventq.event import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
-from eventq.transfer.artifact_import import ARTIFACT, fits, is_time
+from eventq.storage.rows import FileRow
+from eventq.transfer.artifact_import import ARTIFACT
+from eventq.transfer.job import fits, is_time, scope_in
 from eventq.transfer.known import KnownRows
+from eventq.transfer.scope_import import FILE, SCOPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq.storage.copied import Restorable
+    from eventq.transfer.artifact_import import ArtifactImport
     from eventq.transfer.head_import import HeadImport
     from eventq.transfer.job import Job
     from eventq.transfer.sources import Line
@@ -29,7 +33,14 @@ _PAGE = 500  # records that are stored together
 class LineImport:
     """The lines of one source; blobs, artifacts, turns and contexts have come."""
 
-    def __init__(self, job: Job, nodes: Nodes, turns: TurnImport, heads: HeadImport) -> None:
+    def __init__(
+        self,
+        job: Job,
+        nodes: Nodes,
+        turns: TurnImport,
+        heads: HeadImport,
+        artifacts: ArtifactImport,
+    ) -> None:
         """Begin, inside a transaction."""
         self._database = job.database
         self._job = job
@@ -37,15 +48,20 @@ class LineImport:
         self._nodes = nodes
         self._came = turns
         self._heads = heads
+        self._scopes = heads.scopes
+        self._artifacts = artifacts
         copies = job.database.copies
         self._patches = KnownRows(lambda turn: copies.beside(turn, PatchCopy))
         self._attempts = KnownRows(lambda turn: copies.beside(turn, AttemptCopy))
-        self._versions: set[tuple[str, int]] = set()  # of outputs here that stand for one there
+        # Versions of outputs here that stand for one there, by scope there; and the other way.
+        self._taken: dict[int, set[tuple[str, int]]] = {}
+        self._versions: dict[tuple[int, str, int], int] = {}
         self._pending: list[Restorable] = []
         self.new_outputs = 0
         # What each kind of line is recognised by, and what stores it.
         self._kinds: list[tuple[dict[str, type], Callable[[Line], bool]]] = [
             ({"context": int}, self._label),
+            (FILE, self._file),
             ({"run": int, "name": str, "group": str, "status": str, "start": int}, self._run),
             ({"patch": int, "flags": int, "created_at_ms": int}, self._patch),
             ({"root": int, "hash": str}, self._root),
@@ -56,6 +72,7 @@ class LineImport:
             ({"blob": str, "sha256": str}, self._alias),
             ({"output": str, "version": int, "blob": str, "created_at_ms": int}, self._output),
             (ARTIFACT, lambda _: True),  # artifacts came before
+            (SCOPE, lambda _: True),  # so did scopes
         ]
 
     def run(self) -> None:
@@ -94,6 +111,7 @@ class LineImport:
             return here is not None
         if not isinstance(fork_of, (int, type(None))):
             return False
+        self._database.scopes.assign(here, self._scopes.of_context(line, self._heads.here))
         if type(fork_of) is int and fork_of in self._heads.here:
             origin = self._heads.here[fork_of]
             self._database.copies.restore([ContextLabel(here, None, origin)])
@@ -182,12 +200,28 @@ class LineImport:
         at, version = line["created_at_ms"], line["version"]
         if not is_time(at) or not 1 <= version < 1 << 31:
             return False
-        made, new = self._job.produced.outputs.take(
-            line["output"], version, line["blob"], at, self._versions
+        produced, scope = self._scopes.of(line), scope_in(line)
+        if produced is None:
+            return False
+        made, new = produced.outputs.take(
+            line["output"], version, line["blob"], at, self._taken.setdefault(scope, set())
         )
         self.new_outputs += new
+        self._versions[scope, line["output"], version] = made.version
         if made.version != version:
             self._notes.remark(
                 f"version {version} of output {line['output']} is version {made.version} here"
             )
         return True
+
+    def _file(self, line: Line) -> bool:
+        """Store what a file of a scope is here; outputs stand before the files."""
+        scope, path = line["scope"], line["file"]
+        if fits(line, {"number": int}):
+            number = self._artifacts.here.get((scope, line["number"]))
+            return number is not None and self._scopes.file(line, FileRow(path, number))
+        if fits(line, {"of": str, "version": int}):
+            version = self._versions.get((scope, line["of"], line["version"]))
+            file = FileRow(path, None, line["of"], version)
+            return version is not None and self._scopes.file(line, file)
+        return self._scopes.file(line, FileRow(path, digest=digest_of(line["blob"])))

@@ -20,6 +20,7 @@ from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.head_import import HeadImport
 from eventq.transfer.job import Job
 from eventq.transfer.line_import import LineImport
+from eventq.transfer.scope_import import ScopeImport
 from eventq.transfer.sources import PackSource, ThreadSource, file_name
 from eventq.transfer.turn_import import Nodes, TurnImport
 
@@ -99,7 +100,8 @@ def copy(
 def _import(job: Job) -> Imported:
     """Store blobs, some a transaction, artifacts, one a transaction, then all the rest in one."""
     job.source.heal()
-    artifacts, blobs, nodes = ArtifactImport(job), BlobImport(job), Nodes(job.blobs)
+    scopes = ScopeImport(job)
+    artifacts, blobs, nodes = ArtifactImport(job, scopes), BlobImport(job), Nodes(job.blobs)
     if job.notes.strict:
         artifacts.check_numbers()
     new_blobs = blobs.run()
@@ -107,11 +109,13 @@ def _import(job: Job) -> Imported:
     with job.database.write():
         turns = TurnImport(job, nodes, blobs)
         turns.run()
-        heads = HeadImport(job, turns)
+        heads = HeadImport(job, turns, scopes)
         heads.run()
-        lines = LineImport(job, nodes, turns, heads)
+        lines = LineImport(job, nodes, turns, heads, artifacts)
         lines.run()
-        job.database.copies.reserve(max(turns.highest, heads.highest))
+        job.database.copies.reserve(
+            turn=max(turns.highest, heads.highest), context=max(scopes.made, default=0)
+        )
     return Imported(
         new_blobs, turns.new, len(heads.made), len(heads.moved), tuple(job.notes.all),
         artifacts.new, lines.new_outputs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from io import BufferedReader
 from itertools import chain
 
@@ -24,7 +25,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, refs_in
-from eventq.output import entries
+from eventq.output import entries, folders
 from eventq.output.spelling import parse, spell
 from eventq.output.store import SHA256
 from eventq.records import NewTurn, SessionImported
@@ -99,7 +100,8 @@ class Sessions:
             with self._opened(path) as file:
                 begun = _beginning(file, path)
                 known = self._context(name or _name_of(begun[0], path))
-                return SessionImport(self, known, path, blobs).run(chain(begun, file))
+                made = SessionImport(self, known, path, blobs).run(chain(begun, file))
+            return self._bring_folder(known, path, made)
         except OSError as error:
             raise LogicError(
                 f"'{path}' could not be read: {error.strerror}",
@@ -122,6 +124,20 @@ class Sessions:
             raise LogicError(f"'{path}' is neither a file nor a pipe", "give a session file")
         return file
 
+    def _bring_folder(self, context: Context, path: str, made: SessionImported) -> SessionImported:
+        """Store the files of the folder beside a session's file, in the scope of the session."""
+        folder = folder_of(path)
+        if folder is None or not os.path.isdir(folder):
+            return made
+        produced = self.produced.of_context(context.id)
+        if not produced.scope:  # the context is of an older version
+            self._database.scopes.separate(context.id)
+            produced = self.produced.of_context(context.id)
+        notes = [*made.notes]
+        inside = os.path.realpath(self._directory)
+        count = folders.bring_session(produced, folder, notes.append, inside)
+        return replace(made, files=count, notes=tuple(notes))
+
     def _context(self, name: str) -> Context:
         check_context_name(name)
         with self._database.write():
@@ -131,6 +147,22 @@ class Sessions:
                 return self._contexts.create(name)
 
     # --- out --------------------------------------------------------------------------------------
+
+    def export_folder(self, context: int | str, path: str, warn: Warn) -> dict[str, int]:
+        """Write what a session produced to the folder beside its file; return the counts.
+
+        `warn` gets a sentence about what cannot be written there. Raises ConflictError for a file
+        that is there with other content, UnknownContextError, OSError.
+        """
+        produced = self.produced.of_context(self._contexts.get(context).id)
+        folder = folder_of(path)
+        if not produced.scope or not folders.has_any(produced):
+            return {}
+        if folder is None:
+            warn(f"the files beside the session were not written: '{path}' does not end in .jsonl")
+            return {}
+        os.makedirs(folder, exist_ok=True)
+        return folders.write(produced, folder, warn)
 
     def lines(self, context: int | str, *, warn: Warn | None = None) -> Iterator[bytes]:
         """Yield the lines of a session file as they were imported, each with its newline.
@@ -341,6 +373,11 @@ class SessionImport:
     def _leave(self, ref: str, why: str) -> None:
         self._missing.add(ref)
         self._notes.append(why)
+
+
+def folder_of(path: str) -> str | None:
+    """Return the folder that belongs to a session's file, None for a name that has none."""
+    return path.removesuffix(".jsonl") if path.endswith(".jsonl") else None
 
 
 def _beginning(file: Iterable[bytes], path: str) -> list[bytes]:

@@ -21,17 +21,20 @@ from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError
 from eventq.output.artifacts import Artifacts
-from eventq.records import OutputInfo
+from eventq.output.store import scope_of
 from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
+    FileCopy,
+    OutputCopy,
     PatchCopy,
     PinCopy,
     RefCopy,
     RootCopy,
     RunCopy,
 )
+from eventq.storage.rows import ScopeRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,10 +50,10 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 _NAMED = re.compile(
-    rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])"
-    rb"|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})"
+    rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])(\?session=[A-Za-z0-9_.~%/-]{1,999})?"
+    rb"|(?i:agent):(?:\\?/){2}([A-Za-z0-9_.-]{1,1024})(\?session=[A-Za-z0-9_.~%/-]{1,999})?"
 )
-_OVERLAP = 1100  # bytes: no name that is looked for is longer
+_OVERLAP = 2200  # bytes: no name that is looked for is longer
 
 
 @lru_cache(1000)
@@ -67,7 +70,8 @@ def tag_of(turn: TurnCopy) -> int:
 def file_name(line: Line) -> str:
     """Return the name of the file that holds an artifact in a pack."""
     whole = line["status"] == "sealed"
-    return f"{line['artifact']}.{line['tool']}{'' if whole else '.partial'}.log"
+    scope = f"scope-{line['scope']}." if line.get("scope") else ""
+    return f"{scope}{line['artifact']}.{line['tool']}{'' if whole else '.partial'}.log"
 
 
 class PackSource:
@@ -177,7 +181,8 @@ class ThreadSource:
         self.note: Note = ignore
         self._chosen = moment.copies.select(contexts)
         self._blobs = Blobs(moment)
-        self._artifacts = Artifacts(moment)
+        self._moment = moment
+        self._scopes: dict[int, Artifacts] = {}
         if contexts is not None:
             self._follow_names()
 
@@ -185,11 +190,20 @@ class ThreadSource:
         """Choose the artifacts and outputs that chosen texts name, and so on."""
         todo: list[Iterable[bytes]] = [self._blobs.stream(one) for one in self._chosen.blobs()]
         while todo:
-            for number, output in sorted(_names_in(todo.pop())):
+            for number, output, session in sorted(_names_in(todo.pop())):
+                scope = scope_of(self._moment, session) if session else 0
+                if scope is None:
+                    continue
                 if output:
-                    todo += [self._blobs.stream(one) for one in self._chosen.add_output(output)]
-                elif number < 1 << 63 and self._chosen.add_artifact(number):
-                    todo.append(self._artifacts.open(number).stream())
+                    new = self._chosen.add_output(scope, output)
+                    todo += [self._blobs.stream(one) for one in new]
+                elif number < 1 << 63 and self._chosen.add_artifact(scope, number):
+                    todo.append(self._artifacts(scope).open(number).stream())
+
+    def _artifacts(self, scope: int) -> Artifacts:
+        if scope not in self._scopes:
+            self._scopes[scope] = Artifacts(self._moment, scope)
+        return self._scopes[scope]
 
     def heal(self) -> None:
         """Do nothing: a thread has no indexes that could disagree with it."""
@@ -239,8 +253,15 @@ class ThreadSource:
         for turn in self._chosen.turns(canonical=True):
             yield {"turn": turn.turn, "canonical": turn.canonical}
         for one in self._chosen.records(ContextCopy):
-            if one.name is not None or one.fork_of is not None:
-                yield {"context": one.context, "name": one.name, "fork_of": one.fork_of}
+            if one.name is not None or one.fork_of is not None or one.scope:
+                yield {
+                    "context": one.context, "name": one.name, "fork_of": one.fork_of,
+                    **_of_scope(one.scope),
+                }  # fmt: skip
+        for scope in self._chosen.records(ScopeRow):
+            yield {
+                "scope": scope.scope, "scope_name": scope.name, "created_at_ms": scope.created_at,
+            }  # fmt: skip
         for patch in self._chosen.records(PatchCopy):
             blob = patch.digest and patch.digest.hex()
             yield {
@@ -268,21 +289,33 @@ class ThreadSource:
             yield {"sha256": alias.sha256.hex(), "blob": alias.digest.hex()}
 
     def _lines_of_outputs(self) -> Iterator[Line]:
-        for one in self._chosen.records(OutputInfo):
+        for one in self._chosen.records(OutputCopy):
             yield {
-                "output": one.output_id, "version": one.version, "blob": one.hash,
-                "created_at_ms": one.created_at_ms,
+                "output": one.output, "version": one.version, "blob": one.digest.hex(),
+                "created_at_ms": one.at, **_of_scope(one.scope),
             }  # fmt: skip
-        for number in self._chosen.artifacts():
-            yield _line_of(self._artifacts.get(number))
+        for scope, number in self._chosen.artifacts():
+            yield {**_line_of(self._artifacts(scope).get(number)), **_of_scope(scope)}
+        for scope, file in self._chosen.records(FileCopy):
+            line = {"file": file.path, "scope": scope}
+            if file.number is not None:
+                yield {**line, "number": file.number}
+            elif file.output is not None:
+                yield {**line, "of": file.output, "version": file.version}
+            else:
+                yield {**line, "blob": (file.digest or b"").hex()}
 
     def artifact(self, line: Line) -> Iterator[bytes]:
         """Yield the bytes of an artifact in pieces."""
-        return self._artifacts.open(line["artifact"]).stream()
+        return self._artifacts(line.get("scope", 0)).open(line["artifact"]).stream()
 
 
 def ignore(_: str) -> None:
     """Do nothing with a note."""
+
+
+def _of_scope(scope: int) -> Line:
+    return {"scope": scope} if scope else {}  # other programs know the thread's only
 
 
 def _line_of(info: ArtifactInfo) -> Line:
@@ -296,8 +329,8 @@ def _line_of(info: ArtifactInfo) -> Line:
     }
 
 
-def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str]]:
-    """Return what a text names by URL: artifacts as (number, ""), outputs as (0, id)."""
+def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str, str]]:
+    """Return what a text names by URL, each with its session or ""; numbers have no id."""
     found = set()
     kept = b""
     for piece in chain(pieces, [b" "]):  # a name that reaches to the end of a piece may go on
@@ -305,10 +338,18 @@ def _names_in(pieces: Iterable[bytes]) -> set[tuple[int, str]]:
         for match in _NAMED.finditer(text):
             if match.end() == len(text):
                 continue
-            number, output = match.groups(b"")
-            found.add((int(number or 0), output.rstrip(b".").decode()))  # a sentence may end there
+            number, of_number, output, of_output = match.groups(b"")
+            session = (of_number or of_output).removeprefix(b"?session=").decode()
+            name = output if of_output else output.rstrip(b".")  # a sentence may end there
+            found.add((int(number or 0), name.decode(), _unquoted(session)))
         kept = text[-_OVERLAP:]
     return found
+
+
+def _unquoted(session: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(session.rstrip(".")) if session else ""
 
 
 Source = PackSource | ThreadSource

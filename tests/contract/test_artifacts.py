@@ -906,13 +906,13 @@ def test_a_file_that_breaks_off(
     """A file that changes or disappears between two reads stores nothing and uses no number."""
     save(folder, _5_a_log=THREE)
     module = sys.modules["eventq.output.artifacts"]
-    real = module._read
+    real = module.read_file
     for after in (lambda _: iter([b"other"]), lambda _: (_ for _ in ()).throw(OSError("gone"))):
         reads = [real, after]
-        monkeypatch.setattr(module, "_read", lambda path, reads=reads: reads.pop(0)(path))
+        monkeypatch.setattr(module, "read_file", lambda path, reads=reads: reads.pop(0)(path))
         with pytest.raises((OSError, DamagedError)):
             thread.artifacts.import_folder(folder)
-    monkeypatch.setattr(module, "_read", real)
+    monkeypatch.setattr(module, "read_file", real)
     for info in thread.artifacts:
         assert info.hash != blake3(THREE).hexdigest()
     assert thread.artifacts.import_folder(folder)["5.a.log"].hash == blake3(THREE).hexdigest()

@@ -219,8 +219,9 @@ def test_exact_bytes_of_a_store(thread: eventq.Thread, clock: Clock, tmp_path: P
     one, two, three = (digest(raw).hex() for raw in (b"one", b"two", b"three"))
     beside = "\n".join(
         [
-            '{"context":1,"name":"main","fork_of":null}',
-            '{"context":2,"name":null,"fork_of":1}',
+            '{"context":1,"name":"main","fork_of":null,"scope":1}',
+            '{"context":2,"name":null,"fork_of":1,"scope":1}',
+            '{"context":3,"name":null,"fork_of":null,"scope":3}',
             f'{{"patch":2,"blob":"{two}","flags":0,"created_at_ms":{BORN + 4000}}}',
             f'{{"patch":3,"blob":null,"flags":5,"created_at_ms":{BORN + 4000}}}',
             f'{{"root":2,"hash":"{three}"}}',
@@ -445,9 +446,11 @@ def test_a_collection_beside_an_import(
     folder = small(tmp_path / "pack")
     real = PackSource.lines
     collected: list[int] = []
+    calls: list[object] = []
 
     def collect(source: PackSource) -> Any:
-        if not collected:
+        calls.append(source)
+        if len(calls) == 2:  # the blobs have come
             with eventq.open(thread.path) as other:
                 collected.append(other.gc(apply=True, grace=0).blobs)
         return real(source)
@@ -1109,7 +1112,7 @@ def test_one_moment(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.M
     found = tree(tmp_path / "pack")
     assert found["blobs.pack"] == blob(b"before")
     assert (len(found["turns.log"]), len(found["heads.tbl"])) == (80, 36)
-    told = b'{"context":1,"name":"main","fork_of":null}\n'
+    told = b'{"context":1,"name":"main","fork_of":null,"scope":1}\n'
     assert found["eventq.ndjson"] == told + sums(meta(1, length=6), told)
     assert len(payloads(thread, "main")) == 6
 

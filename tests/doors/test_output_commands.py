@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from blake3 import blake3
 
 import eventq
 from eventq.cli import groups, render, show
@@ -484,7 +485,7 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
         ("x --id 0-Scout", 2, "either NAME or --id is needed - give exactly one of the two"),
         ("--id 0-Scout --parent 0-Scout", 2, "--id and --parent exclude each other - give one of them"),
         ("x --content a --file b", 2, "--content and --file exclude each other - give one of them"),
-        ("--id Scout --content a", 2, "'Scout' is not the id of an output - give one such as 0-Scout or 0-Scout.1-Helper, as it was printed"),
+        ("--id @Scout --content a", 2, "'@Scout' is not the id of an output - give one such as 0-Scout, Scout or 0-Scout.1-Helper: letters, digits, _ and -"),
         ("x --file missing", 1, "'missing' could not be read: No such file or directory - check the path and its permissions"),
         ("x y", 2, "Got unexpected extra argument (y) - run 'eventq output put --help'"),
     ],
@@ -517,7 +518,7 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
     done = ok("artifact export", folder, "--thread", box)
     assert done == f"Exported 3 artifacts and 2 outputs to {folder}\n"
     assert objects("artifact export", folder, "--thread", box) == [
-        {"folder": folder, "artifacts": 3, "outputs": 2}
+        {"folder": folder, "artifacts": 3, "outputs": 2, "files": 0}
     ]
     names = ["0-Scout.md", "0-Scout.v2.md", "0.seq.log", "1.dump.log", "2.make.partial.log"]
     assert sorted(os.listdir(folder)) == names
@@ -527,6 +528,7 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
         "0.seq.log -> artifact://0", "1.dump.log -> artifact://1",
         "2.make.partial.log -> artifact://2", "0-Scout.md -> agent://0-Scout",
         "0-Scout.v2.md -> agent://0-Scout?version=2",
+        f"README -> blob:blake3:{blake3(b'something else').hexdigest()}",
     ]  # fmt: skip
     assert ok("artifact import", folder, "--thread", other).splitlines() == expected
     before = state(other)
@@ -534,7 +536,7 @@ def test_artifacts_and_outputs_go_to_a_folder_and_to_another_thread(
     assert [f"{one['name']} -> {one['url']}" for one in told] == expected
     assert [list(one) for one in told] == [["name", *ARTIFACT_FIELDS]] * 3 + [
         ["name", *OUTPUT_FIELDS]
-    ] * 2
+    ] * 2 + [["name", "hash", "size", "stored", "codec", "new", "url"]]
     assert state(other) == before
     for url in ("artifact://0", "artifact://1", "agent://0-Scout?version=2"):
         assert noted("cat", url, "--thread", other) == noted("cat", url, "--thread", box)
@@ -603,14 +605,21 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
     (told,) = objects(*take, "--name", "again")
     assert list(told) == list(SessionImported.__slots__)
-    assert told == {"context_id": 3, "entries": 3, "added": 3, "blobs": 0, "notes": [], "raw": 0}
+    nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0}
+    assert told == {"context_id": 3, "entries": 3, "added": 3, **nothing}
     for name in ("abc", "2", "again"):
         assert noted("session export", name, "--thread", box) == (SESSION, "")
     assert noted("session export abc --output - --json --thread", box) == (SESSION, "")
     assert ok("session export abc --output", str(copy), "--thread", box) == ""
     assert copy.read_bytes() == SESSION
     (told,) = objects("session export 3 --output", str(copy), "--thread", box)
-    assert told == {"context": 3, "size": len(SESSION), "output": str(copy), "notes": []}
+    assert told == {
+        "context": 3,
+        "size": len(SESSION),
+        "output": str(copy),
+        "notes": [],
+        "files": 0,
+    }
     assert noted("session export main --thread", box) == (b"", "")
 
 

@@ -146,6 +146,7 @@ def test_a_line_is_looked_up(traced: Traced) -> None:
     steps = [
         step
         for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+        if "artifact_chunks" in step
     ]
     assert steps[0].endswith("INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)")
 
@@ -155,6 +156,7 @@ def test_a_line_is_found_by_its_index(traced: Traced) -> None:
     (step,) = [
         step
         for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+        if "artifact_chunks" in step
     ]
     assert (
         step

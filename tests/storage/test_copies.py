@@ -10,12 +10,12 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import StoreError, UnknownBlobError, UnknownContextError, UnknownTurnError
-from eventq.records import OutputInfo
 from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
     ContextLabel,
+    OutputCopy,
     PatchCopy,
     PinCopy,
     RefCopy,
@@ -104,8 +104,8 @@ def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None
             AliasCopy(digest(b"leaf"), sha256(b"leaf").digest())
         ]
         versions = [("0-Scout", 1), ("1-Scout", 1)]
-        assert [(one.output_id, one.version) for one in chosen.records(OutputInfo)] == versions
-        assert list(chosen.artifacts()) == [0]
+        assert [(one.output, one.version) for one in chosen.records(OutputCopy)] == versions
+        assert list(chosen.artifacts()) == [(0, 0)]
         assert len(list(chosen.blobs())) == len(filled.blobs)
 
 
@@ -118,7 +118,7 @@ def test_contexts_lead_to_what_they_need(filled: eventq.Thread, database: Databa
         assert [one.turn for one in chosen.records(PatchCopy)] == [2]
         expected = {*map(digest, (b"a", b"leaf", b"deep", b"over", b"root", b'{"text":"b"}'))}
         assert set(chosen.blobs()) == expected
-        assert [*chosen.records(OutputInfo), *chosen.artifacts()] == []
+        assert [*chosen.records(OutputCopy), *chosen.artifacts()] == []
         assert len(list(chosen.records(PinCopy))) == len(list(chosen.records(AliasCopy))) == 1
         again = moment.copies.select([3, "2"])  # in place of the one before
         assert [one.name for one in again.records(ContextCopy)] == ["side", "apart"]
@@ -141,13 +141,13 @@ def test_artifacts_and_outputs_are_added(filled: eventq.Thread, database: Databa
     team = filled.outputs.put("Team", text).output_id
     with database.read() as moment:
         chosen = moment.copies.select([])
-        assert [chosen.add_artifact(0), chosen.add_artifact(0)] == [True, False]
-        assert chosen.add_artifact(77) is False
-        assert set(chosen.add_output(team)) == {digest(text), digest(b"named")}
-        assert chosen.add_output(team) == chosen.add_output("nobody") == []
-        assert chosen.add_output("0-Scout") == [digest(b"v1")]
-        assert [one.output_id for one in chosen.records(OutputInfo)] == ["0-Scout", team]
-        assert list(chosen.artifacts()) == [0]
+        assert [chosen.add_artifact(0, 0), chosen.add_artifact(0, 0)] == [True, False]
+        assert chosen.add_artifact(0, 77) is False
+        assert set(chosen.add_output(0, team)) == {digest(text), digest(b"named")}
+        assert chosen.add_output(0, team) == chosen.add_output(0, "nobody") == []
+        assert chosen.add_output(0, "0-Scout") == [digest(b"v1")]
+        assert [one.output for one in chosen.records(OutputCopy)] == ["0-Scout", team]
+        assert list(chosen.artifacts()) == [(0, 0)]
         assert len(set(chosen.blobs())) == 3
 
 
@@ -228,10 +228,10 @@ def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies
     assert copies.last_ids().context == 30
     made = opened.contexts.create()
     assert (made.id, made.append(b"x").turn_id) == (31, 71)
-    copies.reserve(50)
+    copies.reserve(turn=50)
     assert opened.database.copies.last_ids().turn == 71
     assert made.append(b"x").turn_id == 72
-    copies.reserve(100)
+    copies.reserve(turn=100)
     assert opened.database.copies.last_ids().turn == 100
     assert made.append(b"x").turn_id == 101
 

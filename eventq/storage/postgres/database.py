@@ -56,6 +56,9 @@ _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of
 
 _STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.events e
 WHERE {MINE})"""  # noqa: S608
+_OF_MEMORY = frozenset(
+    ["artifacts", "blobs", "contexts", "copies", "open_turns", "outputs", "runs", "scopes", "turns"]
+)
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
 
 
@@ -182,9 +185,7 @@ class Database(Commits):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse the areas that are not there yet."""
-        if name in ("blobs", "turns", "contexts", "runs", "open_turns", "artifacts", "outputs"):
-            self.refuse_memory()
-        if name == "copies":
+        if name in _OF_MEMORY:
             self.refuse_memory()
         raise AttributeError(name)
 

@@ -308,8 +308,9 @@ class Blobs:
         blob_id = self.row_id(digest)
         found: list[tuple[str, str]] = []
         outputs = (_OUTPUTS,) if self._db.has_output() else ()
+        files = (_FILES,) if self._db.has_scopes() else ()
         roots = (_ROOTS,) if self._db.has_roots() else ()
-        for sql in (*_HOLDERS, *outputs, *roots):
+        for sql in (*_HOLDERS, *outputs, *files, *roots):
             found += [(kind, str(name)) for kind, name in self._run(sql, (blob_id, limit))]
         return found
 
@@ -392,6 +393,7 @@ _HOLDERS = (
     ),
     "SELECT 'pin', name FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
 )
+_FILES = "SELECT 'file', path FROM files WHERE blob_id = ? ORDER BY 2 LIMIT ?"
 _OUTPUTS = "SELECT 'output', output_id FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
 _ROOTS = (
     "SELECT 'root', turn_id FROM turn_roots WHERE root = (SELECT hash FROM blobs WHERE blob_id ="

@@ -25,6 +25,7 @@ live_turns (id) AS (
 _OF_ROOTS = (
     "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
 )
+_OF_FILES = "UNION SELECT blob_id FROM files WHERE blob_id IS NOT NULL"
 _LIVE_BLOBS = f"""
 live_blobs (id) AS (
     SELECT blob_id FROM turns WHERE turn_id IN live_turns
@@ -33,6 +34,7 @@ live_blobs (id) AS (
     {_OF_ROOTS}
     UNION SELECT blob_id FROM pins
     UNION SELECT blob_id FROM agent_outputs
+    {_OF_FILES}
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
     UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
@@ -46,7 +48,9 @@ _DEAD_BLOBS = (
     " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN"
     " live_blobs"
 )
-_DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS.replace(_OF_ROOTS, "")  # of an older thread, opened to read
+# Of an older thread, opened to read.
+_DEAD_BLOBS_WITHOUT_FILES = _DEAD_BLOBS.replace(_OF_FILES, "")
+_DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS_WITHOUT_FILES.replace(_OF_ROOTS, "")
 _BLOBS = "SELECT hash, raw_len, stored_len, codec, part FROM "
 
 
@@ -65,7 +69,8 @@ def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]
 
 def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
     turns = db.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
-    blobs = _DEAD_BLOBS if db.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
+    blobs = _DEAD_BLOBS if db.has_scopes() else _DEAD_BLOBS_WITHOUT_FILES
+    blobs = blobs if db.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
     return turns, db.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
 
 

@@ -35,10 +35,14 @@ class Contexts:
                 self._check_turn(base)
             if name is not None and (owner := self.named(name)) is not None:
                 raise name_conflict(name, owner)
-            sql = (
-                "INSERT INTO contexts (name, head_id, base_id, fork_of, created_at_ms,"
-                " updated_at_ms) VALUES (?1, ?2, ?2, ?3, ?4, ?4)"
-            )
+            sql = """
+                INSERT INTO contexts (
+                    name, head_id, base_id, fork_of, created_at_ms, updated_at_ms, scope_id
+                ) VALUES (?1, ?2, ?2, ?3, ?4, ?4, CASE WHEN ?3 IS NULL
+                    THEN (SELECT scope_id FROM scopes WHERE name = ?1)
+                    ELSE (SELECT coalesce(scope_id, context_id) FROM contexts WHERE context_id = ?3)
+                END)
+            """
             bindings = (name, base or None, fork_of, self._db.milliseconds())
             return self._db.turns.insert("contexts", sql, bindings)
 

@@ -7,13 +7,14 @@ from typing import TypeVar
 
 from eventq.errors import UnknownBlobError, UnknownContextError, UnknownTurnError
 from eventq.event import REF
-from eventq.records import OutputInfo
 from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
     ContextLabel,
+    FileCopy,
     LastIds,
+    OutputCopy,
     PatchCopy,
     PinCopy,
     RefCopy,
@@ -21,7 +22,9 @@ from eventq.storage.copied import (
     RunCopy,
     TurnCopy,
 )
+from eventq.storage.rows import FileRow, ScopeRow
 from eventq.storage.rules import link
+from eventq.storage.sqlite.scopes import reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,19 +143,32 @@ class Copies:
         now = self._db.milliseconds()
         self._run(
             _ADD_CONTEXT,
-            (new.context, new.head or None, new.flags, new.at, now, new.name, new.fork_of),
+            (
+                new.context,
+                new.head or None,
+                new.flags,
+                new.at,
+                now,
+                new.name,
+                new.fork_of,
+                new.scope,
+            ),
         )
 
     def _add_patch(self, new: PatchCopy) -> None:
         blob_id = None if new.digest is None else self._db.blobs.row_id(new.digest)
         self._run(_ADD_PATCH, (new.turn, blob_id, new.flags, new.at))
 
-    def reserve(self, turn: int) -> None:
-        """Reserve all ids of turns up to this one."""
-        if turn > self._db.turns.last_id():
-            with self._db.joined():
-                self._run("DELETE FROM sqlite_sequence WHERE name = 'turns'")
-                self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (turn,))
+    def reserve(self, *, turn: int = 0, context: int = 0) -> None:
+        """Reserve all ids of turns and contexts up to these."""
+        last = self.last_ids()
+        wanted = ("turns", turn, last.turn), ("contexts", context, last.context)
+        for table, number, there in wanted:
+            if number > there:
+                with self._db.joined():
+                    self._run("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+                    sql = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+                    self._run(sql, (table, number))
 
 
 class Selection:
@@ -172,15 +188,20 @@ class Selection:
     def choose_all(self) -> None:
         """Choose everything that there is."""
         for sql in _ALL:
-            self._run(sql)
+            self._run(reading(self._db, sql))
+        if self._db.has_scopes():
+            self._run("INSERT INTO chosen_scopes SELECT scope_id FROM scopes")
 
     def choose(self, contexts: Iterable[int | str]) -> None:
-        """Choose contexts, and the turns and blobs that they lead to."""
+        """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
         for which in contexts:
             sql = "INSERT OR IGNORE INTO chosen_contexts VALUES (?)"
             self._run(sql, (self._find_context(which),))
         self._run(_TURNS_OF_CONTEXTS)
         self._run(_BLOBS_OF_TURNS if self._db.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
+        if self._db.has_scopes():
+            for sql in _OF_SCOPES:
+                self._run(sql)
 
     def _find_context(self, which: int | str) -> int:
         """Return the id of a context by its id or name; a name is never a number."""
@@ -193,23 +214,31 @@ class Selection:
             raise UnknownContextError(which)
         return context_id
 
-    def add_artifact(self, number: int) -> bool:
+    def add_artifact(self, scope: int, number: int) -> bool:
         """Select an artifact; return False if it was selected before, or is missing."""
-        sql = (
-            "INSERT OR IGNORE INTO chosen_artifacts SELECT artifact_id FROM artifacts WHERE"
-            " artifact_id = ? RETURNING 1"
-        )
-        return bool(self._run(sql, (number,)))
+        sql = """
+            INSERT OR IGNORE INTO chosen_artifacts
+            SELECT artifact_id FROM artifacts WHERE scope_id = ? AND number = ? RETURNING 1
+        """
+        return bool(self._run(reading(self._db, sql), (scope, number)) and self._add_scope(scope))
 
-    def add_output(self, output: str) -> list[bytes]:
+    def _add_scope(self, scope: int) -> bool:
+        if scope:
+            self._run("INSERT OR IGNORE INTO chosen_scopes VALUES (?)", (scope,))
+        return True
+
+    def add_output(self, scope: int, output: str) -> list[bytes]:
         """Choose an output; return its blobs, and what they name, that were not chosen."""
-        sql = (
-            "INSERT OR IGNORE INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs"
-            " WHERE output_id = ? RETURNING 1"
-        )
-        if not self._run(sql, (output,)):
+        sql = """
+            INSERT OR IGNORE INTO chosen_outputs
+            SELECT DISTINCT scope_id, output_id FROM agent_outputs
+            WHERE scope_id = ? AND output_id = ? RETURNING 1
+        """
+        if not self._run(reading(self._db, sql), (scope, output)):
             return []
-        new = [row[0] for row in self._run(_BLOBS_OF_OUTPUT, (output,))]
+        self._add_scope(scope)
+        blobs = reading(self._db, _BLOBS_OF_OUTPUT)
+        new = [row[0] for row in self._run(blobs, (scope, output))]
         sql = "SELECT hash FROM json_each(?) JOIN blobs ON blob_id = value WHERE part = 0"
         return [row[0] for row in self._run(sql, (str(new),))]
 
@@ -238,18 +267,23 @@ class Selection:
             AttemptCopy: self._attempts,
             PinCopy: self._pins,
             AliasCopy: self._aliases,
-            OutputInfo: self._outputs,
+            OutputCopy: self._outputs,
+            ScopeRow: self._scopes,
+            FileCopy: self._files,
         }
         return iter(read[kind]())
 
     def _contexts(self) -> Iterator[ContextCopy]:
         """Yield every context, by id."""
-        sql = (
-            "SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags,"
-            " c.created_at_ms, name, fork_of FROM chosen_contexts"
-            " CROSS JOIN contexts c USING (context_id) LEFT JOIN turns ON turn_id = head_id"
-            " WHERE context_id > ? ORDER BY context_id LIMIT ?"
-        )
+        sql = """
+            SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
+                name, fork_of, coalesce(c.scope_id, context_id)
+            FROM chosen_contexts CROSS JOIN contexts c USING (context_id)
+                LEFT JOIN turns ON turn_id = head_id
+            WHERE context_id > ? ORDER BY context_id LIMIT ?
+        """
+        if not self._db.has_scopes():
+            sql = sql.replace("coalesce(c.scope_id, context_id)", "0")
         return _pages(self._run, sql, _context)
 
     def _patches(self) -> Iterator[PatchCopy]:
@@ -318,26 +352,48 @@ class Selection:
         )
         return [*map(_alias, self._run(sql))]
 
-    def _outputs(self) -> Iterator[OutputInfo]:
+    def _outputs(self) -> Iterator[OutputCopy]:
         """Yield every version of every output, sorted."""
-        sql = (
-            "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs"
-            " CROSS JOIN chosen_outputs USING (output_id) CROSS JOIN blobs USING (blob_id)"
-            " WHERE (output_id, version) > (?, ?) ORDER BY output_id, version LIMIT ?"
-        )
-        after = ("", 0)
-        while rows := self._run(sql, (*after, _PAGE)):
-            for output, version, digest, size, at in rows:
-                yield OutputInfo(output, version, digest.hex(), size, at)
+        sql = """
+            SELECT scope_id, output_id, version, hash, created_at_ms FROM agent_outputs
+                CROSS JOIN chosen_outputs USING (scope_id, output_id)
+                CROSS JOIN blobs USING (blob_id)
+            WHERE (scope_id, output_id, version) > (?, ?, ?)
+            ORDER BY scope_id, output_id, version LIMIT ?
+        """
+        after = (-1, "", 0)
+        while rows := self._run(reading(self._db, sql), (*after, _PAGE)):
+            yield from map(OutputCopy._make, rows)
+            after = rows[-1][:3]
+
+    def _scopes(self) -> Iterator[ScopeRow]:
+        """Yield every scope but the thread's, by number."""
+        sql = """
+            SELECT scope_id, name, created_at_ms
+            FROM chosen_scopes CROSS JOIN scopes USING (scope_id)
+            WHERE scope_id > ? ORDER BY scope_id LIMIT ?
+        """
+        return _pages(self._run, sql, ScopeRow._make) if self._db.has_scopes() else iter(())
+
+    def _files(self) -> Iterator[FileCopy]:
+        """Yield every file that is a chosen artifact, output or blob, by scope and path."""
+        if not self._db.has_scopes():
+            return
+        after = (-1, "")
+        while rows := self._run(_FILES, (*after, _PAGE)):
+            yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
             after = rows[-1][:2]
 
-    def artifacts(self) -> Iterator[int]:
-        """Yield the number of every artifact, in order."""
-        sql = (
-            "SELECT artifact_id FROM chosen_artifacts WHERE artifact_id > ? ORDER BY artifact_id"
-            " LIMIT ?"
-        )
-        return _pages(self._run, sql, lambda row: row[0])
+    def artifacts(self) -> Iterator[tuple[int, int]]:
+        """Yield scope and number of every artifact, in order."""
+        sql = """
+            SELECT scope_id, number FROM artifacts CROSS JOIN chosen_artifacts USING (artifact_id)
+            WHERE (scope_id, number) > (?, ?) ORDER BY scope_id, number LIMIT ?
+        """
+        after = (-1, 0)
+        while rows := self._run(reading(self._db, sql), (*after, _PAGE)):
+            yield from rows
+            after = rows[-1]
 
 
 def _pages(
@@ -378,7 +434,7 @@ _ADD_TURN = (
 )
 _ADD_CONTEXT = (
     "INSERT INTO contexts (context_id, head_id, base_id, flags, created_at_ms, updated_at_ms,"
-    " name, fork_of) VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7)"
+    " name, fork_of, scope_id) VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
 )
 _LABEL = (
     "UPDATE contexts SET name = coalesce(?2, name), fork_of = coalesce(?3, fork_of)"
@@ -403,18 +459,22 @@ _CHOSEN = (
     "DROP TABLE IF EXISTS temp.chosen_blobs",
     "DROP TABLE IF EXISTS temp.chosen_artifacts",
     "DROP TABLE IF EXISTS temp.chosen_outputs",
+    "DROP TABLE IF EXISTS temp.chosen_scopes",
     "CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY)",
     "CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)",
     "CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY)",
     "CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE chosen_outputs (output_id TEXT PRIMARY KEY)",
+    """CREATE TEMP TABLE chosen_outputs (
+        scope_id INTEGER, output_id TEXT, PRIMARY KEY (scope_id, output_id)
+    )""",
+    "CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY)",
 )
 _ALL = (
     "INSERT INTO chosen_contexts SELECT context_id FROM contexts",
     "INSERT INTO chosen_turns SELECT turn_id FROM turns",
     "INSERT INTO chosen_blobs SELECT blob_id FROM blobs",
     "INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts",
-    "INSERT INTO chosen_outputs SELECT DISTINCT output_id FROM agent_outputs",
+    "INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs",
 )
 _TURNS_OF_CONTEXTS = """
 WITH RECURSIVE found (id) AS (
@@ -442,7 +502,47 @@ INSERT INTO chosen_blobs SELECT id FROM found"""  # noqa: S608
 _BLOBS_OF_TURNS_WITHOUT_ROOTS = _BLOBS_OF_TURNS.replace(_OF_ROOTS, "")
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
-    SELECT blob_id FROM agent_outputs WHERE output_id = ?
+    SELECT blob_id FROM agent_outputs WHERE scope_id = ? AND output_id = ?
     UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
 )
 INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found RETURNING blob_id"""
+_OF_SCOPES = (
+    """
+    INSERT INTO chosen_scopes
+    SELECT scope_id FROM scopes WHERE scope_id IN (
+        SELECT coalesce(scope_id, context_id)
+        FROM chosen_contexts CROSS JOIN contexts USING (context_id)
+    )
+    """,
+    """
+    INSERT INTO chosen_artifacts
+    SELECT artifact_id FROM chosen_scopes CROSS JOIN artifacts USING (scope_id)
+    """,
+    """
+    INSERT INTO chosen_outputs
+    SELECT DISTINCT scope_id, output_id FROM chosen_scopes CROSS JOIN agent_outputs USING (scope_id)
+    """,
+    """
+    WITH RECURSIVE found (id) AS (
+        SELECT blob_id FROM chosen_scopes CROSS JOIN agent_outputs USING (scope_id)
+        UNION SELECT blob_id FROM chosen_scopes CROSS JOIN files USING (scope_id)
+            WHERE blob_id IS NOT NULL
+        UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+    )
+    INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found
+    """,
+)
+_FILES = """
+SELECT scope_id, path, number, output, version, hash FROM files f LEFT JOIN blobs USING (blob_id)
+WHERE (scope_id, path) > (?, ?) AND CASE
+    WHEN number IS NOT NULL THEN EXISTS (
+        SELECT 1 FROM artifacts a CROSS JOIN chosen_artifacts USING (artifact_id)
+        WHERE a.scope_id = f.scope_id AND a.number = f.number
+    )
+    WHEN output IS NOT NULL THEN EXISTS (
+        SELECT 1 FROM chosen_outputs o WHERE o.scope_id = f.scope_id AND o.output_id = f.output
+    )
+    ELSE f.blob_id IN chosen_blobs
+END
+ORDER BY scope_id, path LIMIT ?
+"""

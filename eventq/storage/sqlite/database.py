@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.readonly import Stamp
     from eventq.storage.sqlite.recheck import Recheck
     from eventq.storage.sqlite.runs import Runs
+    from eventq.storage.sqlite.scopes import Scopes
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
     from eventq.storage.sqlite.watcher import Watcher
@@ -214,6 +215,7 @@ class Database(Commits):
         open_turns: OpenTurns
         artifacts: Artifacts
         outputs: Outputs
+        scopes: Scopes
         copies: Copies
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
@@ -627,6 +629,12 @@ class Database(Commits):
     def has_queues(self) -> bool:
         """Return whether there are tables of claims, as `has_memory` does."""
         return self.version >= 6
+
+    def has_scopes(self) -> bool:
+        """Return whether artifacts and outputs have scopes, as `has_memory` does."""
+        if self.version < 8:
+            self._look_again()
+        return self.version >= 8
 
     def check_queues(self) -> None:
         """Raise StoreError when there are no tables of claims."""
@@ -1071,7 +1079,7 @@ _FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
     "roots": lambda db: db.turns.root_faults(),
     "blobs": lambda db: db.blobs.faults(),
     "runs": lambda db: db.runs.faults(),
-    "outputs": lambda db: db.outputs.faults(),
+    "outputs": lambda db: [*db.outputs.faults(), *db.scopes.faults()],
 }
 
 
@@ -1092,5 +1100,6 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "open_turns": ("streams", "OpenTurns", Database.check_memory),
     "artifacts": ("streams", "Artifacts", Database.check_output),
     "outputs": ("outputs", "Outputs", Database.check_output),
+    "scopes": ("scopes", "Scopes", Database.check_output),
     "copies": ("copies", "Copies", Database.check_both),
 }

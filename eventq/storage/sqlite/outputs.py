@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from eventq.errors import UnknownBlobError
 from eventq.event import REF
 from eventq.records import OutputInfo
+from eventq.storage.sqlite.scopes import count_on, keep, pass_by, reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,77 +16,96 @@ if TYPE_CHECKING:
 
 _OUTPUT = (
     "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs JOIN blobs USING"
-    " (blob_id)"
+    " (blob_id) WHERE scope_id = ?"
 )
 
 
 class Outputs:
-    """The tables of what agents put out; see `eventq.storage.base.Outputs`."""
+    """What agents put out in one scope; see `eventq.storage.base.Outputs`."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, scope: int = 0) -> None:
         """Use the connection and transactions of a database."""
         self._db = db
         self._run = db.run
         self._one = db.one
+        self._scope = scope
+
+    def of(self, scope: int) -> Outputs:
+        """Return the outputs of another scope."""
+        return Outputs(self._db, scope)
 
     def next_number(self, counter: str) -> int:
         """Return a counter's value, from 0, and increment it."""
-        return count_on(self._db, counter)
+        return count_on(self._db, self._scope, counter)
 
     def reserve(self, numbers: Sequence[tuple[str, int]]) -> None:
         """Reserve all numbers up to these."""
-        pass_by(self._db, numbers)
+        pass_by(self._db, self._scope, numbers)
 
     def counters(self) -> dict[str, int]:
         """Return the next number of each counter."""
-        return dict(self._run("SELECT name, next FROM counters"))
+        sql = "SELECT name, next FROM counters WHERE scope_id = ?"
+        return dict(self._ask(sql, (self._scope,)))
+
+    def _ask(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
+        return self._run(reading(self._db, sql), bindings)
 
     # --- versions ---------------------------------------------------------------------------------
 
     def add(self, output: str, digest: bytes, *, at: int | None = None) -> OutputInfo:
         """Store a blob as the next version of an output; return it. Raises UnknownBlobError."""
-        sql = (
-            "INSERT INTO agent_outputs (output_id, version, blob_id, created_at_ms) VALUES (?1,"
-            " 1 + coalesce((SELECT max(version) FROM agent_outputs WHERE output_id = ?1), 0),"
-            " ?2, ?3) RETURNING version"
-        )
+        sql = """
+            INSERT INTO agent_outputs (scope_id, output_id, version, blob_id, created_at_ms)
+            VALUES (?1, ?2, 1 + coalesce((
+                SELECT max(version) FROM agent_outputs WHERE scope_id = ?1 AND output_id = ?2
+            ), 0), ?3, ?4)
+            RETURNING version
+        """
         found = self._run("SELECT blob_id, raw_len FROM blobs WHERE hash = ?", (digest,))
         if not found:
             raise UnknownBlobError(REF + digest.hex())
         blob_id, size = found[0]
         at = self._db.milliseconds() if at is None else at
-        version = self._db.change(sql, (output, blob_id, at))[0][0]
+        with self._db.write():
+            keep(self._db, self._scope)
+            version = self._run(sql, (self._scope, output, blob_id, at))[0][0]
         return OutputInfo(output, version, digest.hex(), size, at)
 
     def versions(self, output: str, version: int | None = None) -> list[OutputInfo]:
         """Return all versions of an output, or one; [] for what is not there."""
         if version is None:
-            rows = self._run(f"{_OUTPUT} WHERE output_id = ? ORDER BY version", (output,))
+            sql, bindings = f"{_OUTPUT} AND output_id = ? ORDER BY version", (output,)
         else:
-            rows = self._run(f"{_OUTPUT} WHERE output_id = ? AND version = ?", (output, version))
-        return [*map(_info, rows)]
+            sql, bindings = f"{_OUTPUT} AND output_id = ? AND version = ?", (output, version)  # type: ignore[assignment]
+        return [*map(_info, self._ask(sql, (self._scope, *bindings)))]
 
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
         """Return the next versions, by output and version."""
-        sql = f"{_OUTPUT} WHERE (output_id, version) > (?, ?) ORDER BY output_id, version LIMIT ?"
-        return [*map(_info, self._run(sql, (*after, limit)))]
+        sql = f"{_OUTPUT} AND (output_id, version) > (?, ?) ORDER BY output_id, version LIMIT ?"
+        return [*map(_info, self._ask(sql, (self._scope, *after, limit)))]
 
     def names(self, after: str, limit: int) -> list[str]:
         """Return the next names of outputs, sorted."""
-        sql = "SELECT DISTINCT output_id FROM agent_outputs WHERE output_id > ? ORDER BY 1 LIMIT ?"
-        return [row[0] for row in self._run(sql, (after, limit))]
+        sql = """
+            SELECT DISTINCT output_id FROM agent_outputs WHERE scope_id = ? AND output_id > ?
+            ORDER BY 1 LIMIT ?
+        """
+        return [row[0] for row in self._ask(sql, (self._scope, after, limit))]
 
     def count(self) -> int:
         """Return the number of outputs, versions not counted."""
-        return int(self._one("SELECT count(*) FROM agent_outputs WHERE version = 1"))
+        sql = """
+            SELECT count(*) FROM agent_outputs WHERE scope_id = ? AND version = 1
+        """
+        return int(self._one(reading(self._db, sql), (self._scope,)))
 
     def has_any(self) -> bool:
         """Return whether there is an artifact or an output."""
         sql = (  # with what holds for every row, so that one is looked up, not a whole index begun
-            "SELECT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id >= 0)"
-            " OR EXISTS (SELECT 1 FROM agent_outputs WHERE output_id >= '')"
+            "SELECT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number >= 0)"
+            " OR EXISTS (SELECT 1 FROM agent_outputs WHERE scope_id = ?1 AND output_id >= '')"
         )
-        return bool(self._one(sql))
+        return bool(self._one(reading(self._db, sql), (self._scope,)))
 
     # --- other names of blobs ---------------------------------------------------------------------
 
@@ -118,25 +136,7 @@ class Outputs:
 
     def faults(self) -> list[str]:
         """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""
-        return [row[0] for sql in _FAULTS for row in self._run(sql)]
-
-
-def count_on(db: Database, counter: str) -> int:
-    """Return a counter's value, and increment it."""
-    sql = (
-        "INSERT INTO counters (name, next) VALUES (?, 1)"
-        " ON CONFLICT (name) DO UPDATE SET next = next + 1 RETURNING next - 1"
-    )
-    return int(db.change(sql, (counter,))[0][0])
-
-
-def pass_by(db: Database, numbers: Sequence[tuple[str, int]]) -> None:
-    """Reserve all numbers up to these."""
-    sql = (
-        "INSERT INTO counters (name, next) SELECT value ->> 0, (value ->> 1) + 1 FROM json_each(?)"
-        " WHERE true ON CONFLICT (name) DO UPDATE SET next = max(next, excluded.next)"
-    )
-    db.change(sql, (json.dumps(numbers),))
+        return [row[0] for sql in _FAULTS for row in self._run(reading(self._db, sql))]
 
 
 def _info(row: tuple[Any, ...]) -> OutputInfo:
@@ -145,33 +145,35 @@ def _info(row: tuple[Any, ...]) -> OutputInfo:
 
 
 _FAULTS = (
-    (
-        "SELECT 'artifact ' || artifact_id || ' is not below the next number, ' ||"
-        " coalesce((SELECT next FROM counters"
-        " WHERE name = 'artifact'), 0) FROM artifacts WHERE artifact_id >= coalesce((SELECT next"
-        " FROM counters WHERE"
-        " name = 'artifact'), 0) LIMIT 20"
-    ),
-    (  # What the table's own checks refuse: a reader's integrity check does not look at them.
-        "SELECT 'artifact ' || artifact_id || ' is ' || status || ', and has a hash or an end of"
-        " another status'"
-        " FROM artifacts WHERE (status = 'open') <> (ended_at_ms IS NULL) OR (status = 'sealed')"
-        " <> (hash IS NOT NULL)"
-        " OR status NOT IN ('open', 'sealed', 'failed') LIMIT 20"
-    ),
-    (
-        "SELECT 'artifact ' || artifact_id || ' has ' || size || ' bytes, and ' || held || '"
-        " chunks up to number '"
-        " || last FROM (SELECT artifact_id, size, (SELECT count(*) FROM artifact_chunks c WHERE"
-        " c.artifact_id ="
-        " a.artifact_id) AS held, coalesce((SELECT max(position) FROM artifact_chunks c WHERE"
-        " c.artifact_id ="
-        " a.artifact_id), -1) AS last FROM artifacts a)"
-        " WHERE held <> last + 1 OR held <> (size + 65535) / 65536 LIMIT 20"
-    ),
-    (
-        "SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and ' ||"
-        " count(*) || ' of them'"
-        " FROM agent_outputs GROUP BY output_id HAVING max(version) <> count(*) LIMIT 20"
-    ),
+    """
+    SELECT 'artifact ' || number || ' is not below the next number, ' || next
+        || iif(scope_id, ', of scope ' || scope_id, '')
+    FROM (SELECT scope_id, number, coalesce((
+            SELECT next FROM counters c WHERE c.scope_id = a.scope_id AND name = 'artifact'
+        ), 0) AS next FROM artifacts a)
+    WHERE number >= next LIMIT 20
+    """,
+    # What the table's own checks refuse: a reader's integrity check does not look at them.
+    """
+    SELECT 'artifact ' || number || ' is ' || status
+        || ', and has a hash or an end of another status'
+    FROM artifacts
+    WHERE (status = 'open') <> (ended_at_ms IS NULL) OR (status = 'sealed') <> (hash IS NOT NULL)
+        OR status NOT IN ('open', 'sealed', 'failed') LIMIT 20
+    """,
+    """
+    SELECT 'artifact ' || number || ' has ' || size || ' bytes, and ' || held
+        || ' chunks up to number ' || last
+    FROM (SELECT number, size, (
+            SELECT count(*) FROM artifact_chunks c WHERE c.artifact_id = a.artifact_id
+        ) AS held, coalesce((
+            SELECT max(position) FROM artifact_chunks c WHERE c.artifact_id = a.artifact_id
+        ), -1) AS last FROM artifacts a)
+    WHERE held <> last + 1 OR held <> (size + 65535) / 65536 LIMIT 20
+    """,
+    """
+    SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and '
+        || count(*) || ' of them'
+    FROM agent_outputs GROUP BY scope_id, output_id HAVING max(version) <> count(*) LIMIT 20
+    """,
 )

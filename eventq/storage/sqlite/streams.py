@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.records import OpenInfo
 from eventq.storage.rows import ArtifactRow, StreamPiece
-from eventq.storage.sqlite.outputs import count_on, pass_by
+from eventq.storage.sqlite.scopes import count_on, pass_by, reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ JOINED_BYTES = 4096  # up to here deltas fill one row: a page is written for eac
 COUNTER = "artifact"
 
 _OPEN = "open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms"
-_ARTIFACT = "artifact_id, tool, status, owner, size, lines, hash, error, created_at_ms, ended_at_ms"
+_ARTIFACT = "number, tool, status, owner, size, lines, hash, error, created_at_ms, ended_at_ms"
 _NO_LIMIT = (1 << 63) - 1
 
 
@@ -176,74 +176,96 @@ _SIZE_FAULTS = (
 
 
 class Artifacts(_Streams):
-    """The tables of artifacts; see `eventq.storage.base.Artifacts`."""
+    """The artifacts of one scope; see `eventq.storage.base.Artifacts`."""
+
+    def __init__(self, db: Database, scope: int = 0) -> None:
+        """Use the connection and transactions of a database."""
+        super().__init__(db)
+        self._scope = scope
+
+    def of(self, scope: int) -> Artifacts:
+        """Return the artifacts of another scope."""
+        return Artifacts(self._db, scope)
 
     def create(
         self, tool: str, owner: str, *, number: int | None = None, at: int | None = None
     ) -> int:
         """Begin an artifact and return its number: the next one, unless it is given."""
-        sql = (
-            "INSERT INTO artifacts (artifact_id, tool, status, owner, created_at_ms) VALUES (?,"
-            " ?, 'open', ?, ?)"
-        )
+        sql = """
+            INSERT INTO artifacts (scope_id, number, tool, status, owner, created_at_ms)
+            VALUES (?, ?, ?, 'open', ?, ?)
+        """
         with self._db.write():
             if number is None:
-                number = count_on(self._db, COUNTER)
+                number = count_on(self._db, self._scope, COUNTER)
             else:
-                pass_by(self._db, [(COUNTER, number)])
-            self._run(sql, (number, tool, owner, self._db.milliseconds() if at is None else at))
+                self.reserve(number)
+            at = self._db.milliseconds() if at is None else at
+            self._run(sql, (self._scope, number, tool, owner, at))
         return number
 
     def get(self, number: int) -> ArtifactRow | None:
         """Return the state of an artifact, or None."""
-        rows = self._rows(f"SELECT {_ARTIFACT} FROM artifacts WHERE artifact_id = ?", (number,))  # noqa: S608
+        sql = f"SELECT {_ARTIFACT} FROM artifacts WHERE scope_id = ? AND number = ?"  # noqa: S608
+        rows = self._rows(sql, (self._scope, number))
         return rows[0] if rows else None
 
     def _rows(self, sql: str, bindings: tuple[Any, ...]) -> list[ArtifactRow]:
-        return [ArtifactRow._make(row) for row in self._run(sql, bindings)]
+        return [ArtifactRow._make(row) for row in self._run(reading(self._db, sql), bindings)]
 
     def page(self, after: int, limit: int, *, status: str | None = None) -> list[ArtifactRow]:
         """Return the next artifacts by number, with a status or all."""
-        sql = (
-            f"SELECT {_ARTIFACT} FROM artifacts WHERE artifact_id > ?1"  # noqa: S608
-            " AND status = coalesce(?3, status) ORDER BY artifact_id LIMIT ?2"
-        )
-        return self._rows(sql, (after, limit, status))
+        sql = f"""
+            SELECT {_ARTIFACT} FROM artifacts
+            WHERE scope_id = ?1 AND number > ?2 AND status = coalesce(?4, status)
+            ORDER BY number LIMIT ?3
+        """  # noqa: S608
+        return self._rows(sql, (self._scope, after, limit, status))
 
     def count(self, *, status: str | None = None) -> int:
         """Return the number of artifacts, with a status or all."""
+        sql = """
+            SELECT count(*) FROM artifacts WHERE scope_id = ?1 AND status = coalesce(?2, status)
+        """
         if status is None:
-            return int(self._db.one("SELECT count(*) FROM artifacts"))
-        return int(self._db.one("SELECT count(*) FROM artifacts WHERE status = ?", (status,)))
+            sql = "SELECT count(*) FROM artifacts WHERE scope_id = ?1"
+            return int(self._db.one(reading(self._db, sql), (self._scope,)))
+        return int(self._db.one(reading(self._db, sql), (self._scope, status)))
 
     def alike(self, tool: str, size: int, digest: bytes) -> list[ArtifactRow]:
         """Return the artifacts of a tool and size that have a digest, or none yet, by number."""
-        sql = (
-            f"SELECT {_ARTIFACT} FROM artifacts WHERE tool = ? AND size = ?"  # noqa: S608
-            " AND (hash = ? OR hash IS NULL) ORDER BY artifact_id"
-        )
-        return self._rows(sql, (tool, size, digest))
+        sql = f"""
+            SELECT {_ARTIFACT} FROM artifacts
+            WHERE scope_id = ? AND tool = ? AND size = ? AND (hash = ? OR hash IS NULL)
+            ORDER BY number
+        """  # noqa: S608
+        return self._rows(sql, (self._scope, tool, size, digest))
 
     def is_unused(self, number: int) -> bool:
         """Return whether a number was never given."""
-        sql = (
-            "SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE artifact_id = ?1)"
-            " AND NOT EXISTS (SELECT 1 FROM removed_artifacts WHERE artifact_id = ?1)"
-        )
-        return bool(self._db.one(sql, (number,)))
+        sql = """
+            SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number = ?2)
+                AND NOT EXISTS (SELECT 1 FROM removed_artifacts WHERE scope_id = ?1 AND number = ?2)
+        """
+        return bool(self._db.one(sql, (self._scope, number)))
 
     def reserve(self, number: int) -> None:
         """Reserve all numbers up to this one."""
-        pass_by(self._db, [(COUNTER, number)])
+        pass_by(self._db, self._scope, [(COUNTER, number)])
 
     def remove(self, number: int) -> bool:
         """Delete an artifact; its number is not given again. Return False when there is none."""
-        sql = "DELETE FROM artifacts WHERE artifact_id = ? RETURNING 1"
-        used = "INSERT INTO removed_artifacts (artifact_id, removed_at_ms) VALUES (?, ?)"
+        sql = """
+            DELETE FROM artifacts WHERE scope_id = ? AND number = ? RETURNING 1
+        """
+        used = """
+            INSERT OR IGNORE INTO removed_artifacts (scope_id, number, removed_at_ms)
+            VALUES (?, ?, ?)
+        """
         with self._db.write():
-            found = bool(self._run(sql, (number,)))
+            found = bool(self._run(sql, (self._scope, number)))
             if found:
-                self._run(used, (number, self._db.milliseconds()))
+                self._run(used, (self._scope, number, self._db.milliseconds()))
         return found
 
     def append(
@@ -256,37 +278,44 @@ class Artifacts(_Streams):
         most: int | None = None,
     ) -> int | None:
         """Add chunks to an open artifact of an owner; return the size, or None for no such one."""
-        sql = (
-            "UPDATE artifacts SET size = size + ?1, lines = ?2 WHERE artifact_id = ?3"
-            " AND status = 'open' AND owner IS ?4 AND size = coalesce(?5, size)"
-            " AND size + ?1 <= ?6 RETURNING size"
-        )
-        bindings = (growth.size, growth.lines, number, owner, was, most or _NO_LIMIT)
+        sql = """
+            UPDATE artifacts SET size = size + ?1, lines = ?2
+            WHERE scope_id = ?7 AND number = ?3 AND status = 'open' AND owner IS ?4
+                AND size = coalesce(?5, size) AND size + ?1 <= ?6
+            RETURNING size, artifact_id
+        """
+        most = most or _NO_LIMIT
+        bindings = (growth.size, growth.lines, number, owner, was, most, self._scope)
         with self._db.write():
             rows = self._run(sql, bindings)
             if rows:
-                self._put(number, growth)
+                self._put(rows[0][1], growth)
         return rows[0][0] if rows else None
 
-    def _put(self, number: int, growth: Growth) -> None:
+    def _put(self, row_id: int, growth: Growth) -> None:
         if growth.pieces:
-            self._db.many(_PUT, ((number, *piece) for piece in growth.pieces))
+            self._db.many(_PUT, ((row_id, *piece) for piece in growth.pieces))
+
+    def _row_id(self, number: int) -> int | None:
+        sql = "SELECT artifact_id FROM artifacts WHERE scope_id = ? AND number = ?"
+        return self._db.one(reading(self._db, sql), (self._scope, number))  # type: ignore[no-any-return]
 
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive chunks from a position on until they hold `room` bytes."""
-        sql = (
-            "SELECT position, newlines, bytes FROM artifact_chunks WHERE artifact_id = ?"
-            " AND position >= ? ORDER BY position"
-        )
-        return self._read(sql, number, position, room)
+        sql = """
+            SELECT position, newlines, bytes FROM artifact_chunks
+            WHERE artifact_id = ? AND position >= ? ORDER BY position
+        """
+        row_id = self._row_id(number)
+        return [] if row_id is None else self._read(sql, row_id, position, room)
 
     def find_line(self, number: int, newline: int) -> tuple[int, int]:
         """Return the chunk that holds the n-th newline, or the last one, and those before it."""
-        sql = (
-            "SELECT position, newlines FROM artifact_chunks WHERE artifact_id = ? AND newlines < ?"
-            " ORDER BY newlines DESC, position DESC LIMIT 1"
-        )
-        rows = self._run(sql, (number, newline))
+        sql = """
+            SELECT position, newlines FROM artifact_chunks WHERE artifact_id = ? AND newlines < ?
+            ORDER BY newlines DESC, position DESC LIMIT 1
+        """
+        rows = self._run(sql, (self._row_id(number), newline))
         return rows[0] if rows else (0, 0)
 
     def end(
@@ -300,20 +329,23 @@ class Artifacts(_Streams):
     ) -> ArtifactRow | None:
         """End an open artifact of an owner, after a last growth; return it, None for no such."""
         size, lines = (0, None) if growth is None else growth[:2]
-        bindings = (*ending, self._db.milliseconds(), number, owner, was, size, lines)
+        now = self._db.milliseconds()
         with self._db.write():
-            rows = self._rows(_END, bindings)
+            bindings = (*ending, now, number, owner, was, size, lines, self._scope)
+            rows = self._run(_END, bindings)
             if rows and growth is not None:
-                self._put(number, growth)
-        return rows[0] if rows else None
+                self._put(rows[0][0], growth)
+        return ArtifactRow._make(rows[0][1:]) if rows else None
 
 
-_PUT = (
-    "INSERT INTO artifact_chunks (artifact_id, position, newlines, bytes) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (artifact_id, position) DO UPDATE SET bytes = excluded.bytes"
-)
-_END = (
-    "UPDATE artifacts SET status = ?1, hash = ?2, error = ?3, ended_at_ms = ?4, owner = NULL,"  # noqa: S608
-    " size = size + ?8, lines = coalesce(?9, lines) WHERE artifact_id = ?5 AND status = 'open'"
-    f" AND owner IS ?6 AND size = coalesce(?7, size) RETURNING {_ARTIFACT}"
-)
+_PUT = """
+INSERT INTO artifact_chunks (artifact_id, position, newlines, bytes) VALUES (?, ?, ?, ?)
+ON CONFLICT (artifact_id, position) DO UPDATE SET bytes = excluded.bytes
+"""
+_END = f"""
+UPDATE artifacts SET status = ?1, hash = ?2, error = ?3, ended_at_ms = ?4, owner = NULL,
+    size = size + ?8, lines = coalesce(?9, lines)
+WHERE scope_id = ?10 AND number = ?5 AND status = 'open' AND owner IS ?6
+    AND size = coalesce(?7, size)
+RETURNING artifact_id, {_ARTIFACT}
+"""  # noqa: S608

@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.storage.sqlite import migrate
+from tests.storage.older import aged
 
 
 def schema(path: str) -> set[tuple[str, str, str]]:
@@ -152,11 +153,7 @@ def test_subscriptions_with_the_defaults_of_before_have_those_of_now(path: str) 
         thread.subscribe("chosen", "true", each=True, max_attempts=3, backoff=(1, 600))
         thread.subscribe("other", "true", each=True, max_attempts=5, backoff=(2, 9))
         thread.subscribe("thread", "true", directory=None, **before)
-    connection = apsw.Connection(os.path.join(path, "events.db"))
-    connection.execute("ALTER TABLE unfinished DROP COLUMN uncounted")
-    connection.execute("DELETE FROM migrations WHERE number = 7")
-    connection.pragma("user_version", 6)
-    connection.close()
+    aged(path, 6)
     with eventq.open(path) as thread:
         assert {s.consumer_id: (s.max_attempts, s.backoff) for s in thread.subscriptions()} == {
             "default": (21, (1, 300)),

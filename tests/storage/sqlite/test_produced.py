@@ -92,7 +92,7 @@ def allow(thread: eventq.Thread) -> None:
 
 def disown(thread: eventq.Thread, number: int, owner: str | None = DEAD) -> None:
     """Make an artifact belong to another process."""
-    thread.database.run("UPDATE artifacts SET owner = ? WHERE artifact_id = ?", (owner, number))
+    thread.database.run("UPDATE artifacts SET owner = ? WHERE number = ?", (owner, number))
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_what_is_removed_leaves_no_chunks(thread: eventq.Thread, raw: apsw.Conne
     thread.artifacts.put(NOISE * 8)
     thread.artifacts.put(b"stays")
     thread.artifacts.remove(0)
-    assert ask(raw, "SELECT artifact_id FROM artifact_chunks") == [(1,)]
+    assert ask(raw, "SELECT artifact_id FROM artifact_chunks") == [(2,)]  # the row of number 1
     assert thread.database.free_bytes() > 200 << 12
     thread.gc(apply=True, grace=0)
     assert thread.database.free_bytes() == 0
@@ -280,8 +280,8 @@ def test_an_older_thread_that_is_only_read(
 
 # --- damage ---------------------------------------------------------------------------------------
 
-ARTIFACT = "UPDATE artifacts SET {} WHERE artifact_id = {}"
-CHUNK_OF_0 = "artifact_chunks WHERE artifact_id = 0 AND position = "
+ARTIFACT = "UPDATE artifacts SET {} WHERE number = {}"
+CHUNK_OF_0 = "artifact_chunks WHERE artifact_id = 1 AND position = "
 END = "artifact {} is {}, and has a hash or an end of another status"
 NEXT = "artifact {} is not below the next number, {}"
 CHUNKS = "artifact {} has {} bytes, and {} chunks up to number {}"
@@ -312,10 +312,10 @@ FAULTS: dict[str, list[str]] = {
     f"DELETE FROM {CHUNK_OF_0} 2": [
         CHUNKS.format(0, 131081, 2, 1), DAMAGED.format(0, "chunk 2 is missing"),
     ],
-    "DELETE FROM artifact_chunks WHERE artifact_id = 1": [
+    "DELETE FROM artifact_chunks WHERE artifact_id = 2": [
         CHUNKS.format(1, 11, 0, -1), DAMAGED.format(1, "chunk 0 is missing"),
     ],
-    f"INSERT INTO artifact_chunks VALUES (3, 0, 0, x'{packed(b'x').hex()}')": [
+    f"INSERT INTO artifact_chunks VALUES (4, 0, 0, x'{packed(b'x').hex()}')": [
         CHUNKS.format(3, 0, 1, 0),
     ],
     f"UPDATE {CHUNK_OF_0.replace(' ', ' SET position = 7 ', 1)} 2": [
@@ -369,7 +369,7 @@ def test_a_chunk_that_is_spoiled(
     full: str, raw: apsw.Connection, how: str, number: int, position: int
 ) -> None:
     """A spoiled chunk is one fault, and an error for whoever reads it, and for a collection."""
-    chunk = "artifact_chunks WHERE artifact_id = ? AND position = ?"
+    chunk = "artifact_chunks WHERE artifact_id = ? + 1 AND position = ?"  # rows count from 1
     kept = ask(raw, f"SELECT bytes FROM {chunk}", (number, position))[0][0]
     raw.execute(
         f"UPDATE {chunk.replace(' ', ' SET bytes = ? ', 1)}", (SPOILED[how](kept), number, position)
@@ -390,7 +390,7 @@ def test_flipped_bits(full: str, raw: apsw.Connection) -> None:
     chance = random.Random(5)
     with eventq.open(full) as thread:
         for rowid, position, stored in ask(
-            raw, "SELECT rowid, position, bytes FROM artifact_chunks WHERE artifact_id = 2"
+            raw, "SELECT rowid, position, bytes FROM artifact_chunks WHERE artifact_id = 3"
         ):
             sql = "UPDATE artifact_chunks SET bytes = ? WHERE rowid = ?"
             for at in {0, 1, 4, 5, 6, 9, len(stored) - 1, *chance.sample(range(len(stored)), 8)}:
@@ -410,7 +410,7 @@ def test_swapped_chunks(full: str, raw: apsw.Connection) -> None:
     """Chunks that are sound, in a wrong order, do not have the hash."""
     for was, becomes in ((0, 9), (1, 0), (9, 1)):
         raw.execute(
-            "UPDATE artifact_chunks SET position = ? WHERE artifact_id = 0 AND position = ?",
+            "UPDATE artifact_chunks SET position = ? WHERE artifact_id = 1 AND position = ?",
             (becomes, was),
         )
     with eventq.open(full) as thread:
@@ -422,10 +422,10 @@ def test_swapped_chunks(full: str, raw: apsw.Connection) -> None:
 
 
 @pytest.mark.parametrize(("sql", "said"), [
-    ("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 2 AND position", ""),
+    ("UPDATE artifact_chunks SET newlines = newlines + 1 WHERE artifact_id = 3 AND position", ""),
     ("UPDATE counters SET next = 0 WHERE name = 'output:'", ""),
     ("INSERT INTO blob_names SELECT zeroblob(32), min(blob_id) FROM blobs", "another SHA-256"),
-    ("DELETE FROM artifacts WHERE artifact_id = 1", "artifact_chunks"),
+    ("DELETE FROM artifacts WHERE number = 1", "artifact_chunks"),
     (ARTIFACT.format("size = -1", 0), CHUNKS.format(0, -1, 3, 2)),
 ])  # fmt: skip
 def test_what_leads_elsewhere_is_said(

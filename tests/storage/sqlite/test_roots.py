@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING
 
-import apsw
 import pytest
 from blake3 import blake3
 
 import eventq
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
 from eventq.records import NewTurn
-from eventq.storage.sqlite import migrate
 from tests.contract.test_roots import A, B, C
+from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,23 +65,6 @@ def test_a_long_way_takes_few_steps(opened: Thread) -> None:
         for turn in turns:
             attach(turn, A)
     assert opcodes(opened, opened.contexts.create(base=turns[-1]).append(b"x").turn_id) < 200
-
-
-def aged(path: str, version: int) -> None:
-    """Make a thread what an eventq of an older schema left."""
-    connection = apsw.Connection(os.path.join(path, "events.db"))
-    for step, file in reversed(migrate.files()[version:]):
-        with open(file, encoding="utf-8") as script:
-            text = script.read()
-        for table, column in re.findall(r"^ALTER TABLE (\w+) ADD COLUMN (\w+)", text, re.MULTILINE):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        made = re.findall(r"^CREATE (TABLE|TRIGGER) (\w+)", text, re.MULTILINE)
-        assert made or "ALTER" in text, step
-        for kind, name in reversed(made):
-            connection.execute(f"DROP {kind} {name}")
-    connection.execute("DELETE FROM migrations WHERE number > ?", (version,))
-    connection.pragma("user_version", version)
-    connection.close()
 
 
 @pytest.fixture

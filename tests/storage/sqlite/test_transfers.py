@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 NOISE = random.Random(3).randbytes(3 * CHUNK + 5)
 NEWEST = "UPDATE blob_bytes SET bytes = ? WHERE blob_id = (SELECT max(blob_id) FROM blob_bytes)"
-PIECE = "UPDATE artifact_chunks SET bytes = ? WHERE artifact_id = ? AND position = ?"
+PIECE = "UPDATE artifact_chunks SET bytes = ? WHERE artifact_id = ? + 1 AND position = ?"
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -137,8 +137,8 @@ DAMAGED_ARTIFACT: dict[str, tuple[str, Callable[[bytes], Any]]] = {
     "shorter": (SECOND, lambda _: packed(b"z" * (CHUNK - 1))),
     "no bytes": (SECOND, lambda _: b""),
     "missing": ("DELETE FROM artifact_chunks WHERE position = 1 AND ?", lambda _: 1),
-    "another hash": ("UPDATE artifacts SET hash = ? WHERE artifact_id = 1", lambda _: bytes(32)),
-    "another size": ("UPDATE artifacts SET size = size + ? WHERE artifact_id = 1", lambda _: 1),
+    "another hash": ("UPDATE artifacts SET hash = ? WHERE number = 1", lambda _: bytes(32)),
+    "another size": ("UPDATE artifacts SET size = size + ? WHERE number = 1", lambda _: 1),
 }
 
 

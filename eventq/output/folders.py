@@ -1,0 +1,224 @@
+"""Folders of what was produced: artifacts, outputs and other files, in and out.
+
+An artifact is `{id}.{tool}.log`, an output `{id}.md` or a later version `{id}.v2.md`; every other
+file, in folders below too, is a blob. Nothing is passed over without a note.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from itertools import chain
+
+from eventq import system
+from eventq.errors import InputError
+from eventq.output import agents, artifacts
+from eventq.records import OutputInfo
+from eventq.storage.rows import FileRow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.output.store import OutputStore
+    from eventq.records import ArtifactInfo, Blob
+
+    Found = ArtifactInfo | OutputInfo | Blob
+    Made = dict[str, Found]
+    Note = Callable[[str], object]
+
+_PAGE = 1_000
+
+
+def bring(produced: OutputStore, folder: str, note: Note, skip: str = "") -> Made:
+    """Store the files of a folder; return what each is, by its path in the folder.
+
+    Artifacts and outputs that are here already are reused; one whose number is taken gets another.
+    So importing twice adds nothing. `note` gets a sentence for each file that is left out, and
+    `skip` is a path of which nothing is read. Raises OSError.
+    """
+    made: Made = {**produced.artifacts.import_folder(folder)}
+    made |= produced.outputs.import_folder(folder)
+    for path in _files(folder, note, skip):
+        if path not in made:
+            made[path] = _Incoming(produced, folder, path).blob()
+    return made
+
+
+def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = "") -> int:
+    """Store the files of a session's folder as that is now; return how many are new or changed.
+
+    The numbers and names are those that the session cites: what the folder had under one before is
+    replaced, and a number that something else has here is noted.
+    """
+    paths = sorted(_files(folder, note, skip), key=_order)
+    return sum(_Incoming(produced, folder, path).store(note) for path in paths)
+
+
+def write(produced: OutputStore, folder: str, note: Note) -> dict[str, int]:
+    """Write a folder as its files were imported, and what else was produced; return the counts.
+
+    An existing file with the same content is left alone. `note` gets a sentence for what cannot
+    have its name. Raises ConflictError for one with other content, OSError.
+    """
+    counts = {"artifacts": 0, "outputs": 0, "files": 0}
+    paths = set()
+    imported = set()
+    for file in files_of(produced):
+        paths.add(file.path)
+        imported.add(_found(produced, file).url if file.digest is None else "")
+        _save(produced, folder, file)
+        counts[_kind(file)] += 1
+    every: Iterator[ArtifactInfo | OutputInfo] = chain(produced.artifacts, produced.outputs)
+    for info in every:
+        if info.url in imported:
+            continue
+        file = _own_file(info)
+        if file.path in paths:
+            note(f"{info.url} was not written: '{file.path}' is another one's name")
+            continue
+        _save(produced, folder, file)
+        counts[_kind(file)] += 1
+    return counts
+
+
+def _kind(file: FileRow) -> str:
+    return "artifacts" if file.number is not None else "outputs" if file.output else "files"
+
+
+def _own_file(info: ArtifactInfo | OutputInfo) -> FileRow:
+    """Return the file that something becomes which came from none."""
+    if isinstance(info, OutputInfo):
+        return FileRow(agents.file_name(info), output=info.output_id, version=info.version)
+    return FileRow(artifacts.file_name(info), int(info.artifact_id))
+
+
+def _found(produced: OutputStore, file: FileRow) -> ArtifactInfo | OutputInfo:
+    if file.number is not None:
+        return produced.artifacts.get(file.number)
+    return produced.outputs.get(file.output or "", file.version or 1)
+
+
+def _save(produced: OutputStore, folder: str, file: FileRow) -> None:
+    """Write a file of a folder unless it is there."""
+    check_path(file.path)
+    path = os.path.join(folder, file.path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if file.digest is not None:
+        artifacts.save_or_compare(path, produced.blobs.stream(file.digest), file.digest.hex())
+    elif file.number is not None:
+        produced.artifacts.export(file.number, path)
+    else:
+        info = produced.outputs.get(file.output or "", file.version or 1)
+        artifacts.save_or_compare(path, produced.outputs.stream(info), info.hash)
+
+
+def check_path(path: str) -> None:
+    """Raise InputError for a path that could lead out of its folder."""
+    parts = path.split("/")
+    if "\0" in path or not all(part not in ("", ".", "..") for part in parts):
+        raise InputError(f"{path!r} is no path in a folder", "give one such as notes/plan.txt")
+
+
+def has_any(produced: OutputStore) -> bool:
+    """Return whether a folder of a scope would have a file."""
+    scope = produced.scope
+    if produced.database.scopes.files(scope, "", 1):
+        return True
+    return produced.database.outputs.of(scope).has_any()
+
+
+def files_of(produced: OutputStore) -> Iterator[FileRow]:
+    """Yield the files that were imported into a scope, by path."""
+    after = ""
+    while page := produced.database.scopes.files(produced.scope, after, _PAGE):
+        yield from page
+        after = page[-1].path
+
+
+def _files(folder: str, note: Note, skip: str) -> Iterator[str]:
+    """Yield the path of each plain file in a folder and those below, links not followed."""
+    todo = [""]
+    while todo:
+        inside = todo.pop()
+        with os.scandir(os.path.join(folder, inside)) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            path = os.path.join(inside, entry.name)
+            if why := _why_not(entry, skip):
+                note(f"{os.path.join(folder, path)!r} was left out: {why}")
+            elif entry.is_dir():
+                todo.append(path)
+            else:
+                yield path
+
+
+def _why_not(entry: os.DirEntry[str], skip: str) -> str:
+    """Return why an entry of a folder cannot be stored, "" if it can."""
+    if entry.is_symlink():
+        return "it is a link"
+    if not entry.is_dir() and not entry.is_file():
+        return "it is neither a file nor a folder"
+    if os.path.realpath(entry.path) == skip:
+        return "it is the thread"
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    return ""
+
+
+def _order(path: str) -> tuple[int, str]:
+    """Return what sorts paths: artifacts by number, then the others."""
+    match = artifacts.file_parts(path)
+    return (int(match[1]) if match else artifacts.LARGEST_ID, path)
+
+
+class _Incoming:
+    """One file of a folder, and what it was when the folder was imported before."""
+
+    def __init__(self, produced: OutputStore, folder: str, path: str) -> None:
+        self._produced = produced
+        self._path = path
+        self._place = os.path.join(folder, path)
+        self._was = produced.database.scopes.file(produced.scope, path)
+
+    def blob(self) -> Blob:
+        """Store it as a blob."""
+        made = self._put()
+        self._note_as(FileRow(self._path, digest=bytes.fromhex(made.hash)))
+        return made
+
+    def _put(self) -> Blob:
+        with system.open_regular(self._place, follow=False) as file:
+            return self._produced.blobs.put(file)
+
+    def _note_as(self, file: FileRow) -> bool:
+        if file == self._was:
+            return False
+        self._produced.database.scopes.put_file(self._produced.scope, file)
+        return True
+
+    def store(self, note: Note) -> bool:
+        """Store it as what its name says; return whether that is new or changed."""
+        if match := artifacts.file_parts(self._path):
+            return self._artifact(artifacts.incoming(match), note)
+        if match := agents.file_parts(self._path):
+            return self._output(match[1], int(match[2] or 1))
+        before = self._was
+        return self.blob().hash != (before and before.digest and before.digest.hex())
+
+    def _artifact(self, wanted: ArtifactInfo, note: Note) -> bool:
+        number = int(wanted.artifact_id)
+        ours = self._was is not None and self._was.number == number
+        made, new = self._produced.artifacts.place(
+            wanted, partial(artifacts.read_file, self._place), instead=ours
+        )
+        self._note_as(FileRow(self._path, int(made.artifact_id)))
+        if int(made.artifact_id) != number:
+            note(f"{self._path} is {made.url} here: {number} is another one's number")
+        return new
+
+    def _output(self, output_id: str, version: int) -> bool:
+        made, new = self._produced.outputs.take(output_id, version, self._put().hash)
+        return self._note_as(FileRow(self._path, None, output_id, made.version)) or new
