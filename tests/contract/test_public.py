@@ -43,6 +43,7 @@ LEVELS = {
     "eventq.dag": 5,
     "eventq.transfer": 5.5,
     "eventq.output": 5,
+    "eventq.sessions": 5.2,
     "eventq.blobs": 4,
     "eventq.streams": 4,
     "eventq.chunking": 3,

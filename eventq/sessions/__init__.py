@@ -1,0 +1,1 @@
+"""Session files of coding agents: what their lines mean, and how they hang together."""

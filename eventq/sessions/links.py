@@ -1,0 +1,101 @@
+"""Values about the entries of session files, and access to entries of any shape.
+
+An entry is a parsed JSON object of any shape: tools change their formats every few weeks, and a
+file may hold lines of other programs. A missing key and a value of the wrong type are the same
+here.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NamedTuple
+
+    Entry = dict[str, Any]
+else:
+    from eventq.named import NamedTuple
+
+# Flags of `Link.kind`; they are stored, so a number never changes its meaning.
+MESSAGE = 1  # part of the conversation; entries without it only stand beside it
+CALLS = 2  # calls a tool
+RESULT = 4  # has the result of a tool call
+META = 8  # written by the tool itself or by a team mate: no end of a conversation
+FOLLOWS = 16  # names no parent: it belongs below the entry before it
+
+
+class Link(NamedTuple):
+    """How an entry belongs into the tree of its file."""
+
+    id: str | None  # unique in the file, unless an entry is repeated
+    parent: str | None = None  # the id of another entry; None at a root
+    kind: int = 0  # flags
+    response: str | None = None  # the answer of the model that this entry is a part of
+    agent: str | None = None  # the subagent that wrote it, "" for one without a name
+
+
+class Title(NamedTuple):
+    """A title that an entry gives to its session: of the highest rank, the last one counts."""
+
+    text: str  # empty: the session has no title
+    rank: int
+
+
+class Spawn(NamedTuple):
+    """A start of a subagent, as far as an entry knows it."""
+
+    call: str | None = None  # the id of the tool call
+    agent: str | None = None  # the id of the agent, or of the run that it is a part of
+    prompt: str | None = None  # its first message
+
+
+class Beside(NamedTuple):
+    """What a file is that stands in the folder beside a session."""
+
+    kind: str  # "session" of a subagent, "sidecar" of one, "artifact", "output" or "other"
+    name: str | None = None  # the agent's; the number of an artifact; the id of an output
+    parent: str | None = None  # the agent or run that it belongs to; None: the session itself
+
+
+class Start(NamedTuple):
+    """What a sidecar says about the start of its subagent."""
+
+    call: str | None  # the id of the tool call
+    parent: str | None  # the id of the agent that made the call; None: the session itself
+
+
+class NewSession(NamedTuple):
+    """What a fork is to be."""
+
+    id: str
+    time: str  # now, as in 2026-03-18T10:30:00.123Z
+    source: str  # the path of the file that is forked
+    new_id: Callable[[], str]  # returns another UUID at each call
+    cwd: str | None = None  # None: as before
+    title: str | None = None  # None: that of the source
+
+
+def string(entry: Any, key: str) -> str | None:
+    """Return the text under a key; None if there is none or an empty one."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def mapping(entry: Any, key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one if there is none."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def objects(entry: Any, key: str) -> list[dict[str, Any]]:
+    """Return the objects of the list under a key."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text_of(message: Any) -> str | None:
+    """Return the text of a message, of all its blocks."""
+    if whole := string(message, "content"):
+        return whole
+    blocks = [string(one, "text") for one in objects(message, "content")]
+    return "\n".join(one for one in blocks if one) or None

@@ -1,0 +1,79 @@
+"""Any other file of JSON lines: a chain, unless its entries name their parents."""
+
+from __future__ import annotations
+
+from eventq.sessions.links import FOLLOWS, MESSAGE, Beside, Link, Start, mapping, string, text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from eventq.sessions.links import Entry, NewSession, Spawn, Title
+
+_NAMES = (("uuid", "parentUuid"), ("id", "parentId"), ("id", "parent_id"))
+
+
+class Plain:
+    """Reads files of unknown tools, and is what the other readers are built on."""
+
+    name = "plain"
+    last_is_leaf = True
+
+    def is_header(self, entry: Entry) -> bool:  # noqa: ARG002
+        """Return whether an entry describes the file, and is no part of its tree."""
+        return False
+
+    def link(self, entry: Entry) -> Link | None:
+        """Return how an entry belongs into the tree of its file; None: it does not."""
+        for name, parent in _NAMES:
+            if (own := string(entry, name)) and parent in entry:
+                return Link(own, string(entry, parent), MESSAGE)
+        own = string(entry, "uuid") or string(entry, "id")
+        return Link(own, None, MESSAGE | FOLLOWS)
+
+    def session_id(self, entry: Entry) -> str | None:  # noqa: ARG002
+        """Return the id of the session, if the entry states it."""
+        return None
+
+    def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
+        """Return the title that an entry gives to its session."""
+        return None
+
+    def text(self, entry: Entry) -> str | None:
+        """Return the text of the message in an entry."""
+        return text_of(mapping(entry, "message")) or text_of(entry)
+
+    def spawns(self, entry: Entry) -> list[Spawn]:  # noqa: ARG002
+        """Return the starts of subagents that an entry knows of."""
+        return []
+
+    def folder(self, path: str) -> Beside:  # noqa: ARG002
+        """Return what a file is whose path inside the session's folder, with `/`, is given."""
+        return Beside("other")
+
+    def sidecar(self, content: Any) -> Start:  # noqa: ARG002
+        """Return what the JSON value in a sidecar says about the start of its subagent."""
+        return Start(None, None)
+
+    def carried(self, entry: Entry) -> bool:
+        """Return whether a fork needs an entry wherever in the file it stands."""
+        return self.is_header(entry)
+
+    def fork(
+        self,
+        path: Iterable[Entry],
+        carried: Iterable[Entry],  # noqa: ARG002
+        new: NewSession,  # noqa: ARG002
+    ) -> Iterator[Entry]:
+        """Yield the entries of a new file that goes on from the end of a path.
+
+        `path` are the entries from the root to that end, `carried` those that `carried` is true
+        for; both in order. They stay unchanged, and the new ones may share values with them. Lines
+        are to be written as `eventq.output.spelling.spell` does.
+        """
+        yield from path
+
+    def file_name(self, new: NewSession) -> str:
+        """Return the name of the file of a new session."""
+        return f"{new.id}.jsonl"

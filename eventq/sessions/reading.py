@@ -1,0 +1,55 @@
+"""Who reads a session file: one reader for each tool, all with the same face.
+
+A reader is pure and never raises, whatever JSON object it is given. It says how entries are linked;
+`eventq.sessions.tree` makes a tree of that.
+"""
+
+from __future__ import annotations
+
+from eventq.sessions.claude import LINKED, UNLINKED, Claude
+from eventq.sessions.links import mapping, string
+from eventq.sessions.omp import OWN_KEYS, OWN_TYPES, OhMyPi, is_slot
+from eventq.sessions.pi import Pi
+from eventq.sessions.plain import Plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eventq.sessions.links import Entry
+
+    Reader = Plain  # what all of them can do
+
+READERS: dict[str, Plain] = {one.name: one for one in (Claude(), OhMyPi(), Pi(), Plain())}
+
+
+def reader_of(first: Sequence[Entry]) -> Plain:
+    """Return the reader of a file that begins with these entries."""
+    for entry in first:
+        if is_slot(entry):
+            return READERS["omp"]
+        if string(entry, "type") == "session" and string(entry, "id"):
+            return READERS["omp" if _is_omp(entry, first) else "pi"]
+        if _is_claude(entry):
+            return READERS["claude"]
+    return READERS["plain"]
+
+
+def _is_omp(header: Entry, first: Iterable[Entry]) -> bool:
+    """Return whether a session without a line for its title is nevertheless one of Oh My Pi."""
+    return not OWN_KEYS.isdisjoint(header) or any(
+        string(one, "type") in OWN_TYPES
+        or (string(one, "type") == "model_change" and string(one, "model"))
+        for one in first
+    )
+
+
+def _is_claude(entry: Entry) -> bool:
+    kind = string(entry, "type")
+    if string(entry, "uuid") and "parentUuid" in entry:
+        return kind in LINKED
+    if kind == "file-history-snapshot":
+        return bool(mapping(entry, "snapshot"))
+    if kind == "summary":
+        return bool(string(entry, "leafUuid"))
+    return kind in UNLINKED and bool(string(entry, "sessionId"))

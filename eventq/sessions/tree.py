@@ -1,0 +1,366 @@
+"""The tree of a session file: where each entry hangs, which branches there are, which is active.
+
+Positions are those of the links that are passed in, in file order. Links are resolved over the
+whole file, since a parent may come later, be missing, or be repeated with other values. All
+functions take time linear in the file, and none is recursive: a chain may be 250,000 long.
+
+A response of Claude Code with parallel calls is several lines; each result hangs from its own call:
+
+    A1 ─┬─ A2 ─┬─ R2 ── next         places:  A1 ── A2 ── R1 ── R2 ── next
+        └─ R1  └─ (a hook's line)                                └─ (a hook's line)
+
+Such lines are one conversation, so they become one chain, in file order. What continues from any
+of them continues from the last, and a rewind to before the response is still a branch. As long as
+lines are appended below earlier ones, what was placed before an append keeps its place.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import NamedTuple
+
+    from eventq.sessions.links import Link, Spawn
+else:
+    from eventq.named import NamedTuple
+
+ROOT = -1  # the place of a node that hangs under nothing
+ABSENT = -2  # of an entry that is no node: unlinked, or repeated later with the same id
+
+
+class Agent(NamedTuple):
+    """A subagent whose entries stand in the file of its parent."""
+
+    first: int  # its first node
+    tip: int  # its last message
+
+
+class Tree(NamedTuple):
+    """How the entries of a file hang together."""
+
+    places: list[int]  # for each entry the position that it hangs under, ROOT or ABSENT
+    names: list[str | None]  # the subagent that each node belongs to, None for the session's own
+    active: int | None  # where the session goes on; None without any node
+    tips: list[int]  # where each branch ends, in file order, with the active one
+    agents: dict[str, Agent]  # by name, in file order
+
+
+def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
+    """Return the tree of a file.
+
+    `last_is_leaf`: the session goes on at its last entry, whatever that is. Else it does at that of
+    the messages above the childless entries which is furthest down in the file, and not META if
+    another is not. None among the links is an entry that is no node.
+    """
+    parents = _parents(links)
+    order = _parents_first(parents)
+    names = _names(links, parents, order)
+    places = _places(links, parents, order, names)
+    active, tips = _ends(links, places, names, last_is_leaf=last_is_leaf)
+    return Tree(places, names, active, tips, _agents(links, names))
+
+
+def path(places: Sequence[int], end: int) -> list[int]:
+    """Return the positions from the root to a node."""
+    found = []
+    while end >= 0:
+        found.append(end)
+        end = places[end]
+    return found[::-1]
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def _parents(links: Sequence[Link | None]) -> list[int]:
+    """Return the position of each node's parent, without cycles."""
+    known: dict[str | None, int] = {
+        link.id: n for n, link in enumerate(links) if link and link.id is not None
+    }
+    parents = []
+    before = ROOT
+    for n, link in enumerate(links):
+        if link is None or known.get(link.id, n) != n:
+            parents.append(ABSENT)
+            continue
+        parent = before if link.kind & FOLLOWS else known.get(link.parent, ROOT)
+        parents.append(parent if parent != n else ROOT)
+        before = n
+    _break_cycles(parents)
+    return parents
+
+
+def _break_cycles(parents: list[int]) -> None:
+    """Make the first node of each cycle a root."""
+    walks = [ABSENT] * len(parents)  # the walk that has seen each node
+    for start in range(len(parents)):
+        node = start
+        while node >= 0 and walks[node] == ABSENT:
+            walks[node] = start
+            node = parents[node]
+        if node >= 0 and walks[node] == start:
+            cycle = [node]
+            while (node := parents[node]) != cycle[0]:
+                cycle.append(node)
+            parents[min(cycle)] = ROOT
+
+
+def _parents_first(parents: Sequence[int]) -> list[int]:
+    """Return all nodes, each below its parent, otherwise in file order."""
+    order: list[int] = []
+    seen = bytearray(len(parents))
+    for start in range(len(parents)):
+        above = []
+        node = start
+        while node >= 0 and parents[node] != ABSENT and not seen[node]:
+            seen[node] = 1
+            above.append(node)
+            node = parents[node]
+        order += reversed(above)
+    return order
+
+
+def _names(
+    links: Sequence[Link | None], parents: Sequence[int], order: Iterable[int]
+) -> list[str | None]:
+    """Return the subagent that each node belongs to; None for those of the file's own session.
+
+    A subagent without a name has that of the entry above it, or the id of its first one. In a file
+    of a subagent, its own entries are the session's.
+    """
+    names: list[str | None] = [None] * len(links)
+    for node in order:
+        link = links[node]
+        if link and link.agent is not None:
+            above = names[parents[node]] if parents[node] >= 0 else None
+            names[node] = link.agent or above or link.id or f"#{node}"
+    present = [n for n, parent in enumerate(parents) if parent != ABSENT]
+    if any(names[n] is None and _is(links[n], MESSAGE) for n in present):
+        return names
+    own = names[present[0]] if present else None
+    return [None if name == own else name for name in names]
+
+
+def _is(link: Link | None, flag: int) -> bool:
+    return link is not None and bool(link.kind & flag)
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def _places(
+    links: Sequence[Link | None],
+    parents: Sequence[int],
+    order: Sequence[int],
+    names: Sequence[str | None],
+) -> list[int]:
+    """Return where each node hangs, the lines of one response in one chain."""
+    groups = _groups(links, parents, order, names)
+    places = list(parents)
+    last = _chain(places, parents, order, groups)
+    alive = _alive(parents, order, [_is(link, MESSAGE) for link in links])
+    for node in order:
+        above = parents[node]
+        outside = above >= 0 and groups[above] not in (ROOT, groups[node])
+        # What only stands beside the conversation stays where it is, as more may be appended.
+        if outside and alive[node] and names[node] == names[above]:
+            places[node] = last[groups[above]]
+    return places
+
+
+def _groups(
+    links: Sequence[Link | None],
+    parents: Sequence[int],
+    order: Iterable[int],
+    names: Sequence[str | None],
+) -> list[int]:
+    """Return for each node the first node of the response that it belongs to, or ROOT.
+
+    That are the lines of the response, the results of its calls, and what stands between them.
+    """
+    groups = [ROOT] * len(links)
+    above = list(parents)  # the nearest message above each node
+    for node in order:
+        parent = parents[node]
+        if parent >= 0 and not _is(links[parent], MESSAGE):
+            above[node] = above[parent]
+        link, message = links[node], above[node]
+        if link is None or not link.kind & MESSAGE:
+            continue
+        group = groups[message] if message >= 0 and names[message] == names[node] else ROOT
+        if group >= 0 and (link.kind & RESULT or _is_part(link, links[group])):
+            while node != message and groups[node] != group:
+                groups[node] = group
+                node = parents[node]  # noqa: PLW2901
+        elif link.response is not None:
+            groups[node] = node
+    return groups
+
+
+def _is_part(link: Link, first: Link | None) -> bool:
+    return link.response is not None and first is not None and link.response == first.response
+
+
+def _chain(
+    places: list[int], parents: Sequence[int], order: Iterable[int], groups: Sequence[int]
+) -> dict[int, int]:
+    """Make a chain of the nodes of each group, in file order; return the last one of each."""
+    members: dict[int, list[tuple[int, int]]] = {}
+    ranks = list(range(len(places)))  # the position, or that of a parent further down
+    for node in order:
+        if (group := groups[node]) >= 0:
+            if node != group:
+                ranks[node] = max(node, ranks[parents[node]])
+            members.setdefault(group, []).append((ranks[node], node))
+    last = {}
+    for group, found in members.items():
+        found.sort(key=_rank)
+        for (_, above), (_, node) in pairwise(found):
+            places[node] = above
+        last[group] = found[-1][1]
+    return last
+
+
+def _rank(member: tuple[int, int]) -> int:
+    return member[0]
+
+
+def _alive(places: Sequence[int], order: Sequence[int], counts: Sequence[bool]) -> list[bool]:
+    """Return which nodes count or have one below them that does."""
+    alive = list(counts)
+    for node in reversed(order):
+        if alive[node] and places[node] >= 0:
+            alive[places[node]] = True
+    return alive
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def _ends(
+    links: Sequence[Link | None],
+    places: Sequence[int],
+    names: Sequence[str | None],
+    *,
+    last_is_leaf: bool,
+) -> tuple[int | None, list[int]]:
+    """Return where the session goes on, and the end of each of its branches."""
+    order = _parents_first(places)
+    own = [n for n in order if names[n] is None]
+    found = _candidates(links, places, own)
+    plain = [n for n in found if not _is(links[n], META)]
+    active = max(own, default=None) if last_is_leaf or not found else max(plain or found)
+    counts = [
+        _is(link, MESSAGE) and name is None and not (plain and _is(link, META))
+        for link, name in zip(links, names, strict=True)
+    ]
+    if active is None:
+        return None, []
+    counts[active] = True
+    return active, sorted({active, *_leaves(places, order, counts)})
+
+
+def _candidates(
+    links: Sequence[Link | None], places: Sequence[int], own: Iterable[int]
+) -> set[int]:
+    """Return the nearest message above each node that has none below it."""
+    nearest: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for node in own:
+        above = places[node]
+        ends.pop(above, None)
+        if (message := node if _is(links[node], MESSAGE) else nearest.get(above, ROOT)) >= 0:
+            nearest[node] = ends[node] = message
+    return set(ends.values())
+
+
+def _leaves(places: Sequence[int], order: Sequence[int], counts: Sequence[bool]) -> list[int]:
+    """Return the nodes that count and have none below them that does."""
+    inner = [False] * len(places)
+    leaves = []
+    for node in reversed(order):
+        if counts[node] and not inner[node]:
+            leaves.append(node)
+        if (counts[node] or inner[node]) and places[node] >= 0:
+            inner[places[node]] = True
+    return leaves
+
+
+def _agents(links: Sequence[Link | None], names: Sequence[str | None]) -> dict[str, Agent]:
+    """Return the subagents of a file: one goes on at its last message."""
+    agents: dict[str, Agent] = {}
+    for node, name in enumerate(names):
+        if name is not None:
+            first = agents.get(name)
+            if first is None or _is(links[node], MESSAGE):
+                agents[name] = Agent(first.first if first else node, node)
+    return agents
+
+
+# --- where subagents start ------------------------------------------------------------------------
+
+
+class Spawns:
+    """The starts of subagents that the entries of a session know of."""
+
+    def __init__(self, found: Iterable[tuple[int, Spawn]]) -> None:
+        """Index the starts, each with the position of its entry."""
+        self._calls: dict[str, int] = {}
+        self._agents: dict[str, int] = {}
+        self._prompts: dict[str, list[int]] = {}
+        for node, spawn in found:
+            at = self._calls.setdefault(spawn.call, node) if spawn.call else node
+            if spawn.agent:
+                self._agents.setdefault(spawn.agent, at)
+            if spawn.prompt and at == node:
+                self._prompts.setdefault(spawn.prompt, []).append(at)
+
+    def of(
+        self, *, call: str | None = None, agent: str | None = None, prompt: str | None = None
+    ) -> int | None:
+        """Return the position of the call that started a subagent, None if none is known.
+
+        Each start by an equal prompt is returned once, in file order.
+        """
+        for known, key in ((self._calls, call), (self._agents, agent)):
+            if key in known:
+                return known[key]
+        waiting = self._prompts.get(prompt or "")
+        return waiting.pop(0) if waiting else None
+
+
+def starts(
+    links: Sequence[Link | None], tree: Tree, spawns: Spawns, prompt: Callable[[int], str | None]
+) -> dict[str, int | None]:
+    """Return the position where each subagent of a file starts.
+
+    That is the entry that it hangs under; the call that names it, or has its first message, which
+    `prompt` returns for a position, as its prompt; or else the last message before its first one.
+    """
+    found: dict[str, int | None] = {}
+    before = _messages_before(links, tree)
+    for name, agent in tree.agents.items():
+        if (above := tree.places[agent.first]) >= 0:
+            found[name] = above
+        else:
+            at = spawns.of(agent=name, prompt=prompt(agent.first))
+            found[name] = before[agent.first] if at is None else at
+    return found
+
+
+def _messages_before(links: Sequence[Link | None], tree: Tree) -> dict[int, int | None]:
+    """Return the last message of the session before the first entry of each subagent."""
+    firsts = {agent.first for agent in tree.agents.values()}
+    before: dict[int, int | None] = {}
+    last = None
+    for node, link in enumerate(links):
+        if node in firsts:
+            before[node] = last
+        if tree.names[node] is None and tree.places[node] != ABSENT and _is(link, MESSAGE):
+            last = node
+    return before
