@@ -16,8 +16,6 @@ lines are appended below earlier ones, what was placed before an append keeps it
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
 
 TYPE_CHECKING = False
@@ -162,7 +160,7 @@ def _places(
     """Return where each node hangs, the lines of one response in one chain."""
     groups = _groups(links, parents, order, names)
     places = list(parents)
-    last = _chain(places, parents, order, groups)
+    last = _chain(places, order, groups)
     alive = _alive(parents, order, [_is(link, MESSAGE) for link in links])
     for node in order:
         above = parents[node]
@@ -206,28 +204,15 @@ def _is_part(link: Link, first: Link | None) -> bool:
     return link.response is not None and first is not None and link.response == first.response
 
 
-def _chain(
-    places: list[int], parents: Sequence[int], order: Iterable[int], groups: Sequence[int]
-) -> dict[int, int]:
-    """Make a chain of the nodes of each group, in file order; return the last one of each."""
-    members: dict[int, list[tuple[int, int]]] = {}
-    ranks = list(range(len(places)))  # the position, or that of a parent further down
+def _chain(places: list[int], order: Iterable[int], groups: Sequence[int]) -> dict[int, int]:
+    """Make a chain of the nodes of each group, in order; return the last one of each."""
+    last: dict[int, int] = {}
     for node in order:
         if (group := groups[node]) >= 0:
             if node != group:
-                ranks[node] = max(node, ranks[parents[node]])
-            members.setdefault(group, []).append((ranks[node], node))
-    last = {}
-    for group, found in members.items():
-        found.sort(key=_rank)
-        for (_, above), (_, node) in pairwise(found):
-            places[node] = above
-        last[group] = found[-1][1]
+                places[node] = last[group]
+            last[group] = node
     return last
-
-
-def _rank(member: tuple[int, int]) -> int:
-    return member[0]
 
 
 def _alive(places: Sequence[int], order: Sequence[int], counts: Sequence[bool]) -> list[bool]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventq.output.spelling import spell
@@ -40,6 +40,7 @@ SOURCE: list[Entry] = [
     line("progress", "p", "a2"),
     result("r1", "p", "t1", sourceToolAssistantUUID="a2"),
     result("r2", "a3", "t2"),
+    {"type": "custom-title", "customTitle": "Before", "sessionId": SESSION},
     {"type": "custom-title", "customTitle": "By me", "sessionId": SESSION},
     {"type": "ai-title", "aiTitle": "By the model", "sessionId": SESSION},
     line("system", "cb", "r1", logicalParentUuid="p"),
@@ -198,6 +199,7 @@ LABELLED = [
     entry("l4", "l3", "label", targetId="c", label="gone"),
     entry("l5", "l4", "label", targetId="c"),
     entry("d", "b"),
+    entry("l6", "d", "label", targetId="d", label="elsewhere"),
 ]
 
 
@@ -254,6 +256,8 @@ def test_an_oh_my_pi_fork_keeps_its_entries() -> None:
     assert forked(OMP, entries[1:], "b")[0]["type"] == "session"
 
 
+@example("\ud800" * 60, None)
+@example("é€😀" * 60, "auto")
 @given(st.text(st.characters(exclude_categories=()), max_size=300), st.sampled_from([None, "auto"]))
 def test_the_line_of_a_title_has_its_size(title: str, source: str | None) -> None:
     """256 bytes with the newline, cut between characters, and no shorter than need be."""

@@ -82,6 +82,8 @@ def test_claude_has_lines_without_place() -> None:
     """A line without an id, and a title with one, are no nodes; a message without key follows."""
     assert CLAUDE.link({"type": "custom-title", "uuid": "x", "customTitle": "t"}) is None
     assert CLAUDE.link({"type": "user", "message": {}}) is None
+    assert CLAUDE.link({"type": "user", "uuid": "", "parentUuid": ""}) is None
+    assert CLAUDE.link({"type": "user", "uuid": "u", "parentUuid": ""}) == Link("u", None, MESSAGE)
     assert CLAUDE.link({"type": "user", "uuid": "u"}) == Link("u", None, MESSAGE | FOLLOWS)
     assert CLAUDE.link({"type": "system", "uuid": "u"}) == Link("u")
 

@@ -59,6 +59,14 @@ def test_a_line_by_the_tool_is_no_leaf_if_there_is_another() -> None:
         assert shape(entries) == (["u1 u2"], "u1 u2")
         only = [says("u1", None, **mark), says("u2", "u1", **mark)]
         assert shape(only) == (["u1 u2"], "u1 u2")
+        two = [*only, says("u3", "u1", **mark)]
+        assert shape(two) == (["u1 u2", "u1 u3"], "u1 u3")
+
+
+def test_a_line_repeated_at_the_end_may_be_the_leaf() -> None:
+    """The tool goes on there if something stands beside it; what hangs below is still a branch."""
+    entries = [says("u1", None), says("u2", "u1"), says("u1", None), line("system", "x", "u1")]
+    assert shape(entries) == (["u1 u2", "u1"], "u1")
 
 
 def test_a_file_without_messages_goes_on_at_its_last_entry() -> None:
@@ -110,6 +118,14 @@ def test_the_same_response_twice_is_not_one() -> None:
     other = answers("c1", "v", call("t1"), response="m")
     entries = [says("u", None), A1, R1, says("v", "u"), other, result("s1", "c1", "t1")]
     assert shape(entries) == (["u a1 r1", "u v c1 s1"], "u v c1 s1")
+
+
+def test_a_sidechain_under_a_call_is_no_part_of_the_response() -> None:
+    """It hangs where it says, and results come below the call."""
+    side = Link("s", "a", MESSAGE | RESULT, None, "x")
+    called, answered = Link("a", None, MESSAGE | CALLS, "m"), Link("r", "a", MESSAGE | RESULT)
+    assert places(called, side, answered) == [ROOT, 0, 0]
+    assert places(called, answered, side) == [ROOT, 0, 0]
 
 
 @st.composite
@@ -286,6 +302,7 @@ def test_a_sidechain_is_no_branch_of_its_parent() -> None:
     entries = [
         says("u", None), answers("a", "u", call("t1", "Task", prompt="go")), says("n", "a"),
         says("s1", None, "go", isSidechain=True), answers("s2", "s1", isSidechain=True),
+        line("attachment", "x", "s2", isSidechain=True),
     ]  # fmt: skip
     found = grown(entries)
     assert shape(entries) == (["u a n"], "u a n")
@@ -332,7 +349,7 @@ def test_the_entries_of_a_subagents_own_file_are_its_conversation() -> None:
 
 def test_a_start_is_found_by_its_call() -> None:
     """A sidecar names the call; a run names all agents in it."""
-    spawns = Spawns([(3, Spawn("t1", None, "go")), (5, Spawn("t1", "run", None))])
+    spawns = Spawns([(3, Spawn("t1", None, "go")), (5, Spawn("t1", "run", "go"))])
     assert (spawns.of(call="t1"), spawns.of(agent="run"), spawns.of(agent="x")) == (3, 3, None)
     assert (spawns.of(prompt="go"), spawns.of(prompt="go"), spawns.of()) == (3, None, None)
 
@@ -354,6 +371,7 @@ def test_pi_goes_on_at_its_last_entry() -> None:
     chain = [header(), entry("a", None), entry("b", "a"), entry("c", "b")]
     assert shape([*chain, entry("d", "a")]) == (["a b c", "a d"], "a d")
     assert shape([*chain, entry("l", "a", "label")]) == (["a b c", "a l"], "a l")
+    assert shape([*chain, entry("l", "c", "label")]) == (["a b c l"], "a b c l")
     moved = [*chain, entry("l", "a", "label"), entry("d", "c")]
     assert shape(moved) == (["a b c d"], "a b c d")
     assert shape([*chain, entry("d", None)]) == (["a b c", "d"], "d")
