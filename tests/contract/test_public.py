@@ -42,6 +42,7 @@ LEVELS = {
     "eventq.workspace": 4,
     "eventq.dag": 5,
     "eventq.transfer": 5.5,
+    "eventq.sessions": 5.2,
     "eventq.output": 5,
     "eventq.sessions": 5.2,
     "eventq.blobs": 4,
