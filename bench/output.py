@@ -18,6 +18,7 @@ from bench.machine import eventq as command
 from bench.machine import watch_process
 from bench.report import Row, Sample, alone, versus
 from eventq.output.sink import OutputSink
+from eventq.sessions.lines import pack, split, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ def run(plan: Plan) -> Iterator[Row]:
     yield from _capture(plan)
     yield from _sink(plan)
     yield from _session(plan)
+    yield from _lines(plan)
 
 
 def _log(size: int) -> bytes:
@@ -219,6 +221,47 @@ def _session(plan: Plan) -> Iterator[Row]:
     yield alone(f"import the file of {what}", Sample(imports, "MB/s"))
     yield alone(f"export {what}, the same bytes", Sample(exports, "MB/s"))
     plan.clear()
+
+
+def _lines(plan: Plan) -> Iterator[Row]:
+    size = plan.size(100 * MB, 10 * MB)
+    texts = (f'{{"type":"text","text":{json.dumps(part)}}}\n' for part in _texts(size // 2))
+    for kind, lines, least in (
+        ("images", [json.dumps(entry).encode() + b"\n" for entry in _entries(size)], 200),
+        ("texts of 1 to 4 kB", [text.encode() for text in texts], 100),
+    ):
+        found = plan.take({"lines": lambda lines=lines: _packed_and_back(lines)})  # type: ignore[misc]
+        into, out = zip(*found["lines"], strict=True)
+        what = f"the lines of a session of {sum(map(len, lines)) / MB:.0f} MB of {kind}"
+        yield alone(f"parse {what}, images taken out", Sample(into, "MB/s"), least=least)
+        yield alone(f"{what}, put together again", Sample(out, "MB/s"), least=2 * least)
+
+
+def _texts(size: int) -> Iterator[str]:
+    rng = random.Random(4)
+    log = _log(1 << 20).decode()
+    while size > 0:
+        length = rng.randint(1_000, 4_000)
+        start = rng.randrange(len(log) - length)
+        yield log[start : start + length]
+        size -= length
+
+
+def _packed_and_back(lines: list[bytes]) -> tuple[float, float]:
+    size = sum(map(len, lines))
+    blobs: dict[str, bytes] = {}
+
+    def put(data: bytes) -> str:
+        ref = f"blob:blake3:{len(blobs):064x}"
+        blobs[ref] = data
+        return ref
+
+    packed: list[tuple[int, bytes]] = []
+    into = _rate(lambda: packed.extend(pack(split(line), put)[:2] for line in lines), size)
+    texts: list[bytes] = []
+    out = _rate(lambda: texts.extend(unpack(*one, blobs.get, print) for one in packed), size)
+    assert [text + b"\n" for text in texts] == lines
+    return into, out
 
 
 def _entries(size: int) -> list[dict[str, object]]:
