@@ -234,7 +234,7 @@ def _lines(plan: Plan) -> Iterator[Row]:
         into, out = zip(*found["lines"], strict=True)
         what = f"the lines of a session of {sum(map(len, lines)) / MB:.0f} MB of {kind}"
         yield alone(f"parse {what}, images taken out", Sample(into, "MB/s"), least=least)
-        yield alone(f"{what}, put together again", Sample(out, "MB/s"), least=2 * least)
+        yield alone(f"{what}, put together again", Sample(out, "MB/s"), least=least)
 
 
 def _texts(size: int) -> Iterator[str]:
