@@ -189,16 +189,26 @@ class ThreadSource:
     def _follow_names(self) -> None:
         """Choose the artifacts and outputs that chosen texts name, and so on."""
         todo: list[Iterable[bytes]] = [self._blobs.stream(one) for one in self._chosen.blobs()]
+        todo += [
+            self._artifacts(scope).open(one).stream() for scope, one in self._chosen.artifacts()
+        ]
+        scopes = [row.scope for row in self._chosen.records(ScopeRow)]
         while todo:
             for number, output, session in sorted(_names_in(todo.pop())):
                 scope = scope_of(self._moment, session) if session else 0
-                if scope is None:
+                if scope is None or (not session and self._is_in(scopes, number, output)):
                     continue
                 if output:
                     new = self._chosen.add_output(scope, output)
                     todo += [self._blobs.stream(one) for one in new]
                 elif number < 1 << 63 and self._chosen.add_artifact(scope, number):
                     todo.append(self._artifacts(scope).open(number).stream())
+
+    def _is_in(self, scopes: Iterable[int], number: int, output: str) -> bool:
+        """Return whether something in scopes that were chosen whole has a number or a name."""
+        if output:
+            return any(self._moment.outputs.of(one).versions(output, 1) for one in scopes)
+        return any(self._moment.artifacts.of(one).get(number) for one in scopes)
 
     def _artifacts(self, scope: int) -> Artifacts:
         if scope not in self._scopes:

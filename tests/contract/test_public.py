@@ -44,7 +44,6 @@ LEVELS = {
     "eventq.transfer": 5.5,
     "eventq.sessions": 5.2,
     "eventq.output": 5,
-    "eventq.sessions": 5.2,
     "eventq.blobs": 4,
     "eventq.streams": 4,
     "eventq.chunking": 3,
