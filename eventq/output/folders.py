@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 
 from eventq import system
+from eventq.blobs import LARGEST
 from eventq.errors import InputError
 from eventq.output import agents, artifacts
 from eventq.records import OutputInfo
@@ -161,6 +162,8 @@ def _why_not(entry: os.DirEntry[str], skip: str) -> str:
         return "it is neither a file nor a folder"
     if os.path.realpath(entry.path) == skip:
         return "it is the thread"
+    if entry.is_file() and entry.stat().st_size > LARGEST:
+        return "it has more than 4 GiB"
     try:
         entry.name.encode()
     except UnicodeEncodeError:

@@ -135,6 +135,9 @@ class Sessions:
             produced = self.produced.of_context(context.id)
         notes = [*made.notes]
         inside = os.path.realpath(self._directory)
+        if os.path.realpath(folder) == inside:
+            notes.append(f"the folder beside '{path}' was left out: it is the thread")
+            return replace(made, notes=tuple(notes))
         count = folders.bring_session(produced, folder, notes.append, inside)
         return replace(made, files=count, notes=tuple(notes))
 

@@ -1161,3 +1161,12 @@ def test_a_torn_line_stays_until_its_successor_is_stored(
     assert export(thread, "abc") == torn
     assert load(thread, torn + b'f"}\n').added == 1
     assert export(thread, "abc") == torn + b'f"}\n'
+
+
+def test_a_folder_that_is_the_thread(tmp_path: Path) -> None:
+    """A thread beside a session's file, where its folder would be, is left out and reported."""
+    (tmp_path / "s.jsonl").write_bytes(b'{"type":"session","id":"s-1"}\n')
+    with eventq.open(tmp_path / "s", create=True) as thread:
+        made = thread.sessions.import_file(str(tmp_path / "s.jsonl"))
+        assert (made.files, len(thread.database.scopes.files(1, "", 9))) == (0, 0)
+        assert "it is the thread" in made.notes[0]
