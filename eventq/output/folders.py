@@ -7,6 +7,7 @@ file, in folders below too, is a blob. Nothing is passed over without a note.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -52,8 +53,14 @@ def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = ""
     The numbers and names are those that the session cites: what the folder had under one before is
     replaced, and a number that something else has here is noted.
     """
-    paths = sorted(_files(folder, note, skip), key=_order)
-    return sum(_Incoming(produced, folder, path).store(note) for path in paths)
+    count, displaced = 0, []
+    for path in sorted(_files(folder, note, skip), key=_order):
+        file = _Incoming(produced, folder, path)
+        if file.is_displaced():  # a new number could be that of a file that is still to come
+            displaced.append(file)
+        else:
+            count += file.store(note)
+    return count + sum(file.store(note) for file in displaced)
 
 
 def write(produced: OutputStore, folder: str, note: Note) -> dict[str, int]:
@@ -202,6 +209,14 @@ class _Incoming:
         self._produced.database.scopes.put_file(self._produced.scope, file)
         return True
 
+    def is_displaced(self) -> bool:
+        """Return whether it is an artifact whose number something else has here."""
+        match = artifacts.file_parts(self._path)
+        if match is None or (self._was is not None and self._was.number is not None):
+            return False
+        pieces = partial(artifacts.read_file, self._place)
+        return not self._produced.artifacts.is_same(artifacts.incoming(match), pieces)
+
     def store(self, note: Note) -> bool:
         """Store it as what its name says; return whether that is new or changed."""
         if match := artifacts.file_parts(self._path):
@@ -213,9 +228,11 @@ class _Incoming:
 
     def _artifact(self, wanted: ArtifactInfo, note: Note) -> bool:
         number = int(wanted.artifact_id)
-        ours = self._was is not None and self._was.number == number
+        had = None if self._was is None else self._was.number
         made, new = self._produced.artifacts.place(
-            wanted, partial(artifacts.read_file, self._place), instead=ours
+            wanted if had is None else replace(wanted, artifact_id=str(had)),
+            partial(artifacts.read_file, self._place),
+            instead=had is not None,
         )
         self._note_as(FileRow(self._path, int(made.artifact_id)))
         if int(made.artifact_id) != number:
