@@ -229,12 +229,13 @@ class _Incoming:
     def _artifact(self, wanted: ArtifactInfo, note: Note) -> bool:
         number = int(wanted.artifact_id)
         had = None if self._was is None else self._was.number
-        made, new = self._produced.artifacts.place(
-            wanted if had is None else replace(wanted, artifact_id=str(had)),
-            partial(artifacts.read_file, self._place),
-            instead=had is not None,
-        )
-        self._note_as(FileRow(self._path, int(made.artifact_id)))
+        with self._produced.database.write():  # else a crash between would store it again
+            made, new = self._produced.artifacts.place(
+                wanted if had is None else replace(wanted, artifact_id=str(had)),
+                partial(artifacts.read_file, self._place),
+                instead=had is not None,
+            )
+            self._note_as(FileRow(self._path, int(made.artifact_id)))
         if int(made.artifact_id) != number:
             note(f"{self._path} is {made.url} here: {number} is another one's number")
         return new

@@ -318,8 +318,8 @@ def test_a_hostile_file(file: str, tmp_path: Path) -> None:
         source.export_pack(tmp_path / "pack")
         scope = source.scope("one").scope
         found = lines(tmp_path / "pack")
-        bad = [{"file": file, "scope": scope, "artifact": 0},
-               {"file": "ok.log", "scope": scope, "artifact": 77}]  # fmt: skip
+        bad = [{"file": file, "scope": scope, "number": 0},
+               {"file": "ok.log", "scope": scope, "number": 77}]  # fmt: skip
         rewrite(tmp_path / "pack", [*found, *bad])
         made = other.import_pack(tmp_path / "pack")
         assert "2 lines were left out" in str(made.notes)
