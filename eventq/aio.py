@@ -350,9 +350,16 @@ class AsyncThread:
             left = True
             executor.shutdown(wait=False)
 
-    async def read(self, url: str, offset: int | None = None, limit: int | None = None) -> Content:
+    async def read(
+        self,
+        url: str,
+        offset: int | None = None,
+        limit: int | None = None,
+        *,
+        context: int | str | None = None,
+    ) -> Content:
         """Read what a URL names; see `Thread.read`."""
-        return await self._call(self._thread.read, url, offset, limit)
+        return await self._call(self._thread.read, url, offset, limit, context=context)
 
     async def info(self) -> ThreadInfo:
         """Return counts, sizes, and the status of each consumer."""

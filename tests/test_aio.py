@@ -36,7 +36,7 @@ def test_every_call_has_its_async_twin() -> None:
     }
     assert sync - twin == {
         "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
-        "copy_to", "externalize", "open_url", "rehydrate",
+        "copy_to", "externalize", "open_url", "rehydrate", "scope",
     }  # fmt: skip
     assert twin - sync == {"run"}
 

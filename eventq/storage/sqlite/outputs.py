@@ -66,7 +66,7 @@ class Outputs:
             raise UnknownBlobError(REF + digest.hex())
         blob_id, size = found[0]
         at = self._db.milliseconds() if at is None else at
-        with self._db.write():
+        with self._db.joined():
             keep(self._db, self._scope)
             version = self._run(sql, (self._scope, output, blob_id, at))[0][0]
         return OutputInfo(output, version, digest.hex(), size, at)
