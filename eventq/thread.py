@@ -11,6 +11,7 @@ from eventq.errors import (
     LogicError,
     StoreError,
     ThreadExistsError,
+    UnknownContextError,
     UsageError,
 )
 from eventq.event import Batch, Event, check_natural, check_positive
@@ -810,16 +811,19 @@ class Thread:
 
         return OutputStore(self.database, self.blobs)
 
-    def scope(self, context: int | str) -> OutputStore:
+    def scope(self, context: int | str | None) -> OutputStore:
         """Return the `artifacts` and `outputs` of a context: those of its session.
 
-        They are numbered from 0 in a root context and its forks, and stay when these are deleted.
-        Contexts of older versions share the thread's. Raises UnknownContextError.
+        They are numbered from 0 in a root context and its forks, and stay when these are deleted:
+        then the name of the session still leads to them. Those of None are the thread's, which
+        contexts of older versions share. Raises UnknownContextError.
         """
-        return self.produced.of_context(self.contexts.get(context).id)
-
-    def _produced_in(self, context: int | str | None) -> OutputStore:
-        return self.produced if context is None else self.scope(context)
+        if context is None:
+            return self.produced
+        try:
+            return self.produced.of_context(self.contexts.get(context).id)
+        except UnknownContextError:
+            return self.produced.of_session(str(context))
 
     @property
     def artifacts(self) -> Artifacts:
@@ -861,7 +865,7 @@ class Thread:
         """
         from eventq.output import urls
 
-        return urls.read(url, self._produced_in(context), offset, limit)
+        return urls.read(url, self.scope(context), offset, limit)
 
     def open_url(
         self,
@@ -874,7 +878,7 @@ class Thread:
         """Open what `read` returns as an iterator of pieces, in bounded memory."""
         from eventq.output import urls
 
-        return urls.open_url(url, self._produced_in(context), offset, limit)
+        return urls.open_url(url, self.scope(context), offset, limit)
 
     def capture(
         self,
@@ -895,7 +899,7 @@ class Thread:
         from eventq.output.capture import capture
 
         self.database.check_writable()
-        artifacts = self._produced_in(context).artifacts
+        artifacts = self.scope(context).artifacts
         return capture(artifacts, argv, tool=tool, show=show, **options)
 
     def externalize(self, entry: Any, *, full: bool = False) -> Any:

@@ -7,53 +7,40 @@ import os
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
 from eventq.cli.options import IN_CONTEXT, JSON, READ, THREAD
-from eventq.cli.output import LINES, produced_in, show_url
+from eventq.cli.output import PART, show_url
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.cli.output import Part
     from eventq.thread import Thread
 
 
 def put(thread: Thread, *, file: str, tool: str, context: int | str | None, json: bool) -> None:
     """Store a tool's output durably, and print its URL. Reads stdin if FILE is - or missing."""
-    made = produced_in(thread, context).artifacts.put(Input(file), tool)
+    made = thread.scope(context).artifacts.put(Input(file), tool)
     show.result(render.produced(made), made.url, json=json)
 
 
-def cat(
-    thread: Thread,
-    *,
-    id: str,
-    context: int | str | None,
-    offset: int | None,
-    limit: int | None,
-    json: bool,
-) -> None:
+def cat(thread: Thread, *, id: str, part: Part, json: bool) -> None:
     """Write an artifact, or some of its lines, to stdout.
 
     If it is unfinished, this writes what is stored so far.
     """
-    show_url(
-        thread, f"artifact://{id.removeprefix('artifact://')}", context, offset, limit, json=json
-    )
+    show_url(thread, f"artifact://{id.removeprefix('artifact://')}", part, json=json)
 
 
 def ls(thread: Thread, *, context: int | str | None, json: bool) -> None:
     """List all artifacts in the order of their numbers."""
-    render.show_all(
-        produced_in(thread, context).artifacts, render.produced, render.artifact, json=json
-    )
+    render.show_all(thread.scope(context).artifacts, render.produced, render.artifact, json=json)
 
 
 def rm(thread: Thread, *, id: str, context: int | str | None, json: bool) -> None:
     """Delete an artifact. Its number is never used again."""
-    from urllib.parse import unquote
+    from eventq.output.urls import artifacts_at
 
-    name, _, session = id.removeprefix("artifact://").partition("?session=")
-    produced = thread.produced.of_session(unquote(session)) if session else None
-    artifacts = (produced or produced_in(thread, context)).artifacts
+    artifacts, name = artifacts_at(id.removeprefix("artifact://"), thread.scope(context))
     info = artifacts.get(name)
     artifacts.remove(name)
     show.result({"artifact_id": name}, f"Deleted {info.url}", json=json)
@@ -66,7 +53,7 @@ def export(thread: Thread, *, folder: str, context: int | str | None, json: bool
     """
     from eventq.output import folders
 
-    produced = produced_in(thread, context)
+    produced = thread.scope(context)
     try:
         os.makedirs(folder, exist_ok=True)
         counts = folders.write(produced, folder, show.note)
@@ -84,7 +71,7 @@ def take(thread: Thread, *, folder: str, context: int | str | None, json: bool) 
     """
     from eventq.output import folders
 
-    produced = produced_in(thread, context)
+    produced = thread.scope(context)
     try:
         made = folders.bring(produced, folder, show.note, os.path.realpath(thread.path))
     except OSError as error:
@@ -118,7 +105,7 @@ COMMANDS = {
         "make 2>&1 | eventq artifact put --tool make --thread ./inbox",
     ),
     "artifact cat": Command(
-        cat, [_ID, *LINES], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"
+        cat, [_ID, *PART], "eventq artifact cat 3 --offset 101 --limit 100 --thread ./inbox"
     ),
     "artifact ls": Command(
         ls, [IN_CONTEXT, READ, JSON], "eventq artifact ls --context s-1 --thread ./inbox"

@@ -12,10 +12,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypedDict
 
-    from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records import Content
     from eventq.thread import Thread
+
+    class Part(TypedDict):
+        """In which context a URL is read, and which lines of its content are shown."""
+
+        context: int | str | None
+        offset: int | None
+        limit: int | None
 
     class Text(TypedDict):
         """Where an output comes from."""
@@ -36,61 +42,40 @@ def put(
 ) -> None:
     """Publish an agent's output durably, and print its URL. It is read from stdin by default."""
     data = Input(text["file"]) if text["content"] is None else text["content"]
-    outputs = produced_in(thread, context).outputs
+    outputs = thread.scope(context).outputs
     made = outputs.publish(id, data) if id else outputs.put(name or "", data, parent)
     show.result(render.produced(made), made.url, json=json)
 
 
-def produced_in(thread: Thread, context: int | str | None) -> OutputStore:
-    """Return what was produced in the scope of a context, or in the thread's."""
-    return thread.produced if context is None else thread.scope(context)
-
-
 def ls(thread: Thread, *, context: int | str | None, json: bool) -> None:
     """List all outputs of agents by name, one line per version."""
-    render.show_all(produced_in(thread, context).outputs, render.produced, render.output, json=json)
+    render.show_all(thread.scope(context).outputs, render.produced, render.output, json=json)
 
 
 # --- URLs -----------------------------------------------------------------------------------------
 
 
-def cat(
-    thread: Thread,
-    *,
-    url: str,
-    context: int | str | None,
-    offset: int | None,
-    limit: int | None,
-    json: bool,
-) -> None:
+def cat(thread: Thread, *, url: str, part: Part, json: bool) -> None:
     """Write the content of a URL, or some of its lines, to stdout.
 
     A URL is artifact://ID, agent://ID or blob:blake3:HASH. With ?session=NAME it is read in that
     session, whatever the context.
     """
-    show_url(thread, url, context, offset, limit, json=json)
+    show_url(thread, url, part, json=json)
 
 
-def show_url(
-    thread: Thread,
-    url: str,
-    context: int | str | None,
-    offset: int | None,
-    limit: int | None,
-    *,
-    json: bool,
-) -> None:
+def show_url(thread: Thread, url: str, part: Part, *, json: bool) -> None:
     """Write the content of a URL, and print a note about lines left out."""
     if json:
-        show.dump(_as_json(thread.read(url, offset, limit, context=context)))
+        show.dump(_as_json(thread.read(url, **part)))
         return
-    found = thread.open_url(url, offset, limit, context=context)
+    found = thread.open_url(url, **part)
     for piece in found:
         show.out(piece)
     if found.content_type == "application/json":
         show.out(b"\n")
     if found.next_offset is not None:
-        show.note(_left_out(found, offset or 1, found.next_offset))
+        show.note(_left_out(found, part["offset"] or 1, found.next_offset))
     if found.incomplete is not None:
         show.note(f"[Incomplete: {found.incomplete}]")
 
@@ -111,10 +96,13 @@ def _as_json(found: Content) -> dict[str, Any]:
     return {**shown, "next_offset": found.next_offset, "complete": found.complete}
 
 
-LINES = (
-    IN_CONTEXT,
-    Option("offset N", "Start at this line, counted from 1.", kinds.POSITIVE),
-    Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
+PART = (
+    *together(
+        "part",
+        IN_CONTEXT,
+        Option("offset N", "Start at this line, counted from 1.", kinds.POSITIVE),
+        Option("limit N", "Print at most N lines (default: all).", kinds.POSITIVE),
+    ),
     READ,
     JSON,
 )
@@ -152,7 +140,7 @@ COMMANDS = {
     ),
     "cat": Command(
         cat,
-        [Argument("URL"), *LINES],
+        [Argument("URL"), *PART],
         "eventq cat artifact://3 --limit 100 --thread ./inbox",
         "eventq cat 'agent://0-Scout?q=.findings[0]' --thread ./inbox",
         "eventq cat artifact://3 --context s-1 --thread ./inbox",

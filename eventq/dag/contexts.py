@@ -400,5 +400,14 @@ def check_context_name(name: str) -> None:
         )
 
 
+def is_context_name(name: str) -> bool:
+    """Return whether a text can name a context."""
+    try:
+        check_context_name(name)
+    except InputError:
+        return False
+    return True
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19

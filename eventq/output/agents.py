@@ -1,9 +1,8 @@
 """Outputs of agents: documents by name, `0-Scout` or `0-Scout.1-Helper`, in versions.
 
 A name is assigned once: its number counts the outputs under one parent. Names without a number are
-somebody else's. Publishing under the same
-name again adds a version. The plain name always returns the first version, so that nothing already
-read changes.
+somebody else's. Publishing under the same name again adds a version. The plain name always returns
+the first version, so that nothing already read changes.
 """
 
 from __future__ import annotations

@@ -372,6 +372,10 @@ class Artifacts:
             raise UnknownArtifactError(str(artifact_id), self.available())
         return self._info(row)
 
+    def has(self, artifact_id: int) -> bool:
+        """Return whether there is an artifact of a number."""
+        return self._streams.get(artifact_id) is not None
+
     def _info(self, row: ArtifactRow) -> ArtifactInfo:
         return _info(row, self.session)
 

@@ -13,7 +13,6 @@ from itertools import chain
 
 from eventq import system
 from eventq.blobs import LARGEST
-from eventq.errors import InputError
 from eventq.output import agents, artifacts
 from eventq.records import OutputInfo
 from eventq.storage.rows import FileRow
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     Note = Callable[[str], object]
 
 _PAGE = 1_000
+_LONGEST = 1_000  # characters of a path, which goes below a folder's
+_NAME = 255  # bytes of each name in it
 
 
 def bring(produced: OutputStore, folder: str, note: Note, skip: str = "") -> Made:
@@ -48,46 +49,77 @@ def bring(produced: OutputStore, folder: str, note: Note, skip: str = "") -> Mad
 
 
 def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = "") -> int:
-    """Store the files of a session's folder as that is now; return how many are new or changed.
+    """Store the files of a session's folder; return how many are new or changed.
 
-    The numbers and names are those that the session cites: what the folder had under one before is
-    replaced, and a number that something else has here is noted.
+    The numbers and names are those that the session cites. A changed artifact replaces what had its
+    number, a changed output is a new version. `note` gets a sentence for each number that something
+    else has here, and for each file that is left out. What was deleted from the folder stays, as
+    tools delete old files; what was deleted here does not come back.
     """
     count, displaced = 0, []
     for path in sorted(_files(folder, note, skip), key=_order):
         file = _Incoming(produced, folder, path)
-        if file.is_displaced():  # a new number could be that of a file that is still to come
-            displaced.append(file)
-        else:
-            count += file.store(note)
+        try:
+            if file.is_displaced():  # a new number could be that of a file that is still to come
+                displaced.append(file)
+            else:
+                count += file.store(note)
+        except OSError as error:
+            note(f"'{os.path.join(folder, path)}' was left out: {error.strerror or error}")
     return count + sum(file.store(note) for file in displaced)
 
 
 def write(produced: OutputStore, folder: str, note: Note) -> dict[str, int]:
     """Write a folder as its files were imported, and what else was produced; return the counts.
 
-    An existing file with the same content is left alone. `note` gets a sentence for what cannot
-    have its name. Raises ConflictError for one with other content, OSError.
+    An existing file with the same content is left alone. `note` gets a sentence for what was
+    deleted here, or cannot have its name. Raises ConflictError for a file with other content,
+    OSError.
     """
     counts = {"artifacts": 0, "outputs": 0, "files": 0}
-    paths = set()
-    imported = set()
+    names = _Names()
     for file in files_of(produced):
-        paths.add(file.path)
-        imported.add(_found(produced, file).url if file.digest is None else "")
+        if file.number is not None and not produced.artifacts.has(file.number):
+            note(f"{file.path!r} was not written: its artifact was deleted")
+            continue
+        if not is_path(file.path):  # the database is damaged
+            note(f"{file.path!r} was not written: it is no path in a folder")
+            continue
+        names.add(file)
         _save(produced, folder, file)
         counts[_kind(file)] += 1
     every: Iterator[ArtifactInfo | OutputInfo] = chain(produced.artifacts, produced.outputs)
-    for info in every:
-        if info.url in imported:
-            continue
-        file = _own_file(info)
-        if file.path in paths:
-            note(f"{info.url} was not written: '{file.path}' is another one's name")
+    for file in filter(names.lack, map(_own_file, every)):
+        if names.is_taken(file.path):
+            note(f"'{file.path}' is the name of an imported file: what else has it was not written")
             continue
         _save(produced, folder, file)
         counts[_kind(file)] += 1
     return counts
+
+
+class _Names:
+    """The paths of imported files, and what they are."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+        self._numbers: set[int | None] = set()
+        self._versions: dict[str | None, int] = {}  # the newest of each output
+
+    def add(self, file: FileRow) -> None:
+        self._paths.add(file.path)
+        self._numbers.add(file.number)
+        self._versions[file.output] = max(file.version or 0, self._versions.get(file.output, 0))
+
+    def lack(self, file: FileRow) -> bool:
+        """Return whether something is neither an imported file, nor an output that was one."""
+        if file.number is not None:
+            return file.number not in self._numbers
+        return (file.version or 0) > self._versions.get(file.output, 0)
+
+    def is_taken(self, path: str) -> bool:
+        """Return whether an imported file has a path."""
+        return path in self._paths
 
 
 def _kind(file: FileRow) -> str:
@@ -101,15 +133,8 @@ def _own_file(info: ArtifactInfo | OutputInfo) -> FileRow:
     return FileRow(artifacts.file_name(info), int(info.artifact_id))
 
 
-def _found(produced: OutputStore, file: FileRow) -> ArtifactInfo | OutputInfo:
-    if file.number is not None:
-        return produced.artifacts.get(file.number)
-    return produced.outputs.get(file.output or "", file.version or 1)
-
-
 def _save(produced: OutputStore, folder: str, file: FileRow) -> None:
     """Write a file of a folder unless it is there."""
-    check_path(file.path)
     path = os.path.join(folder, file.path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if file.digest is not None:
@@ -121,11 +146,16 @@ def _save(produced: OutputStore, folder: str, file: FileRow) -> None:
         artifacts.save_or_compare(path, produced.outputs.stream(info), info.hash)
 
 
-def check_path(path: str) -> None:
-    """Raise InputError for a path that could lead out of its folder."""
-    parts = path.split("/")
-    if "\0" in path or not all(part not in ("", ".", "..") for part in parts):
-        raise InputError(f"{path!r} is no path in a folder", "give one such as notes/plan.txt")
+def is_path(path: str) -> bool:
+    """Return whether a path, of whatever source, can be one in a folder, and leads nowhere else."""
+    try:
+        parts = path.encode().split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return len(path) <= _LONGEST and all(
+        part not in (b"", b".", b"..") and len(part) <= _NAME and b"\0" not in part
+        for part in parts
+    )
 
 
 def has_any(produced: OutputStore) -> bool:
@@ -149,9 +179,7 @@ def _files(folder: str, note: Note, skip: str) -> Iterator[str]:
     todo = [""]
     while todo:
         inside = todo.pop()
-        with os.scandir(os.path.join(folder, inside)) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        for entry in entries:
+        for entry in _entries(os.path.join(folder, inside), note if inside else None):
             path = os.path.join(inside, entry.name)
             if why := _why_not(entry, skip):
                 note(f"{os.path.join(folder, path)!r} was left out: {why}")
@@ -159,6 +187,18 @@ def _files(folder: str, note: Note, skip: str) -> Iterator[str]:
                 todo.append(path)
             else:
                 yield path
+
+
+def _entries(folder: str, note: Note | None) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; none if it cannot be read, when that can be noted."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        if note is None:
+            raise
+        note(f"'{folder}' was left out: {error.strerror or error}")
+        return []
 
 
 def _why_not(entry: os.DirEntry[str], skip: str) -> str:
@@ -229,6 +269,9 @@ class _Incoming:
     def _artifact(self, wanted: ArtifactInfo, note: Note) -> bool:
         number = int(wanted.artifact_id)
         had = None if self._was is None else self._was.number
+        if had is not None and not self._produced.artifacts.has(had):
+            note(f"'{self._place}' was left out: it was deleted here as artifact {had}")
+            return False
         with self._produced.database.write():  # else a crash between would store it again
             made, new = self._produced.artifacts.place(
                 wanted if had is None else replace(wanted, artifact_id=str(had)),
@@ -241,5 +284,7 @@ class _Incoming:
         return new
 
     def _output(self, output_id: str, version: int) -> bool:
-        made, new = self._produced.outputs.take(output_id, version, self._put().hash)
+        was = 0 if self._was is None else self._was.version or 0
+        before = {(output_id, one) for one in range(1, was)}  # a file that is as it was once is new
+        made, new = self._produced.outputs.take(output_id, version, self._put().hash, taken=before)
         return self._note_as(FileRow(self._path, None, output_id, made.version)) or new

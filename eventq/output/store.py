@@ -86,10 +86,12 @@ class OutputStore:
         if self.session is None:
             hint = "nothing was stored yet: see 'eventq artifact put'"
             raise LogicError("No artifacts directory found", hint)
+        from shlex import quote
+
         raise LogicError(
             f"No artifacts directory found for session '{self.session}'",
-            f"nothing was stored in it yet: see 'eventq artifact put --context {self.session}', or"
-            f" leave --context out for what is the thread's own",
+            f"nothing was stored in it yet: see 'eventq artifact put --context"
+            f" {quote(self.session)}', or leave --context out for what is the thread's own",
         )
 
     def blob_hash(self, ref: str) -> str | None:

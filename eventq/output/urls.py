@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+    from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
 
 
@@ -131,9 +132,7 @@ def read(
 def _artifact(
     url: str, rest: str, produced: OutputStore | None, offset: int | None, limit: int | None
 ) -> Resource:
-    place, _, asked = _authority(url, rest).partition("?")
-    options = _options(asked) if asked else {}
-    name = place.removesuffix("/") if options.keys() <= {"session"} else f"{place}?{asked}"
+    name, options = _number(_authority(url, rest))
     if not name:
         raise UsageError(
             "artifact:// URL requires a numeric ID: artifact://0",
@@ -160,6 +159,19 @@ def _artifact(
     return Resource(
         "text/plain", pieces, offset=offset, limit=limit, incomplete=why, lines=info.lines
     )
+
+
+def artifacts_at(place: str, produced: OutputStore) -> tuple[Artifacts, str]:
+    """Return the artifacts that an address without its scheme is one of, and its number."""
+    name, options = _number(place)
+    return _in_session(produced, options).artifacts, name
+
+
+def _number(place: str) -> tuple[str, dict[str, str]]:
+    """Return the number of an artifact's address, and its options: nothing but a session."""
+    number, _, asked = place.partition("?")
+    options = _options(asked) if asked else {}
+    return (number.removesuffix("/"), options) if options.keys() <= {"session"} else (place, {})
 
 
 def _options(asked: str) -> dict[str, str]:

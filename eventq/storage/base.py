@@ -719,8 +719,8 @@ class Scopes(Protocol):
     def page(self, after: int, limit: int) -> list[ScopeRow]:
         """Return the next scopes by number, but for the thread's; 0 begins."""
 
-    def born_at(self, at: int) -> list[ScopeRow]:
-        """Return the scopes of a time, and the contexts of that time that may begin one."""
+    def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
+        """Return the scopes of some times, and the contexts of these that may begin one."""
 
     def add(self, row: ScopeRow) -> None:
         """Store a scope unless it is there; without its name where that is another one's."""
@@ -732,7 +732,10 @@ class Scopes(Protocol):
         """Move a context of the thread's scope, and its forks, to a scope of their own."""
 
     def put_file(self, scope: int, file: FileRow) -> None:
-        """Store what a file is, in place of what it was. Raises UnknownBlobError."""
+        """Store what a file is, in place of what its path was, or one above or below it.
+
+        No path is a file and a folder. Raises UnknownBlobError.
+        """
 
     def file(self, scope: int, path: str) -> FileRow | None:
         """Return what a file is, or None."""

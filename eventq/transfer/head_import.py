@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from eventq.dag import packfile
-from eventq.dag.contexts import check_context_name
+from eventq.dag.contexts import is_context_name
 from eventq.dag.packfile import HeadRecord
-from eventq.errors import InputError
 from eventq.storage.copied import ContextCopy
 from eventq.transfer.job import LARGEST_ID, Ids
 from eventq.transfer.known import KnownContexts
@@ -60,7 +59,7 @@ class HeadImport:
             line["context"]: line["name"]
             for line in self._source.lines()
             if line and type(line.get("context")) is int and type(line.get("name")) is str
-            if _is_context_name(line["name"])
+            if is_context_name(line["name"])
         }
 
     def _heads(self) -> tuple[Heads, Heads]:
@@ -173,11 +172,3 @@ class HeadImport:
 
 def _has_no_time(record: HeadRecord) -> bool:
     return record.created_at_ms >= 1 << 63
-
-
-def _is_context_name(name: str) -> bool:
-    try:
-        check_context_name(name)
-    except InputError:
-        return False
-    return True

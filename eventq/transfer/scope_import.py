@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventq.errors import InputError
-from eventq.output.folders import check_path
+from eventq.dag.contexts import is_context_name
+from eventq.output.folders import is_path
 from eventq.storage.rows import FileRow, ScopeRow
 from eventq.transfer.job import LARGEST_ID, Ids, fits, is_time, scope_in
 
@@ -31,27 +31,33 @@ class ScopeImport:
         last = self._first
         for line in job.source.lines():
             if line and "scope_name" in line and fits(line, SCOPE):
-                self._look(line)
+                self._take(line)
             if line and type(line.get("context")) is int:
                 last = max(last, min(line["context"], LARGEST_ID))
+        self._match()
         self._ids = Ids("contexts", last)
         self.made: dict[int, int] = {}  # scopes of the source, by what they became
 
-    def _look(self, line: Line) -> None:
-        scope, name = line["scope"], line["scope_name"]
-        name = name if isinstance(name, str) and name.isprintable() else None
-        if not 0 < scope <= LARGEST_ID or not is_time(line["created_at_ms"]):
-            return
-        row = self._rows[scope] = ScopeRow(scope, name, line["created_at_ms"])
-        taken = set(self._here.values())
-        born = [
-            one for one in self._database.scopes.born_at(row.created_at) if one.scope not in taken
-        ]
-        named = [one for one in born if one.name == name is not None]
-        same = [one for one in born if one.scope == scope and one.name == name]
-        found = same or named or (born if len(born) == 1 else [])
-        if found:
-            self._here[scope] = found[0].scope
+    def _take(self, line: Line) -> None:
+        """Take the row of a scope, unless it cannot be one."""
+        scope, name, at = line["scope"], line["scope_name"], line["created_at_ms"]
+        if 0 < scope <= LARGEST_ID and is_time(at):
+            name = name if isinstance(name, str) and is_context_name(name) else None
+            self._rows[scope] = ScopeRow(scope, name, at)
+
+    def _match(self) -> None:
+        """Find the scopes that are here: of the same time, and best of the same id and name.
+
+        Another name is another scope; one of the two may have none, as names are unique. Several
+        without a name that were born together cannot be told apart, so none is taken.
+        """
+        born = self._database.scopes.born_at({row.created_at for row in self._rows.values()})
+        for rule in (_is_same, _is_named_alike, _may_be):
+            for row in self._rows.values():
+                alike = [one for one in born if rule(one, row)]
+                if row.scope not in self._here and len(alike) == 1:
+                    self._here[row.scope] = alike[0].scope
+                    born.remove(alike[0])
 
     def find(self, line: Line) -> OutputStore | None:
         """Return what was produced in the scope of a line here, None for a scope that is new."""
@@ -107,12 +113,20 @@ class ScopeImport:
     def file(self, line: Line, file: FileRow) -> bool:
         """Store what a file of the source is, unless its path has been taken here."""
         produced = self.of(line)
-        try:
-            check_path(file.path)
-        except InputError:
-            return False
-        if produced is None:
+        if produced is None or not is_path(file.path):
             return False
         if self._database.scopes.file(produced.scope, file.path) is None:
             self._database.scopes.put_file(produced.scope, file)
         return True
+
+
+def _is_same(here: ScopeRow, row: ScopeRow) -> bool:
+    return here == row
+
+
+def _is_named_alike(here: ScopeRow, row: ScopeRow) -> bool:
+    return row.name is not None and here[1:] == row[1:]
+
+
+def _may_be(here: ScopeRow, row: ScopeRow) -> bool:
+    return here.created_at == row.created_at and None in (here.name, row.name)

@@ -104,7 +104,7 @@ class Sessions:
             return self._bring_folder(known, path, made)
         except OSError as error:
             raise LogicError(
-                f"'{path}' could not be read: {error.strerror}",
+                f"'{error.filename or path}' could not be read: {error.strerror}",
                 "check the path and its permissions",
             ) from error
 
@@ -380,7 +380,8 @@ class SessionImport:
 
 def folder_of(path: str) -> str | None:
     """Return the folder that belongs to a session's file, None for a name that has none."""
-    return path.removesuffix(".jsonl") if path.endswith(".jsonl") else None
+    stem = path.removesuffix(".jsonl")
+    return stem if os.path.basename(stem) and stem != path else None
 
 
 def _beginning(file: Iterable[bytes], path: str) -> list[bytes]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
+from eventq import system
 from eventq.errors import ConflictError
 from tests.storage.older import aged
 
@@ -140,6 +141,97 @@ def test_a_thread_inside_of_the_folder(place: Path) -> None:
         made = load(thread, place)
         assert made.files == len(FILES)
         assert "it is the thread" in made.notes[0]
+
+
+def test_what_was_deleted_here_stays_deleted(
+    thread: eventq.Thread, place: Path, tmp_path: Path
+) -> None:
+    """An artifact that was deleted is left out of an export and of the next import, with a note."""
+    load(thread, place)
+    thread.scope("s-1").artifacts.remove(1)
+    notes: list[str] = []
+    thread.sessions.export_folder("s-1", str(tmp_path / "out.jsonl"), notes.append)
+    assert notes == ["'1.bash.log' was not written: its artifact was deleted"]
+    wanted = tree(place / "s")
+    del wanted["1.bash.log"]
+    assert tree(tmp_path / "out") == wanted
+    made = load(thread, place)
+    assert (made.files, len(made.notes)) == (0, 1)
+    assert "was deleted here as artifact 1" in made.notes[0]
+    assert [one.artifact_id for one in thread.scope("s-1").artifacts] == ["0", "5"]
+
+
+def test_a_file_that_became_a_folder(thread: eventq.Thread, place: Path, tmp_path: Path) -> None:
+    """What a folder was last comes out: no path is a file and a folder."""
+    fill(place / "s", {"a": b"a file", "b/c/d": b"deep", "b0": b"sorts after b/"})
+    load(thread, place)
+    (place / "s" / "a").unlink()
+    (place / "s" / "b" / "c" / "d").unlink()
+    (place / "s" / "b" / "c").rmdir()
+    (place / "s" / "b").rmdir()
+    fill(place / "s", {"a/x": b"below", "b": b"a file now"})
+    assert load(thread, place).files == 2
+    assert out(thread, tmp_path / "out") == tree(place / "s")
+    assert thread.check() == []
+
+
+def test_what_a_tool_deletes_is_kept(thread: eventq.Thread, place: Path, tmp_path: Path) -> None:
+    """Files that are gone from the folder, or the folder itself, still come out."""
+    load(thread, place)
+    whole = tree(place / "s")
+    for name in ("draft.txt", "0.bash.log", "Scout.md"):
+        (place / "s" / name).unlink()
+    assert load(thread, place).files == 0
+    os.rename(place / "s", place / "elsewhere")
+    assert load(thread, place).files == 0
+    assert out(thread, tmp_path / "out") == whole
+
+
+def test_an_output_that_changes_to_and_fro(
+    thread: eventq.Thread, place: Path, tmp_path: Path
+) -> None:
+    """Each change is a version, the folder comes out as it is, and nothing is said of old ones."""
+    for number, text in enumerate((b"unnumbered", b"changed", b"unnumbered", b"changed"), 1):
+        (place / "s" / "Scout.md").write_bytes(text)
+        load(thread, place)
+        assert load(thread, place).files == 0
+        notes: list[str] = []
+        path = str(tmp_path / f"{number}.jsonl")
+        thread.sessions.export_folder("s-1", path, notes.append)
+        assert (tree(tmp_path / str(number)), notes) == (tree(place / "s"), [])
+    assert thread.read("agent://Scout", context="s-1").data == b"unnumbered"
+    assert thread.read("agent://Scout?version=4", context="s-1").data == b"changed"
+    later = thread.scope("s-1").outputs.publish("Scout", "published")
+    assert later.version == 5
+    assert out(thread, tmp_path / "later") == {**tree(place / "s"), "Scout.v5.md": b"published"}
+
+
+def test_a_file_that_cannot_be_read(
+    thread: eventq.Thread, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left out with a note that names it; all else comes, and it comes the next time."""
+    real = system.open_regular
+
+    def refuse(path: str, *, follow: bool = True) -> Any:
+        if path.endswith(("5.read.log", "x.bin")):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, follow=follow)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(system, "open_regular", refuse)
+        made = load(thread, place)
+    assert made.files == len(FILES) - 2
+    assert sorted(made.notes) == [
+        f"'{place}/s/{name}' was left out: Permission denied"
+        for name in ("5.read.log", "Scout/deep/x.bin")
+    ]
+    assert (load(thread, place).files, thread.check()) == (2, [])
+
+
+def test_a_file_without_a_stem_has_no_folder(thread: eventq.Thread, tmp_path: Path) -> None:
+    """The folder that holds a file named `.jsonl` is not its own."""
+    (tmp_path / ".jsonl").write_bytes(b'{"type":"session","id":"e"}\n')
+    assert thread.sessions.import_file(str(tmp_path / ".jsonl")).files == 0
 
 
 def test_an_empty_folder(thread: eventq.Thread, place: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ import pytest
 
 import eventq
 from eventq.errors import LogicError, UnknownArtifactError, UnknownContextError
+from eventq.output import folders
 from eventq.records import NewTurn
 from eventq.storage.rows import FileRow
 from tests.contract.support import ask
@@ -107,8 +107,7 @@ def test_scopes_outlive_their_contexts(thread: eventq.Thread) -> None:
     thread.contexts.delete("one")
     for session in ("one", one.id):
         assert thread.read(f"artifact://0?session={session}").data == b"first"
-    with pytest.raises(UnknownContextError):
-        thread.scope("one")
+    assert thread.scope("one").artifacts.get(0).url == "artifact://0?session=one"
     again = thread.contexts.create("one")
     assert again.id != one.id
     assert put(thread, "one", b"next") == "1"
@@ -310,7 +309,9 @@ def test_a_hostile_scope(scope: Any, tmp_path: Path) -> None:
         assert other.check() == []
 
 
-@pytest.mark.parametrize("file", ["../x", "/etc/x", "a\0b", "a/../b", "", ".", "a//b"])
+@pytest.mark.parametrize(
+    "file", ["../x", "/etc/x", "a\0b", "a/../b", "", ".", "a//b", "x" * 256, "y/" * 600 + "y", "\ud800"]
+)
 def test_a_hostile_file(file: str, tmp_path: Path) -> None:
     """A path that leads out of its folder is left out with a note."""
     source, other = source_and_other(tmp_path)
@@ -353,10 +354,55 @@ def test_an_older_thread(version: int, path: str, tmp_path: Path) -> None:
 
 
 def test_the_row_of_a_scope_comes_with_its_first_thing(path: str, raw: apsw.Connection) -> None:
-    """A context that produced nothing has no row, and no folder of its own."""
+    """A context that produced nothing has no row."""
     with eventq.open(path) as thread:
         thread.contexts.create("one")
         assert ask(raw, "SELECT * FROM scopes") == []
         put(thread, "one", b"x")
         assert [row[1] for row in ask(raw, "SELECT * FROM scopes")] == ["one"]
-    assert os.path.isdir(path)
+
+
+def test_a_pack_whose_paths_exclude_each_other(tmp_path: Path) -> None:
+    """Of a file and a path below it the last one stays, and what came can be written."""
+    source, other = source_and_other(tmp_path)
+    with source, other:
+        scope, blob = source.scope("one").scope, source.blobs.put(b"x").hash
+        source.export_pack(tmp_path / "again")
+        names = [{"file": file, "scope": scope, "blob": blob} for file in ("a", "a/b", "a/b/c")]
+        rewrite(tmp_path / "again", [*lines(tmp_path / "again"), *names])
+        other.import_pack(tmp_path / "again")
+        found = other.database.scopes.files(other.scope("fork").scope, "", 9)
+        assert [one.path for one in found] == ["a/b/c"]
+        folder = tmp_path / "out"
+        folder.mkdir()
+        assert folders.write(other.scope("fork"), str(folder), print)["files"] == 1
+
+
+def test_scopes_of_one_moment_are_told_apart(tmp_path: Path) -> None:
+    """A scope of another name is another one, though it began in the same millisecond."""
+    source, other = source_and_other(tmp_path)
+    with source, other:
+        at = source.contexts.get("one").info().created_at_ms
+        made = other.contexts.create("stranger")
+        other.database.run("UPDATE contexts SET created_at_ms = ?", (at,))
+        other.scope("stranger").artifacts.put(b"mine")
+        source.copy_to(other)
+        assert [one.url for one in other.scope(made.id).artifacts] == [
+            "artifact://0?session=stranger"
+        ]
+        before = [len(one.artifacts) for one in other.produced.all_scopes()]
+        source.copy_to(other)
+        assert [len(one.artifacts) for one in other.produced.all_scopes()] == before
+        assert other.check() == []
+
+
+def test_the_name_of_a_session_leads_to_what_outlived_it(thread: eventq.Thread) -> None:
+    """What a deleted context produced is read, listed and added to under its name."""
+    thread.contexts.create("main")
+    put(thread, "main", b"kept")
+    thread.contexts.delete("main")
+    assert thread.read("artifact://0", context="main").data == b"kept"
+    assert put(thread, "main", b"next") == "1"
+    assert thread.scope(None) is thread.produced
+    with pytest.raises(UnknownContextError):
+        thread.scope("never")

@@ -590,6 +590,37 @@ def test_a_folder_that_refuses_is_a_sentence(box: str, tmp_path: Path) -> None:
 # --- session files --------------------------------------------------------------------------------
 
 
+def test_each_command_numbers_in_a_context(box: str, tmp_path: Path) -> None:
+    """With --context every command of artifacts, outputs and URLs is of a session's scope."""
+    ok("context create --name s-1 --thread", box)
+    ok("context fork s-1 --name retry --thread", box)
+    inside = ["--context", "retry", "--thread", box]
+    before = ok("artifact ls --thread", box), ok("output ls --thread", box)
+    zero, scout = "artifact://0?session=s-1", "agent://0-Scout?session=s-1"
+    assert ok("artifact put", *inside, given="one") == f"{zero}\n"
+    assert ok("output put Scout --content two", *inside) == f"{scout}\n"
+    seen = ok("capture --spill 1 --head 0", *inside, "--", "echo", "three")
+    assert seen.endswith("[raw output: artifact://1?session=s-1]\n")
+    assert ok("cat artifact://0", *inside) == ok("artifact cat 0", *inside) == "one"
+    assert ok("cat", zero, "--thread", box) == ok("artifact cat 0?session=s-1 --thread", box)
+    assert ok("cat agent://0-Scout", *inside) == ok("cat", scout, "--thread", box) == "two"
+    assert [one["url"] for one in objects("artifact ls", *inside)] == [
+        zero, "artifact://1?session=s-1",
+    ]  # fmt: skip
+    assert ok("output ls", *inside).startswith(scout)
+    folder = str(tmp_path / "files")
+    done = ok("artifact export", folder, *inside)
+    assert done == f"Exported 2 artifacts and 1 output to {folder}\n"
+    ok("context create --name other --thread", box)
+    made = ok("artifact import", folder, "--context", "other", "--thread", box)
+    assert made.splitlines()[0] == "0.tool.log -> artifact://0?session=other"
+    assert ok("artifact rm 1", *inside) == "Deleted artifact://1?session=s-1\n"
+    assert ok("artifact rm", zero, "--thread", box) == f"Deleted {zero}\n"
+    assert ok("artifact ls", *inside) == ""
+    assert (ok("artifact ls --thread", box), ok("output ls --thread", box)) == before
+    refused(1, "there is no context 'none'", run("artifact ls --context none --thread", box))
+
+
 def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> None:
     """A session is imported under its name or a given one, and exported unchanged."""
     file, copy, lines = (

@@ -10,7 +10,7 @@ from eventq.storage.rows import FileRow, ScopeRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from eventq.storage.sqlite.database import Database
 
@@ -55,16 +55,17 @@ class Scopes:
         found = self._run(sql, (after, limit)) if self._db.has_scopes() else ()
         return [ScopeRow(*row) for row in found]
 
-    def born_at(self, at: int) -> list[ScopeRow]:
-        """Return the scopes, and the contexts that may begin one, of a time."""
+    def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
+        """Return the scopes, and the contexts that may begin one, of some times."""
         sql = """
-            SELECT scope_id, name, created_at_ms FROM scopes WHERE created_at_ms = ?1
+            WITH times AS MATERIALIZED (SELECT value FROM json_each(?1))
+            SELECT scope_id, name, created_at_ms FROM scopes WHERE created_at_ms IN times
             UNION
             SELECT context_id, name, created_at_ms FROM contexts
-            WHERE created_at_ms = ?1 AND coalesce(scope_id, context_id) = context_id
+            WHERE created_at_ms IN times AND coalesce(scope_id, context_id) = context_id
                 AND context_id NOT IN (SELECT scope_id FROM scopes)
         """
-        return [ScopeRow(*row) for row in self._run(sql, (at,))]
+        return [ScopeRow(*row) for row in self._run(sql, (json.dumps([*times]),))]
 
     def add(self, row: ScopeRow) -> None:
         """Store a scope, without its name where that is another one's."""
@@ -98,7 +99,12 @@ class Scopes:
     # --- files ------------------------------------------------------------------------------------
 
     def put_file(self, scope: int, file: FileRow) -> None:
-        """Store what a file is, in place of what it was. Raises UnknownBlobError."""
+        """Store what a file is, in place of what its path, or one above or below, was."""
+        inside = """
+            DELETE FROM files WHERE scope_id = ?1
+                AND (substr(?2, 1, length(path) + 1) = path || '/'
+                    OR path > ?2 || '/' AND path < ?2 || '0')
+        """
         sql = """
             INSERT OR REPLACE INTO files (scope_id, path, number, output, version, blob_id)
             VALUES (?, ?, ?, ?, ?, ?)
@@ -112,6 +118,7 @@ class Scopes:
                 if not rows:
                     raise UnknownBlobError(REF + digest.hex())
                 blob_id = rows[0][0]
+            self._run(inside, (scope, path))
             self._run(sql, (scope, path, number, output, version, blob_id))
 
     def file(self, scope: int, path: str) -> FileRow | None:
@@ -172,7 +179,7 @@ def pass_by(db: Database, scope: int, numbers: Sequence[tuple[str, int]]) -> Non
 
 # Older threads, opened to read, have the thread's scope only. SQLite flattens the subqueries.
 _OLDER = {
-    " FROM artifacts": (" FROM (SELECT 0 AS scope_id, artifact_id AS number, * FROM artifacts)"),
+    " FROM artifacts": " FROM (SELECT 0 AS scope_id, artifact_id AS number, * FROM artifacts)",
     " FROM agent_outputs": " FROM (SELECT 0 AS scope_id, * FROM agent_outputs)",
     " FROM counters": " FROM (SELECT 0 AS scope_id, * FROM counters)",
 }
