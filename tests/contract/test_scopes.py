@@ -310,7 +310,8 @@ def test_a_hostile_scope(scope: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["../x", "/etc/x", "a\0b", "a/../b", "", ".", "a//b", "x" * 256, "y/" * 600 + "y", "\ud800"]
+    "file",
+    ["../x", "/etc/x", "a\0b", "a/../b", "", ".", "a//b", "x" * 256, "y/" * 600 + "y", "\ud800"],
 )
 def test_a_hostile_file(file: str, tmp_path: Path) -> None:
     """A path that leads out of its folder is left out with a note."""
